@@ -1,0 +1,85 @@
+"""A target database: reachable, new enough, and its role may do what a sink does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from replicator.ports.diagnosis import Diagnosis
+
+from .pg_ask import ask, asking
+
+SKEW_SECONDS = 5.0
+OLDEST = 150_000
+OWN_SCHEMA = "_replicator"
+RIGHTS = """
+SELECT s.name, n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'), false),
+       has_database_privilege(current_database(), 'CREATE')
+FROM unnest(%s::text[]) AS s (name) LEFT JOIN pg_namespace n ON n.nspname = s.name"""
+CLOSED_TABLES = """
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = ANY(%s) AND c.relkind IN ('r', 'p')
+  AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+           AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
+ORDER BY 1"""
+SERVER = """
+SELECT current_user, current_database(), extract(epoch FROM clock_timestamp())::float8,
+       pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"""
+
+
+class PostgresCheck:
+    """`ports.diagnosis.Check`; options `dsn`, `schema`, and `targets`: names of the tables that lanes write."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._dsn = str(options["dsn"])
+        self._schema = str(options.get("schema", "public"))
+        self._targets = list(options.get("targets", ()))
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        return list(asking(self._name, self._dsn, self._look))
+
+    def _look(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        began = time.time()
+        user, database, clock, read_only = ask(connection, SERVER)[0]
+        version = connection.info.server_version
+        yield self._told(
+            version >= OLDEST,
+            f"Database {database} on PostgreSQL {version // 10_000} answers to {user}.",
+            f"The server is PostgreSQL {version // 10_000}; 15 or newer is needed, for MERGE.",
+            "Upgrade the server.",
+        )
+        if read_only:
+            yield Diagnosis("error", self._name, "The server takes no writes.", "Name the primary in `dsn`.")
+        yield self._skew(clock - (began + time.time()) / 2)
+        for schema, exists, may_create, may_create_schemas in ask(connection, RIGHTS, [self._schema, OWN_SCHEMA]):
+            right, owner = (may_create, f"SCHEMA {schema}") if exists else (may_create_schemas, f"DATABASE {database}")
+            later = "" if exists else ", which it makes at the first start"
+            yield self._told(
+                right,
+                f"Role {user} may create tables in schema {schema}{later}.",
+                f"Role {user} may not create {'tables in ' if exists else ''}schema {schema}.",
+                f"As its owner: GRANT CREATE{', USAGE' if exists else ''} ON {owner} TO {user};",
+            )
+        yield from self._closed(connection, user)
+
+    def _told(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
+        return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)
+
+    def _skew(self, seconds: float) -> Diagnosis:
+        if abs(seconds) <= SKEW_SECONDS:
+            return Diagnosis("ok", self._name, "Its clock agrees with this machine's.")
+        ahead = "ahead of" if seconds > 0 else "behind"
+        sentence = f"Its clock is {abs(seconds):.0f} s {ahead} this machine's, so ages and freshness are wrong by as much."
+        return Diagnosis("warning", self._name, sentence, "Have both machines follow a time server.")
+
+    def _closed(self, connection: psycopg.Connection, user: str) -> Iterator[Diagnosis]:
+        for (table,) in ask(connection, CLOSED_TABLES, self._schema, self._targets):
+            full = f"{self._schema}.{table}"
+            sentence = f"Role {user} may not read and write the existing table {full}."
+            step = f"As its owner: GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {full} TO {user};"
+            yield Diagnosis("error", self._name, sentence, step)

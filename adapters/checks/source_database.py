@@ -1,0 +1,100 @@
+"""The PostgreSQL database that changes come from: logical decoding, its publication, its slot, its role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import psycopg
+
+from replicator.ports.diagnosis import Diagnosis
+
+from .pg_ask import ask, asking
+from .slot import slot_state
+
+ROLE = """
+SELECT current_user, current_database(), current_setting('wal_level'), r.rolsuper OR r.rolreplication OR EXISTS (
+    SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlreplica') AND pg_has_role(m.oid, 'MEMBER'))
+FROM pg_roles r WHERE r.rolname = current_user"""
+PUBLICATION = """
+SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = %s"""
+TABLES = """
+SELECT n.nspname || '.' || c.relname,
+       EXISTS (SELECT FROM pg_publication_tables p WHERE p.pubname = %s AND (
+           (p.schemaname = n.nspname AND p.tablename = c.relname)
+           OR (c.relkind = 'p' AND format('%%I.%%I', p.schemaname, p.tablename)::regclass
+               IN (SELECT relid FROM pg_partition_tree(c.oid))))),
+       c.relreplident <> 'd' OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"""
+
+
+class SourceDatabaseCheck:
+    """`ports.diagnosis.Check`; options `dsn`, `publication`, `slot`, and `tables`: the names and globs that are wanted."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._dsn = str(options["dsn"])
+        self._publication = str(options["publication"])
+        self._slot = str(options["slot"])
+        self._wanted = tuple(options.get("tables", ()))
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        return list(asking(self._name, self._dsn, self._look))
+
+    def _look(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        user, database, level, may_replicate = ask(connection, ROLE)[0]
+        yield Diagnosis("ok", self._name, f"Database {database} answers to {user}.")
+        yield self._told(
+            level == "logical",
+            "wal_level is logical.",
+            f"wal_level is {level}, so nothing can be decoded from the log.",
+            "ALTER SYSTEM SET wal_level = logical; then restart the server (on RDS: rds.logical_replication = 1).",
+        )
+        yield self._told(
+            may_replicate,
+            f"Role {user} may replicate.",
+            f"Role {user} may not replicate.",
+            f"As a superuser: ALTER ROLE {user} REPLICATION; (on RDS: GRANT rds_replication TO {user};)",
+        )
+        yield from self._publications(connection)
+        yield from slot_state(self._name, connection, self._slot)
+
+    def _publications(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        name = self._publication
+        found = ask(connection, PUBLICATION, name)
+        if not found:
+            step = f"In this database: CREATE PUBLICATION {name} FOR ALL TABLES; (or FOR TABLES IN SCHEMA public)."
+            yield Diagnosis("error", self._name, f"There is no publication {name}.", step)
+            return
+        if not found[0][0]:
+            step = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
+            yield Diagnosis("error", self._name, f"Publication {name} leaves out some kinds of changes.", step)
+        yield from self._tables(ask(connection, TABLES, name))
+
+    def _tables(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
+        wanted = [t for t in tables if any(fnmatchcase(t[0], glob) for glob in self._wanted)]
+        absent = [name for name in self._wanted if not any(fnmatchcase(t[0], name) for t in tables)]
+        missing = [name for name, published, _ in wanted if not published]
+        if missing:
+            sentence = f"Publication {self._publication} does not cover {_listed(missing)}, whose changes never arrive."
+            step = f"ALTER PUBLICATION {self._publication} ADD TABLE {', '.join(missing)};"
+            yield Diagnosis("error", self._name, sentence, step)
+        elif wanted:
+            yield Diagnosis("ok", self._name, f"Publication {self._publication} covers {len(wanted)} tables of the config.")
+        if absent:
+            sentence = f"No table of the database is called {_listed(absent)}."
+            yield Diagnosis("warning", self._name, sentence, "Correct `match` under `tables`, or create the table.")
+        for name in (name for name, published, told_apart in wanted if published and not told_apart):
+            sentence = f"Table {name} has no primary key, so while it is published PostgreSQL refuses to update or delete."
+            yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {name} REPLICA IDENTITY FULL; or give it a key.")
+
+    def _told(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
+        return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

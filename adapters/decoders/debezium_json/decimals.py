@@ -1,0 +1,184 @@
+"""Decimals: unscaled integers, text and numbers, without passing through floats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import RejectCode
+
+from .faults import Unfit
+from .nodes import Node, nullable, text
+
+MAX_PRECISION = 76
+MAX_SCALE = 16_383 + 131_072
+"""No database's number has more digits behind (PostgreSQL: 16,383) or before the point (PostgreSQL: 131,072)."""
+BIG = 4_000
+"""Digits from which on Python no longer turns an int into text directly."""
+TOO_LONG = "holds a decimal with more digits than its type"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,5})?\Z")
+
+
+def decimal_type(precision: int | None, scale: int) -> pa.DataType | None:
+    """The Arrow type of a decimal, None when no decimal type is wide enough. Without a declared precision the widest
+    128-bit type, or as wide as the scale asks. A negative scale becomes digits before the point."""
+    digits = (precision or 38) + max(0, -scale)
+    places = max(0, scale)
+    digits = max(digits, places)
+    if digits > MAX_PRECISION:
+        return None
+    return pa.decimal128(digits, places) if digits <= 38 else pa.decimal256(digits, places)
+
+
+def decimal(precision: int | None, scale: int, *, numeric: bool) -> Node:
+    """`org.apache.kafka.connect.data.Decimal`: base64 of the big-endian unscaled value; with `numeric` also JSON numbers
+    (the converter's `decimal.format=NUMERIC`). Text when no Arrow decimal is wide enough."""
+    arrow = decimal_type(precision, scale)
+    if arrow is None:
+        return _as_text(lambda raw: _plain_text(_unscaled(raw), scale), numeric)
+    factor = 10 ** max(0, -scale)
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        return from_unscaled([None if v is None else _unscaled(v) * factor for v in values], arrow)
+
+    return _loose(build, arrow) if numeric else Node(arrow, bytes, build, "bytes")
+
+
+def _unscaled(value: bytes) -> int:
+    if not value:
+        raise Unfit(RejectCode.MALFORMED, "holds a decimal without digits")
+    return int.from_bytes(value, "big", signed=True)
+
+
+def from_unscaled(values: list[int | None], arrow: pa.DataType) -> pa.Array:
+    """Decimals of `arrow` from their unscaled integers; refuses those with more digits than its precision."""
+    try:
+        small = pa.array(values, pa.int64())
+    except OverflowError:
+        return _from_wide(values, arrow)
+    _refuse_digits(pc.min_max(small), arrow)
+    whole = small.cast(pa.decimal128(19, 0) if pa.types.is_decimal128(arrow) else pa.decimal256(19, 0))
+    return pa.Array.from_buffers(arrow, len(whole), whole.buffers())
+
+
+def _from_wide(values: list[int | None], arrow: pa.DataType) -> pa.Array:
+    width = arrow.byte_width
+    limit = 10**arrow.precision
+    if any(v is not None and not -limit < v < limit for v in values):
+        raise Unfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+    data = b"".join([(v or 0).to_bytes(width, "little", signed=True) for v in values])
+    validity = pa.array([v is not None or None for v in values]).buffers()[0]
+    return pa.Array.from_buffers(arrow, len(values), [validity, pa.py_buffer(data)])
+
+
+def _refuse_digits(bounds: pa.StructScalar, arrow: pa.DataType) -> None:
+    limit = 10**arrow.precision
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and (low <= -limit or high >= limit):
+        raise Unfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+
+
+def _loose(of_bytes: Callable[[Sequence[Any]], pa.Array], arrow: pa.DataType) -> Node:
+    """Base64 text or JSON numbers, told apart value by value."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        raws = [None if v is None or bytes(v) == b"null" else bytes(v) for v in values]
+        strings = [raw is not None and raw.startswith(b'"') for raw in raws]
+        pairs = list(zip(strings, raws, strict=True))
+        coded = of_bytes([msgspec.json.decode(raw or b"", type=bytes) if s else None for s, raw in pairs])
+        numbers = from_unscaled(
+            [None if s or raw is None else _number(raw.decode(), arrow.scale) for s, raw in pairs], arrow
+        )
+        return pc.if_else(pa.array(strings, pa.bool_()), coded, numbers)
+
+    return Node(arrow, msgspec.Raw, build, "raw")
+
+
+def _number(digits: str | None, scale: int) -> int | None:
+    """The unscaled integer of a number in decimal digits, exactly; None for None."""
+    if digits is None:
+        return None
+    if len(digits) > MAX_SCALE or not NUMBER.match(digits):
+        raise Unfit(RejectCode.OUT_OF_RANGE, "holds something else than a finite decimal number")
+    value = Decimal(digits)
+    sign, figures, exponent = value.as_tuple()
+    shift = int(exponent) + scale
+    if abs(shift) > MAX_SCALE or len(figures) > MAX_SCALE:
+        raise Unfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+    whole, left = (_integer(figures) * 10**shift, 0) if shift >= 0 else divmod(_integer(figures), 10**-shift)
+    whole = int(whole)
+    if left:
+        raise Unfit(RejectCode.OUT_OF_RANGE, "holds a decimal with more places than its type")
+    return -whole if sign else whole
+
+
+def _integer(figures: Sequence[int]) -> int:
+    return int(Decimal((0, tuple(figures), 0)))
+
+
+def decimal_text(arrow: pa.DataType) -> Node:
+    """Decimals written as text or as JSON numbers; `NAN`, infinities and anything else that is no number is refused."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        written = [_unquoted(v) for v in values]
+        try:
+            return pa.array(written, pa.string()).cast(arrow)
+        except pa.ArrowException:
+            return from_unscaled([_number(v, arrow.scale) for v in written], arrow)
+
+    return Node(arrow, msgspec.Raw, build, "raw")
+
+
+def _unquoted(value: msgspec.Raw | None) -> str | None:
+    """The text of a raw JSON string or number; None for null."""
+    if value is None:
+        return None
+    raw = bytes(value)
+    if raw == b"null":
+        return None
+    return msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode("ascii", "replace")
+
+
+def variable_decimal() -> Node:
+    """`io.debezium.data.VariableScaleDecimal` as its decimal text, all digits kept."""
+    wire = msgspec.defstruct(
+        "VariableScaleDecimal", [("scale", nullable(int), None), ("value", nullable(bytes), None)], gc=False
+    )
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        return pa.array([None if v is None else _variable_text(v) for v in values], pa.string())
+
+    return Node(pa.string(), wire, build, "variable")
+
+
+def _variable_text(value: Any) -> str:
+    if value.scale is None or value.value is None:
+        raise Unfit(RejectCode.MALFORMED, "holds a decimal without its scale or value")
+    return _plain_text(_unscaled(value.value), value.scale)
+
+
+def _plain_text(number: int, scale: int) -> str:
+    """Digits with a point, never with an exponent."""
+    if abs(scale) > MAX_SCALE:
+        raise Unfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+    if scale <= 0:
+        number *= 10**-scale
+    digits = str(abs(number)) if number.bit_length() < BIG * 3 else format(Decimal(abs(number)), "f")
+    if scale > 0:
+        digits = digits.rjust(scale + 1, "0")
+        digits = f"{digits[:-scale]}.{digits[-scale:]}"
+    return f"-{digits}" if number < 0 else digits
+
+
+def _as_text(of_bytes: Callable[[bytes], str], numeric: bool) -> Node:
+    if numeric:
+        return Node(pa.string(), msgspec.Raw, text().build)
+    return Node(
+        pa.string(), bytes, lambda values: pa.array([None if v is None else of_bytes(v) for v in values], pa.string())
+    )

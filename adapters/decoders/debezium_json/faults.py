@@ -1,0 +1,103 @@
+"""What can be wrong with one record, on its way to becoming a `domain.errors.Reject`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.errors import Reject, RejectCode
+
+Build = Callable[[Sequence[Any]], pa.Array]
+"""Turns the decoded values of a column (None for null) into an array. Raises one of FAILURES when any does not fit."""
+
+Read = tuple[list[Any], dict[int, Reject]]
+"""What was decoded of each text, and why one could not be."""
+
+FAILURES = (pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
+"""What building an array from hostile values may raise."""
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
+"""What decoding hostile bytes as JSON may raise."""
+
+
+class Unfit(ValueError):
+    """A record, or a value of it, that cannot be represented; never holds the value."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reject = Reject(code, sentence)
+
+
+def malformed(sentence: str) -> Reject:
+    """The reject of bytes that are not what the format says."""
+    return Reject(RejectCode.MALFORMED, sentence)
+
+
+def unreadable(error: Exception) -> Reject:
+    """Why bytes could not be decoded. Decoders' own texts name JSON types and paths, and bytes by position only."""
+    if isinstance(error, Unfit):
+        return error.reject
+    if isinstance(error, RecursionError):
+        return Reject(RejectCode.TOO_LARGE, "the record is nested too deeply")
+    if isinstance(error, UnicodeError):
+        return malformed("the record holds bytes that are not UTF-8")
+    if isinstance(error, msgspec.ValidationError):
+        return malformed(f"a value has another type than its schema says: {error}")
+    return malformed("the record is not JSON")
+
+
+def fit(build: Build, values: list[Any], what: str) -> tuple[pa.Array, dict[int, Reject]]:
+    """The array of `values`, with null where a value does not fit, and why it does not, by index."""
+    try:
+        return build(values), {}
+    except FAILURES:
+        bad = _unfit(build, values, 0, what)
+    mended = list(values)
+    for index in bad:
+        mended[index] = None
+    return build(mended), bad
+
+
+def _unfit(build: Build, values: Sequence[Any], start: int, what: str) -> dict[int, Reject]:
+    """Builds halves until the values that fail stand alone: few fail, so this stays near linear."""
+    try:
+        build(values)
+    except FAILURES as error:
+        if len(values) == 1:
+            return {start: _reason(error, what)}
+    else:
+        return {}
+    half = len(values) // 2
+    return {**_unfit(build, values[:half], start, what), **_unfit(build, values[half:], start + half, what)}
+
+
+def _reason(error: Exception, what: str) -> Reject:
+    if isinstance(error, Unfit):
+        return Reject(error.reject.code, f"{what} {error.reject.sentence}")
+    if isinstance(error, UnicodeError):
+        return malformed(f"{what} holds text that is not Unicode")
+    if isinstance(error, msgspec.MsgspecError):
+        return malformed(f"{what} holds a value of another type than its schema says")
+    return Reject(RejectCode.OUT_OF_RANGE, f"{what} holds a value that its type cannot hold")
+
+
+def read(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
+    """Every text decoded, `blank` in the place of one that cannot be, and why it cannot."""
+    try:
+        return [decode(text) for text in texts], {}
+    except UNREADABLE:
+        return _isolated(decode, texts, blank)
+
+
+def _isolated(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
+    found, errors = [], {}
+    for place, text in enumerate(texts):
+        try:
+            found.append(decode(text))
+        except UNREADABLE as error:
+            found.append(blank)
+            errors[place] = unreadable(error)
+    return found, errors

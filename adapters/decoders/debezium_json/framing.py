@@ -1,0 +1,202 @@
+"""Where the payload of a record begins: found by its schema's bytes, which consecutive records share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import Reject, RejectCode
+
+from .faults import UNREADABLE, Unfit, unreadable
+
+OPENING = b'{"schema":'
+MARK = b',"payload":'
+CLOSING = b"}"
+MAX_MARKS = 16
+MAX_PREFIXES = 24
+"""Different schemas in one frame that are looked for by their bytes; records of further ones are parsed one by one."""
+MAX_STRAYS = 12
+"""Records without a prefix after which the rest is not searched for prefixes any more."""
+
+STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+class _Document(msgspec.Struct, gc=False):
+    """A record in any order of keys, with or without schema."""
+
+    schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_document = msgspec.json.Decoder(_Document).decode
+
+
+@dataclass
+class Group:
+    """Records of one frame whose schema is the same bytes. `schema` is None for records that carry none.
+
+    `rows` are their places in the frame, None for all of it; `payloads` the payload's JSON text of each.
+    """
+
+    schema: bytes | None
+    rows: list[int] | None
+    payloads: Callable[[], list[bytes]]
+    sliced: pa.Array | None = None
+    """The payloads as an Arrow array, where they were found by their prefix."""
+
+
+@dataclass
+class Frames:
+    """The groups of a frame, and why a record is in none of them."""
+
+    groups: list[Group] = field(default_factory=list)
+    errors: dict[int, Reject] = field(default_factory=dict)
+
+
+def frames(values: pa.Array, depth: int) -> Frames:
+    """`values` (binary) by schema. Null values are in no group and have no error.
+
+    Fast when records share their schema's bytes: two passes of Arrow over them. Anything else is parsed one by one.
+    """
+    out = Frames()
+    left = _first(out, values)
+    if left is None:
+        return out
+    slow: list[int] = []
+    while len(out.groups) < MAX_PREFIXES and len(slow) < MAX_STRAYS:
+        place = pc.index(left, True).as_py()
+        if place < 0:
+            break
+        text = values[place].as_py()
+        prefix = prefix_of(text) if text.endswith(CLOSING) else None
+        if prefix is None:
+            slow.append(place)
+            left = _without(left, place)
+            continue
+        mine = pc.and_(left, _matching(values, prefix))
+        out.groups.append(_sliced(values, prefix, mine))
+        left = pc.and_(left, pc.invert(mine))
+    slow += _places(left)
+    _one_by_one(out, values, sorted(slow), depth)
+    return out
+
+
+def _first(out: Frames, values: pa.Array) -> pa.Array | None:
+    """Most frames hold one schema only: then nothing needs to be picked out. Otherwise the records still to place."""
+    valid = pc.is_valid(values)
+    if values.null_count or not len(values):
+        return valid if len(values) else None
+    prefix = prefix_of(values[0].as_py())
+    if prefix is not None and pc.all(_matching(values, prefix)).as_py():
+        sliced = pc.binary_slice(values, len(prefix), -1)
+        out.groups.append(Group(schema_in(prefix), None, sliced.to_pylist, sliced))
+        return None
+    return valid
+
+
+def _matching(values: pa.Array, prefix: bytes) -> pa.Array:
+    matching = pc.and_(pc.starts_with(values, pattern=prefix), pc.ends_with(values, pattern=CLOSING))
+    return pc.fill_null(matching, False)
+
+
+def _sliced(values: pa.Array, prefix: bytes, mine: pa.Array) -> Group:
+    sliced = pc.binary_slice(values.filter(mine), len(prefix), -1)
+    return Group(schema_in(prefix), _places(mine), sliced.to_pylist, sliced)
+
+
+def _places(mask: pa.Array) -> list[int]:
+    places: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return places
+
+
+def _without(mask: pa.Array, place: int) -> pa.Array:
+    one = pa.array([False])
+    return pa.concat_arrays([mask.slice(0, place), one, mask.slice(place + 1)])
+
+
+def _one_by_one(out: Frames, values: pa.Array, places: list[int], depth: int) -> None:
+    found: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
+    for place in places:
+        try:
+            schema, payload = split(values[place].as_py(), depth)
+        except UNREADABLE as error:
+            out.errors[place] = unreadable(error)
+            continue
+        rows, payloads = found.setdefault(schema, ([], []))
+        rows.append(place)
+        payloads.append(payload)
+    for schema, (rows, payloads) in found.items():
+        out.groups.append(Group(schema, rows, payloads.copy))
+
+
+def split_all(values: pa.Array, places: list[int], depth: int) -> tuple[list[int], list[bytes], dict[int, Reject]]:
+    """The payloads of the records at `places`, with their places, and why others have none."""
+    found, payloads, errors = [], [], {}
+    for place in places:
+        try:
+            payloads.append(split(values[place].as_py(), depth)[1])
+            found.append(place)
+        except UNREADABLE as error:
+            errors[place] = unreadable(error)
+    return found, payloads, errors
+
+
+def split(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
+    """Schema (None without one) and payload of one record, whatever its layout. Raises one of UNREADABLE."""
+    refuse_depth(text, depth)
+    try:
+        document = _document(text)
+    except msgspec.ValidationError:
+        raise Unfit(RejectCode.MALFORMED, "it is JSON, but no object") from None
+    if isinstance(document.payload, msgspec.UnsetType) or isinstance(document.schema, msgspec.UnsetType):
+        return None, text
+    schema = bytes(document.schema)
+    return None if schema == b"null" else schema, bytes(document.payload)
+
+
+def refuse_depth(text: bytes, depth: int) -> None:
+    """Raise Unfit when `text` nests deeper than `depth`, without parsing it recursively."""
+    if text.count(b"{") + text.count(b"[") <= depth:
+        return
+    level = 0
+    for token in STRUCTURE.finditer(text):
+        mark = token[0]
+        if mark in (b"{", b"["):
+            level += 1
+            if level > depth:
+                raise Unfit(RejectCode.TOO_LARGE, f"it is nested deeper than the {depth} levels allowed")
+        elif mark in (b"}", b"]"):
+            level -= 1
+
+
+def prefix_of(text: bytes) -> bytes | None:
+    """The bytes up to the payload, when the record begins with its schema as Connect's JsonConverter writes it."""
+    if not text.startswith(OPENING):
+        return None
+    end = -1
+    for _ in range(MAX_MARKS):
+        end = text.find(MARK, end + 1)
+        if end < 0:
+            return None
+        schema = text[len(OPENING) : end]
+        if schema.startswith(b"{") and _is_json(schema):
+            return text[: end + len(MARK)]
+    return None
+
+
+def schema_in(prefix: bytes) -> bytes:
+    """The schema's JSON text in a prefix found by `prefix_of`."""
+    return prefix[len(OPENING) : -len(MARK)]
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except UNREADABLE:
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""The parts of a change event around its row, and readers of whole payloads generated for one schema of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.table import TableSpec
+
+from .faults import Read, read
+from .framing import split
+from .nodes import Node
+from .objects import UNSET, Objects, objects
+
+
+class Source(msgspec.Struct, gc=False):
+    """The `source` block: what orders and dates a change, for every connector."""
+
+    connector: str | None = None
+    ts_ms: int | None = None
+    ts_us: int | None = None
+    ts_ns: int | None = None
+    sequence: str | None = None
+    lsn: int | None = None
+    txId: int | str | None = None  # noqa: N815 - the field's own name
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
+    gtid: str | None = None
+
+
+def event_time(source: Source) -> int | None:
+    """The time at the source in microseconds since 1970, from the finest field it sends."""
+    if source.ts_us is not None:
+        return source.ts_us
+    if source.ts_ns is not None:
+        return source.ts_ns // 1_000
+    return None if source.ts_ms is None else source.ts_ms * 1_000
+
+
+class Transaction(msgspec.Struct, gc=False):
+    """The `transaction` block; old connectors send its numbers as text."""
+
+    id: str | int | None = None
+    total_order: int | str | None = None
+
+
+NO_SOURCE = Source()
+
+
+class ChangeReader:
+    """Decodes payloads of one schema of one table, the columns of `table` that the schema has.
+
+    `before` and `after` images are objects of `images`; a column's values are taken with `images.values`.
+    """
+
+    def __init__(self, table: TableSpec, nodes: Mapping[str, Node]) -> None:
+        known = {c.name: _as_column(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
+        self.table = table
+        self.images: Objects = objects(known)
+        self.keys = type(self.images)({k: known[k] for k in table.keys if k in known})
+        row: Any = self.images.wire | None
+        after = msgspec.defstruct("Change", [*_frame(), ("after", row, None)], gc=False)
+        before = msgspec.defstruct("Before", [("before", row, None)], gc=False)
+        self.blank: Any = after()
+        self._after: Callable[[bytes], Any] = msgspec.json.Decoder(after).decode
+        self._before: Callable[[bytes], Any] = msgspec.json.Decoder(before).decode
+        self._key: Callable[[bytes], Any] = msgspec.json.Decoder(self.keys.wire).decode
+
+    def changes(self, payloads: list[bytes]) -> Read:
+        """One change per payload: `op`, `source`, `transaction`, `after`; `blank` where there is an error."""
+        return read(self._after, payloads, self.blank)
+
+    def before(self, payload: bytes) -> Any:
+        """The before image of a payload that `changes` has read, or None. Raises one of UNREADABLE."""
+        return self._before(payload).before
+
+    def key(self, text: bytes, depth: int) -> dict[str, Any]:
+        """The key columns of a message key or key header, with or without schema; those it lacks or that are null are
+        left out. Raises one of UNREADABLE."""
+        found = self._key(split(text, depth)[1])
+        values = {k: self.keys.values([found], k)[0] for k in self.keys.nodes}
+        return {k: v for k, v in values.items() if v is not None and v is not UNSET}
+
+
+def _frame() -> list[tuple[str, Any, Any]]:
+    return [("op", str | None, None), ("source", Source | None, None), ("transaction", Transaction | None, None)]
+
+
+def _as_column(node: Node, arrow: pa.DataType) -> Node:
+    """`node` making arrays of `arrow`, which the table may have from another version of its schema."""
+    if node.type == arrow:
+        return node
+    return Node(arrow, node.wire, lambda values: node.build(values).cast(arrow), node.unsent)

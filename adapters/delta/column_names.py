@@ -1,0 +1,99 @@
+"""Column names as Delta tables keep them.
+
+Spark refuses space , ; { } ( ) = tab and newline in the column names of a Delta table without column mapping, which
+delta-rs does not write. Such a character is kept as `_xHHHH_`, and so is the underscore of what would read as one.
+Where a table is there already and has the name as it is, that column is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from replicator.domain.change import MOVED_FROM, UNSENT
+from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit
+from replicator.domain.plan import ApplyPlan, Clause, Repair
+from replicator.domain.table import Column, TableSpec
+
+_KEPT_APART = re.compile(r"[ ,;{}()\n\t=]|_(?=x[0-9A-F]{4}_)")
+_ESCAPE = re.compile(r"_x([0-9A-F]{4})_")
+
+Names = Mapping[str, str]
+
+
+def stored_name(name: str) -> str:
+    """`name` with every character that Delta readers refuse as `_xHHHH_`."""
+    return _KEPT_APART.sub(lambda m: f"_x{ord(m[0]):04X}_", name)
+
+
+def source_name(stored: str) -> str:
+    """The name that `stored_name` made `stored` from."""
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)), stored)
+
+
+def stored_names(names: Collection[str], there: Collection[str] = ()) -> Names:
+    """Those of `names` that are kept under another one, with it; `there`: the columns the table has."""
+    return {n: stored_name(n) for n in names if stored_name(n) != n and n not in there}
+
+
+def stored_columns(columns: tuple[Column, ...], there: Collection[str] = ()) -> tuple[Column, ...]:
+    """The columns under the names they are kept by."""
+    names = stored_names([c.name for c in columns], there)
+    return tuple(replace(c, name=names.get(c.name, c.name)) for c in columns)
+
+
+def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
+    """The same plan over columns renamed by `names`."""
+
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    def columns(of: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(replace(c, name=new(c.name)) for c in of)
+
+    table, repair = plan.table, plan.repair
+    return replace(
+        plan,
+        table=TableSpec(table.name, columns(table.columns), tuple(map(new, table.keys)), table.sequence, table.fingerprint),
+        target=columns(plan.target),
+        repair=Repair(tuple(map(new, repair.identity)), repair.guard, repair.complete, repair.ledger),
+        merge_keys=tuple(map(new, plan.merge_keys)),
+        clauses=tuple(_clause(c, names) for c in plan.clauses),
+    )
+
+
+def stored_frame(frame: pa.Table, names: Names) -> pa.Table:
+    """A folded frame over columns renamed by `names`, what it says about columns included."""
+    if UNSENT in frame.column_names and frame[UNSENT].null_count < frame.num_rows:
+        renamed = [None if row is None else [names.get(n, n) for n in row] for row in frame[UNSENT].to_pylist()]
+        frame = frame.set_column(frame.column_names.index(UNSENT), UNSENT, pa.array(renamed, pa.list_(pa.string())))
+    if MOVED_FROM in frame.column_names:
+        moved = frame[MOVED_FROM].combine_chunks()
+        fields = [f.with_name(names.get(f.name, f.name)) for f in moved.type]
+        struct = pa.StructArray.from_arrays(moved.flatten(), fields=fields, mask=moved.is_null())
+        frame = frame.set_column(frame.column_names.index(MOVED_FROM), MOVED_FROM, struct)
+    return frame.rename_columns([names.get(n, n) for n in frame.column_names])
+
+
+def _clause(clause: Clause, names: Names) -> Clause:
+    assign = tuple((names.get(name, name), _expr(value, names)) for name, value in clause.assign)
+    return replace(clause, when=_expr(clause.when, names), assign=assign)
+
+
+def _expr(expr: Expr, names: Names) -> Expr:
+    match expr:
+        case Col(side, name):
+            return Col(side, names.get(name, name))
+        case Lit():
+            return expr
+        case Compare(op, left, right):
+            return Compare(op, _expr(left, names), _expr(right, names))
+        case IsNull(operand):
+            return IsNull(_expr(operand, names))
+        case AllOf(terms):
+            return AllOf(tuple(_expr(t, names) for t in terms))
+        case AnyOf(terms):
+            return AnyOf(tuple(_expr(t, names) for t in terms))

@@ -1,0 +1,112 @@
+"""Commits of a lane: data and position together, each exactly once.
+
+delta-rs accepts a transaction of an old version and drops the transaction of a merge that changes nothing. So the
+version is read from the very snapshot that commits, and a commit that did not happen is made by an empty append.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from replicator.domain.errors import Fenced
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Span
+
+from .errors import translated
+from .positions import Positions
+from .tables import schema_of
+
+Operation = Callable[[DeltaTable, CommitProperties], None]
+"""Writes rows to the given snapshot, in one commit with the given properties, or makes no commit."""
+
+ATTEMPT = "replicatorAttempt"
+"""Names the attempt in the commit's own record, so that a commit whose answer was lost is known again."""
+
+RECENT = 100
+WRITER = WriterProperties(compression="SNAPPY")
+
+
+class LostRace(Exception):
+    """Somebody else committed to the table first, and not for this lane: redo on a fresh snapshot."""
+
+
+class LaneLog:
+    """The transactions of one lane in one table. Not safe for use from several threads."""
+
+    def __init__(self, path: Path, pipeline: str, lane: str, positions: Positions) -> None:
+        self._path = path
+        self._lane = lane
+        self._app = f"replicator/{pipeline}/{lane}"
+        self._positions = positions
+
+    def open(self) -> DeltaTable:
+        """The table's newest snapshot."""
+        return DeltaTable(str(self._path))
+
+    def is_behind(self, snapshot: DeltaTable) -> bool:
+        """True when the table has moved on since `snapshot`."""
+        return bool(self.open().version() != snapshot.version())
+
+    def version(self, snapshot: DeltaTable) -> int:
+        """How often this lane has committed, as `snapshot` has it."""
+        return snapshot.transaction_version(self._app) or 0
+
+    def state(self, snapshot: DeltaTable) -> LaneState | None:
+        """Where the lane stands in `snapshot`; None when it never committed, or was reset."""
+        version = self.version(snapshot)
+        return self._positions.read(version).state if version else None
+
+    def commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> None:
+        """Make the rows of `write` and `state` visible together, on exactly this snapshot, which is current afterwards.
+
+        Raises `LostRace` when the table moved on (nothing was committed), `Fenced` when this lane did, and the
+        translated error when the commit is not there for another reason. An error after which the commit turns out
+        to be there is no error. After any error the snapshot is of no more use.
+        """
+        version = self.version(snapshot) + 1
+        if self._positions.has(version):
+            self._refuse_moved(version)
+        attempt = self._positions.announce(version, state, span).attempt
+        properties = CommitProperties(
+            custom_metadata={ATTEMPT: attempt},
+            max_commit_retries=0,
+            app_transactions=[Transaction(self._app, version, int(time.time() * 1000))],
+        )
+        try:
+            if write is not None:
+                write(snapshot, properties)
+            if self.version(snapshot) == version - 1:
+                write_deltalake(snapshot, _no_rows(snapshot), mode="append", commit_properties=properties)
+        except (DeltaError, OSError) as error:
+            if not self._landed(version, attempt):
+                if isinstance(error, CommitFailedError):
+                    raise LostRace from error
+                raise translated(error, self._path.name) from error
+            snapshot.update_incremental()
+        self._positions.prune(version)
+
+    def _landed(self, version: int, attempt: str) -> bool:
+        """Whether our attempt is in the table after all; `Fenced` when somebody else's is."""
+        if any(entry.get(ATTEMPT) == attempt for entry in self.open().history(RECENT)):
+            return True
+        self._refuse_moved(version)
+        return False
+
+    def _refuse_moved(self, version: int) -> None:
+        """Raise Fenced when the table has this lane's commit `version` already: a position file that is no orphan."""
+        now = self.version(self.open())
+        if now >= version:
+            raise Fenced(
+                f"another instance has written lane {self._lane}: its version is {now}, not {version - 1}",
+                next_step="Stop one of the two instances.",
+            )
+
+
+def _no_rows(snapshot: DeltaTable) -> pa.Table:
+    return schema_of(snapshot).empty_table()

@@ -1,0 +1,69 @@
+"""delta-rs errors as the program's own. A table of what is known; anything else is fatal."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError, TableNotFoundError
+
+from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
+_LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
+
+_SENTENCES: dict[type[Exception], str] = {
+    TableNotFoundError: "there is no Delta table {}",
+    DeltaProtocolError: "table {} uses a Delta feature that delta-rs cannot write",
+    SchemaMismatchError: "rows do not fit the schema of table {}",
+}
+
+
+def translated(error: Exception, table: str) -> ReplicatorError:
+    """The error to raise instead of `error`, which concerned `table`. Never holds a row's values.
+
+    A full or failing disk may pass; missing rights and read-only disks do not; every protocol error is fatal.
+    """
+    if isinstance(error, ReplicatorError):
+        return error
+    number = os_error(error)
+    if number in _PASSING:
+        return Retryable(f"the disk under table {table} refuses to write: {errno.errorcode[number]}")
+    if number is not None:
+        name = errno.errorcode.get(number, str(number))
+        problem = EnvironmentProblem if number in _LASTING else Fatal
+        return problem(
+            f"table {table} cannot be reached: {name}", next_step="Check the lake's folder, its rights and its disk."
+        )
+    for kind, sentence in _SENTENCES.items():
+        if isinstance(error, kind):
+            return Fatal(f"{sentence.format(table)}: {first_line(error)}")
+    return Fatal(f"Delta refused an operation on table {table}: {first_line(error)}")
+
+
+def os_error(error: BaseException) -> int | None:
+    """The operating system's error number behind `error`, also where delta-rs has it in its text only."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    found = _OS_ERROR.search(str(error))
+    return int(found[1]) if found else None
+
+
+def first_line(error: Exception) -> str:
+    """The error's own words without the stack that delta-rs appends, cut where they could quote data at length."""
+    return str(error).strip().split("\n", 1)[0][:300]
+
+
+@contextmanager
+def translating(table: str) -> Iterator[None]:
+    """Raises what `translated` makes of an error of the disk or of delta-rs."""
+    try:
+        yield
+    except ReplicatorError:
+        raise
+    except (OSError, DeltaError) as error:
+        raise translated(error, table) from error

@@ -1,0 +1,142 @@
+"""The event log as one Delta table: append-only, partitioned by topic and day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+
+from replicator.domain.errors import Fatal
+from replicator.domain.plan import ApplyPlan, Counts, LaneState
+from replicator.domain.table import Column
+from replicator.ports.frames import Applied, Lane, RejectRows, Write
+from replicator.ports.sink import SinkCapabilities
+
+from ..sql.dialect import text_literal
+from .commits import Operation
+from .errors import translating
+from .fit import as_rejects, fit, placed
+from .lanes import Lanes, refuse_lane
+from .layout import Lake
+from .merge import append_stage
+from .options import LakeOptions
+from .reading import read_table
+from .staged import Staged
+from .tables import STATISTICS, create, exists, refuse_unsafe, schema_of, widen
+from .trim import untouched
+
+DAY = "date"
+PARTITIONED_BY = ["topic", DAY]
+APPEND_ONLY = "delta.appendOnly"
+POSITION = ("topic", "partition", "offset")
+POLICIES = frozenset({"event_log"})
+SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,op,seq_1,seq_2,seq_3,seq_4,ts,ingested_at"}
+"""Statistics only of what a query would look for a record by: none of whole documents."""
+
+
+class DeltaEventLog:
+    """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log`; option `path`, the table's own folder.
+
+    The columns of `domain.event_log.EVENT_LOG` and `date`, the UTC day of `timestamp`, or of `ingested_at` for a record
+    without one. All lanes share the table; a lane's rows are those of its topics. Positions and locks lie in the table's
+    folder under `_replicator`, which Delta readers and vacuum leave alone.
+    """
+
+    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._lake = Lake.at(LakeOptions.checked(options).path)
+        self._name = self._lake.root.name
+        self._lanes = Lanes(self._lake, lambda _: self._lake.root, _Appending())
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        refuse_lane(lane, plan, POLICIES)
+        columns = (*plan.target, Column(DAY, pa.date32()))
+        with translating(self._name):
+            held = self._lanes.hold(lane)
+            if not exists(self._lake.root):
+                create(self._lake.root, self._name, columns, settings=SETTINGS, partition_by=PARTITIONED_BY)
+            table = held.newest()
+            refuse_unsafe(table, self._name, columns)
+            if widen(table, self._name, columns):
+                held.forget_snapshot()
+            if table.metadata().configuration.get(APPEND_ONLY) != "true":
+                table.alter.set_table_properties({APPEND_ONLY: "true"})
+                held.forget_snapshot()
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self._lanes.state(lane)
+
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
+        """See `ports.sink.Sink.apply`; each lane must be prepared."""
+        return self._lanes.apply(writes, reject)
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`. Fatal when there is no table yet."""
+        self._lanes.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`: the records of the topics that the lane has a position in go."""
+        self._lanes.reset(lane)
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._lanes.close()
+
+    def tables(self) -> Sequence[str]:
+        """See `ports.reader.Reader.tables`: one, named as its folder."""
+        with translating(self._name):
+            return [self._name] if exists(self._lake.root) else []
+
+    def read(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Reader.read`."""
+        if name != self._name:
+            raise Fatal(f"there is no table {name!r} in this event log", next_step=f"Its table is {self._name!r}.")
+        with translating(name):
+            return read_table(self._lake.root, name, version=version, as_of=as_of, where=where, limit=limit)
+
+
+class _Appending:
+    """`lane.Stages` for the event log."""
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
+        """Every row above the position, in order. Redelivery is told by the position alone."""
+        frame, trimmed = untouched(write.folded.frame, state.position, POSITION)
+        rows, unfit = fit(placed(_dated(frame)), schema_of(snapshot))
+        counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
+        return Staged(append_stage(rows) if rows.num_rows else None, replace(state), counts, as_rejects(frame, unfit))
+
+    def cleared(self, state: LaneState | None) -> Operation | None:
+        """The records of the lane's topics."""
+        topics = sorted({p.topic for p in state.position}) if state is not None else []
+        if not topics:
+            return None
+        condition = f'"topic" IN ({", ".join(text_literal(t) for t in topics)})'
+
+        def erase(snapshot: DeltaTable, properties: CommitProperties) -> None:
+            # A table that forbids deletes forbids this one too. Killed in between, `prepare` forbids them again.
+            snapshot.alter.set_table_properties({APPEND_ONLY: "false"})
+            snapshot.delete(condition, commit_properties=properties)
+            snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
+
+        return erase
+
+
+def _dated(frame: pa.Table) -> pa.Table:
+    moment = pc.coalesce(frame["timestamp"], frame["ingested_at"])
+    return frame.append_column(DAY, pc.cast(pc.floor_temporal(moment, unit="day"), pa.date32()))

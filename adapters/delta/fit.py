@@ -1,0 +1,66 @@
+"""Rows as a Delta table keeps them, and the rows it cannot keep."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OP, Op
+from replicator.domain.errors import Reject, RejectCode
+
+from ..sql.conform import conform
+from .types import impossible, to_storage
+
+PLACE = "_place"
+REJECTED = pa.schema([pa.field(PLACE, pa.int64()), pa.field(ERROR, pa.string())])
+"""Rejected rows: their number in the frame they came from, and why."""
+
+
+def placed(rows: pa.Table) -> pa.Table:
+    """`rows` with the column `_place`, their numbers from 0."""
+    return rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int64()))
+
+
+def fit(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Rows (with `_place`) whose columns of `schema` have its types now, and the rest as `REJECTED`.
+
+    Nothing is changed silently: a value keeps its meaning (see `types`), or its row is rejected OUT_OF_RANGE.
+    """
+    rejected = []
+    for field in schema:
+        mask = impossible(rows[field.name]) if field.name in rows.column_names else None
+        if mask is not None:
+            rejected.append(_refused(rows.filter(mask), f"the value of column {field.name!r} is no time of day"))
+            rows = rows.filter(pc.invert(mask))
+    for i, name in enumerate(rows.column_names):
+        if name in schema.names:
+            rows = rows.set_column(i, name, to_storage(rows[name], schema.field(name).type))
+    good, bad = conform(rows, schema)
+    return good, pa.concat_tables([*rejected, bad.select(REJECTED.names)]).cast(REJECTED)
+
+
+def filled(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Rows to write that have a value in every column that must not be null, and the rest as `REJECTED`. Deletes pass."""
+    rejected = []
+    for field in schema:
+        if field.nullable or field.name not in rows.column_names or not rows[field.name].null_count:
+            continue
+        mask = pc.and_(pc.is_null(rows[field.name]), pc.not_equal(rows[OP], Op.DELETE.value))
+        rejected.append(_refused(rows.filter(mask), f"column {field.name!r} of the target must not be null"))
+        rows = rows.filter(pc.invert(mask))
+    return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
+
+
+def as_rejects(frame: pa.Table, *rejected: pa.Table) -> pa.Table:
+    """The rows of `frame` that `REJECTED` tables name, with `_error`, in the order of `frame`."""
+    all_of_them = pa.concat_tables([r.select(REJECTED.names).cast(REJECTED) for r in rejected]).sort_by(PLACE)
+    rows = frame.take(all_of_them[PLACE])
+    if ERROR in rows.column_names:
+        rows = rows.drop_columns([ERROR])
+    return rows.append_column(ERROR, all_of_them[ERROR])
+
+
+def _refused(rows: pa.Table, sentence: str) -> pa.Table:
+    error = str(Reject(RejectCode.OUT_OF_RANGE, sentence))
+    columns = [rows[PLACE], pa.repeat(pa.scalar(error), rows.num_rows)]
+    return pa.table(columns, schema=REJECTED)

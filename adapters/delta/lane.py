@@ -1,0 +1,134 @@
+"""One lane of a lake: its lock, its table and its commits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.plan import Counts, LaneState
+from replicator.domain.position import Span
+from replicator.ports.frames import Lane, LaneApplied, RejectRows, Write
+
+from .commits import LaneLog, LostRace, Operation
+from .errors import translating
+from .layout import Lake
+from .locks import LaneLock
+from .positions import Positions
+from .staged import Staged
+from .upkeep import Upkeep
+
+ATTEMPTS = 8
+"""How often a write is redone because others commit to its table; then it is left to the caller to try again."""
+
+Shelf = dict[Path, DeltaTable]
+"""The snapshots that this process's own commits left, by table; lanes that share a table share them."""
+
+
+class Stages(Protocol):
+    """Stages 2 to 4 up to the commit, for one kind of target."""
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
+        """Read what is needed from `snapshot` and say what to commit on it."""
+
+    def cleared(self, state: LaneState | None, /) -> Operation | None:
+        """Removes the rows of a lane that stands at `state`; None when it has none."""
+
+
+def lane_log(lake: Lake, path: Path, lane: Lane) -> LaneLog:
+    """The transactions of `lane` in the table at `path`."""
+    positions = Positions(lake.positions(lane.pipeline, lane.id), lane.id)
+    return LaneLog(path, lane.pipeline, lane.id, positions)
+
+
+class DeltaLane:
+    """Writes one lane; holds its lock from construction to `close`. Raises `Fenced` when another instance holds it."""
+
+    def __init__(self, lake: Lake, path: Path, lane: Lane, stages: Stages, shelf: Shelf) -> None:
+        self.lane = lane
+        with translating(lane.into):
+            self._lock = LaneLock(lake.lock(lane.pipeline, lane.id), lane.id)
+        self._log = lane_log(lake, path, lane)
+        self._stages = stages
+        self._upkeep = Upkeep()
+        self._path = path
+        self._shelf = shelf
+
+    def apply(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneApplied:
+        """See `ports.sink.Sink.apply`. When others committed meanwhile, stages 2 to 4 are redone on what is there now."""
+        with translating(self.lane.into):
+            for _ in range(ATTEMPTS):
+                snapshot = self._current()
+                try:
+                    outcome = self._attempt(snapshot, write, reject)
+                except LostRace:
+                    continue
+                self._upkeep.after_commit(snapshot)
+                self._shelf[self._path] = snapshot
+                return outcome
+        raise Retryable(f"other writers keep committing to table {self.lane.into}")
+
+    def record(self, state: LaneState | None, write: Operation | None = None) -> None:
+        """Commit `write` (nothing by default) with `state` as the lane's state, whatever it was."""
+        with translating(self.lane.into):
+            for _ in range(ATTEMPTS):
+                try:
+                    self._log.commit(self._log.open(), state, None, write)
+                except LostRace:
+                    continue
+                self.forget_snapshot()
+                return
+        raise Retryable(f"other writers keep committing to table {self.lane.into}")
+
+    def clear(self) -> None:
+        """Remove the lane's rows and its state, in one commit that leaves a mark in its place."""
+        with translating(self.lane.into):
+            state = self._log.state(self._log.open())
+        self.record(None, self._stages.cleared(state))
+
+    def newest(self) -> DeltaTable:
+        """The newest snapshot of the lane's table."""
+        return self._log.open()
+
+    def forget_snapshot(self) -> None:
+        """Read the table anew next time: its schema has changed."""
+        self._shelf.pop(self._path, None)
+
+    def close(self) -> None:
+        """Release the lock; may be called twice."""
+        self._lock.release()
+
+    def _current(self) -> DeltaTable:
+        """The snapshot that the last commit left, or the newest one. It leaves the shelf: after a failure it is void."""
+        return self._shelf.pop(self._path, None) or self._log.open()
+
+    def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneApplied:
+        state = self._log.state(snapshot) or LaneState()
+        _refuse_gaps(self.lane, write.span, state)
+        if not write.span.after(state.position).end:
+            return LaneApplied(state.position, Counts(duplicate=write.folded.rows))
+        staged = self._stages.stage(snapshot, state, write)
+        if staged.rejects.num_rows:
+            # A row that the newest snapshot would complete must not be rejected for want of it.
+            if self._log.is_behind(snapshot):
+                raise LostRace
+            reject(self.lane, staged.rejects)
+        position = state.position.advanced_to(write.span.end)
+        identity = tuple(sorted({**dict(state.identity), **write.identity}.items()))
+        self._log.commit(snapshot, replace(staged.state, position=position, identity=identity), write.span, staged.write)
+        return LaneApplied(position, staged.counts)
+
+
+def _refuse_gaps(lane: Lane, span: Span, state: LaneState) -> None:
+    gaps = span.gaps(state.position)
+    if gaps:
+        first = gaps[0]
+        raise DataLoss(
+            f"lane {lane.id} stands at {first} offset {state.position[first]}, but the batch starts at {span.start[first]}",
+            next_step=f"Load the lane again with `replicator lanes resync {lane.id}`, or accept the loss with "
+            f"`replicator lanes skip {lane.id} --until {first.topic}:{first.partition}:{span.start[first]}`.",
+        )

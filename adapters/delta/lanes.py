@@ -1,0 +1,114 @@
+"""The lanes one sink writes in a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
+from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
+
+from .errors import translating
+from .lane import DeltaLane, Shelf, Stages, lane_log
+from .layout import Lake
+from .tables import exists
+
+
+class Lanes:
+    """What Delta sinks have in common: which lanes they hold, and what is the same for each. `path_of` says where the
+    table of a lane lies."""
+
+    def __init__(self, lake: Lake, path_of: Callable[[Lane], Path], stages: Stages) -> None:
+        self._lake = lake
+        self._path_of = path_of
+        self._stages = stages
+        self._held: dict[str, DeltaLane] = {}
+        self._shelf: Shelf = {}
+
+    def hold(self, lane: Lane) -> DeltaLane:
+        """The lane, locked from now to `close`; `Fenced` when another instance has it."""
+        key = _key(lane)
+        if key not in self._held:
+            self._held[key] = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._shelf)
+        return self._held[key]
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        path = self._path_of(lane)
+        with translating(lane.into):
+            if not exists(path):
+                return None
+            log = lane_log(self._lake, path, lane)
+            return log.state(log.open())
+
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
+        """See `ports.sink.Sink.apply`. Lane by lane: an error carries a note that names the lanes applied before it."""
+        applied: dict[str, LaneApplied] = {}
+        for write in writes:
+            try:
+                applied[write.lane.id] = self._prepared(write.lane).apply(write, reject)
+            except ReplicatorError as error:
+                if applied:
+                    error.add_note(f"lanes applied before it: {', '.join(applied)}")
+                raise
+        return applied
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
+        with translating(lane.into):
+            if not exists(self._path_of(lane)):
+                raise Fatal(
+                    f"lane {lane.id} has no table yet, so there is nothing to skip",
+                    next_step="Start it once; `start_from` of its source says where it begins.",
+                )
+        self._briefly(lane, lambda held: held.record(state))
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`. The table stays, with its history."""
+        with translating(lane.into):
+            there = exists(self._path_of(lane))
+        if there:
+            self._briefly(lane, DeltaLane.clear)
+
+    def close(self) -> None:
+        """Release the locks; may be called twice."""
+        for held in self._held.values():
+            held.close()
+        self._held.clear()
+
+    def _prepared(self, lane: Lane) -> DeltaLane:
+        held = self._held.get(_key(lane))
+        if held is None:
+            raise Fatal(f"lane {lane.id} was not prepared")
+        return held
+
+    def _briefly(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
+        """Act on the lane under its lock, which is kept only by who has prepared it."""
+        was_held = _key(lane) in self._held
+        held = self.hold(lane)
+        try:
+            act(held)
+        finally:
+            if not was_held:
+                self._held.pop(_key(lane)).close()
+
+
+def refuse_lane(lane: Lane, plan: ApplyPlan, policies: frozenset[str]) -> None:
+    """ConfigProblem for a policy that a sink does not apply, or a setting of the lane that it does not know."""
+    where = lane.config_line or f"the entry of lane {lane.id}"
+    if plan.policy not in policies:
+        raise ConfigProblem(
+            f"the sink of lane {lane.id} does not apply policy {plan.policy!r}",
+            next_step=f"Use one of {', '.join(sorted(policies))} in {where}.",
+        )
+    if lane.options:
+        raise ConfigProblem(
+            f"a Delta sink has no setting {sorted(lane.options)[0]!r} for a table", next_step=f"Remove it from {where}."
+        )
+
+
+def _key(lane: Lane) -> str:
+    return f"{lane.pipeline}/{lane.id}"

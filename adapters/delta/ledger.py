@@ -1,0 +1,132 @@
+"""Remembered deletes of a target, as a Delta table beside it that is only appended to."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+
+from replicator.domain.change import OP, Op, sequence_columns
+from replicator.domain.plan import EVENT_ID, ApplyPlan, cdc_sequence_columns, highest
+from replicator.domain.sequence import Sequence
+from replicator.domain.table import Column
+from replicator.ports.frames import Lane
+
+from ..sql.dialect import DUCKDB
+from ..sql.duck import session
+from ..sql.rows import event_ids
+from .errors import translating
+from .fit import fit, placed
+from .layout import Lake
+from .related import lookup
+from .tables import create, exists, schema_of
+from .upkeep import Upkeep
+
+
+class DeltaTombstoneLedger:
+    """`ports.sink.TombstoneLedger` in a lake. Who records holds the lane's lock.
+
+    Deletes are recorded before the target's commit, so an entry may be of an attempt that died. Entries therefore name their
+    record (`_event_id`), and when that record comes again its own entry does not count against it.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._open: dict[Path, DeltaTable] = {}
+        self._highest: dict[Path, Sequence | None] = {}
+        self._upkeep: dict[Path, Upkeep] = {}
+
+    def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> Sequence | None:
+        """See `ports.sink.TombstoneLedger.record`. Rows of other operations are left out. Visible on return."""
+        path = self._lake.tombstones(lane.into)
+        with translating(f"tombstones of {lane.into}"):
+            table = self._table(path, lane, plan)
+            entries = _entries(plan, deletes, schema_of(table))
+            if entries.num_rows:
+                write_deltalake(table, entries, mode="append")
+                self._upkeep.setdefault(path, Upkeep()).after_commit(table)
+            self._highest[path] = highest(self._highest[path], _extreme(plan, entries))
+        return self._highest[path]
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table) -> pa.Table:
+        """See `ports.sink.TombstoneLedger.lookup`. `keys` is a folded or a rows frame; entries that its own records made
+        are left out."""
+        path = self._lake.tombstones(lane.into)
+        with translating(f"tombstones of {lane.into}"):
+            table = self._table(path, lane, plan)
+            schema = schema_of(table)
+            wanted, _ = fit(placed(keys.select(list(plan.table.keys))), schema)
+            found = lookup(table, schema.names, {k: pc.unique(wanted[k]) for k in plan.table.keys})
+        others = found.filter(pc.invert(pc.is_in(found[EVENT_ID], value_set=pc.unique(_event_ids(keys)))))
+        return _newest(plan, others.drop_columns([EVENT_ID]))
+
+    def drop(self, lane: Lane) -> None:
+        """Forget every delete of this lane's target."""
+        path = self._lake.tombstones(lane.into)
+        self._open.pop(path, None)
+        self._highest.pop(path, None)
+        with translating(f"tombstones of {lane.into}"):
+            if path.exists():
+                shutil.rmtree(path)
+
+    def _table(self, path: Path, lane: Lane, plan: ApplyPlan) -> DeltaTable:
+        if path not in self._open:
+            if not exists(path):
+                create(path, lane.into, _columns(plan, lane, self._lake), settings={}, partition_by=[])
+            self._open[path] = DeltaTable(str(path))
+            self._highest[path] = _extreme(plan, _sequences(self._open[path], plan))
+        return self._open[path]
+
+
+def _columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:
+    """The keys as the target keeps them, where it is there already, and the sequence."""
+    kept: dict[str, pa.DataType] = {}
+    if exists(lake.table(lane.into)):
+        schema = schema_of(DeltaTable(str(lake.table(lane.into))))
+        kept = {f.name: f.type for f in schema}
+    keys = tuple(Column(k, kept.get(k, plan.table.column(k).type)) for k in plan.table.keys)
+    sequence = (Column(n, pa.int64()) for n in cdc_sequence_columns(plan.table.sequence))
+    return (*keys, *sequence, Column(EVENT_ID, pa.string()))
+
+
+def _entries(plan: ApplyPlan, deletes: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The delete rows of a folded frame (`_seq_*`) or of a rows frame (`_cdc_seq_*`) with the ledger's columns."""
+    gone = deletes.filter(pc.equal(deletes[OP], Op.DELETE.value))
+    stored = cdc_sequence_columns(plan.table.sequence)
+    sent = stored if stored[0] in gone.column_names else sequence_columns(plan.table.sequence)
+    columns = {k: gone[k] for k in plan.table.keys} | {a: gone[b] for a, b in zip(stored, sent, strict=True)}
+    columns[EVENT_ID] = _event_ids(gone)
+    good, _ = fit(placed(pa.table(columns)), schema)
+    return good.select(schema.names).cast(schema)
+
+
+def _event_ids(frame: pa.Table) -> pa.ChunkedArray:
+    return frame[EVENT_ID] if EVENT_ID in frame.column_names else event_ids(frame)
+
+
+def _newest(plan: ApplyPlan, found: pa.Table) -> pa.Table:
+    """The highest sequence per key."""
+    q = DUCKDB.quoted
+    keys = ", ".join(q(k) for k in plan.table.keys)
+    sequence = ", ".join(q(n) for n in cdc_sequence_columns(plan.table.sequence))
+    ranked = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(s + ' DESC' for s in sequence.split(', '))})"
+    with session() as connection:
+        connection.register("found", found.append_column("_row", pa.array(range(found.num_rows), pa.int64())))
+        best = connection.sql(f"SELECT _row FROM found QUALIFY {ranked} = 1 ORDER BY _row").to_arrow_table()  # noqa: S608
+    return found.take(best["_row"])
+
+
+def _sequences(table: DeltaTable, plan: ApplyPlan) -> pa.Table:
+    names = list(cdc_sequence_columns(plan.table.sequence))
+    return pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
+
+
+def _extreme(plan: ApplyPlan, entries: pa.Table) -> Sequence | None:
+    names = cdc_sequence_columns(plan.table.sequence)
+    if not entries.num_rows:
+        return None
+    first = pc.select_k_unstable(entries, 1, [(n, "descending") for n in names])[0].as_py()
+    return tuple(entries[n][first].as_py() for n in names)

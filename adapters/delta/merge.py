@@ -1,0 +1,95 @@
+"""Stage 4 on delta-rs: the plan's clauses as one merge, or an append for a plan without merge keys."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.table import TableMerger
+
+from replicator.domain.change import OP
+from replicator.domain.plan import ApplyPlan, Clause, cdc_sequence_columns
+from replicator.domain.sequence import Sequence
+
+from ..sql.dialect import DELTA_RS
+from ..sql.render import expression, merge_condition
+from ..sql.repair import below
+from .commits import WRITER, Operation
+from .tables import schema_of
+
+
+def write_stage(plan: ApplyPlan, rows: pa.Table, clear_below: Sequence | None) -> Operation | None:
+    """What stage 4 does with `rows` (types of the table, one row per merge key); None when there is nothing to do.
+
+    `clear_below`: rows of the target below that sequence, or without one, go, in the same commit.
+    """
+    if not rows.num_rows and clear_below is None:
+        return None
+    if not plan.merge_keys:
+        return append_stage(rows)
+    if not rows.num_rows and clear_below is not None:
+        return _delete_where(_cleared(plan, clear_below, "t").replace('t."', '"'))
+    source = rows.select([OP, *(c.name for c in plan.target)])
+    return lambda snapshot, properties: _merge(snapshot, properties, plan, source, clear_below)
+
+
+def append_stage(rows: pa.Table) -> Operation:
+    """An append of `rows`; columns of the table that they lack become null, columns that it lacks are left out."""
+
+    def write(snapshot: DeltaTable, properties: CommitProperties) -> None:
+        schema = schema_of(snapshot)
+        known = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
+        aligned = pa.table(known, schema=schema)
+        write_deltalake(snapshot, aligned, mode="append", writer_properties=WRITER, commit_properties=properties)
+
+    return write
+
+
+def delete_all(snapshot: DeltaTable, properties: CommitProperties) -> None:
+    """An `Operation` that removes every row."""
+    snapshot.delete(commit_properties=properties)
+
+
+def _merge(
+    snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table, clear_below: Sequence | None
+) -> None:
+    merger = snapshot.merge(
+        source,
+        merge_condition(plan, DELTA_RS),
+        source_alias="s",
+        target_alias="t",
+        streamed_exec=False,
+        writer_properties=WRITER,
+        commit_properties=properties,
+    )
+    for clause in plan.clauses:
+        merger = _with_clause(merger, clause)
+    if clear_below is not None:
+        merger = merger.when_not_matched_by_source_delete(_cleared(plan, clear_below, "t"))
+    merger.execute()
+
+
+def _with_clause(merger: TableMerger, clause: Clause) -> TableMerger:
+    when = expression(clause.when, DELTA_RS)
+    values = {DELTA_RS.quoted(name): expression(value, DELTA_RS) for name, value in clause.assign}
+    match clause.matched, clause.action:
+        case True, "delete":
+            return merger.when_matched_delete(when)
+        case True, "update":
+            return merger.when_matched_update(values, when)
+        case False, "insert":
+            return merger.when_not_matched_insert(values, when)
+    raise AssertionError(f"a plan cannot {clause.action} rows that are {'' if clause.matched else 'not '}there")
+
+
+def _delete_where(condition: str) -> Operation:
+    def delete(snapshot: DeltaTable, properties: CommitProperties) -> None:
+        snapshot.delete(condition, commit_properties=properties)
+
+    return delete
+
+
+def _cleared(plan: ApplyPlan, clear_below: Sequence, relation: str) -> str:
+    """A row without a sequence was there before replication began: a truncate clears it too."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    lower = below(DELTA_RS, relation, names, clear_below)
+    return f"({DELTA_RS.column(relation, names[0])} IS NULL OR {lower})"

@@ -1,0 +1,124 @@
+"""Stages 2 to 4 for tables that mirror a source: scd1 and append."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from replicator.domain.change import OP, Op
+from replicator.domain.plan import ApplyPlan, Counts, Facts, LaneState, highest, needs_repair
+from replicator.domain.sequence import Sequence
+from replicator.ports.frames import Write
+from replicator.ports.sink import TombstoneLedger
+
+from ..sql.local_repair import repair
+from ..sql.repair import from_columns
+from ..sql.rows import to_rows
+from .column_names import stored_frame, stored_names, stored_plan
+from .commits import Operation
+from .fit import REJECTED, as_rejects, filled, fit, placed
+from .merge import delete_all, write_stage
+from .related import related_rows
+from .staged import Staged
+from .tables import schema_of
+from .trim import untouched
+
+
+class Mirror:
+    """Stages the writes of one lane whose table has the columns of `plan.target`."""
+
+    def __init__(self, ledger: TombstoneLedger[pa.Table]) -> None:
+        self._ledger = ledger
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
+        """Everything up to the commit, on the rows of exactly `snapshot`. Deletes are in the ledger on return.
+
+        The position in the staged state is that of `state`.
+        """
+        facts, schema = write.folded.facts, schema_of(snapshot)
+        frame, trimmed = untouched(write.folded.frame, state.position)
+        truncates, frame = _parted(frame, write.plan)
+        write, named = _named(write, frame, schema)
+        plan = write.plan
+        rows, unfit = fit(placed(to_rows(named, plan, datetime.now(UTC))), _with_old_keys(schema, plan))
+        recorded = self._record(write, rows)
+        rows, incomplete, counts = self._repaired(snapshot, state, write, rows)
+        rows, holes = filled(rows, schema)
+        counts += Counts(applied=-holes.num_rows, rejected=holes.num_rows + unfit.num_rows, duplicate=trimmed)
+        return Staged(
+            write_stage(plan, rows, facts.clear_below if _is_above(facts.clear_below, state.floor) else None),
+            _moved_on(state, facts, recorded),
+            counts + _truncated(facts, state, truncates),
+            as_rejects(frame, unfit, incomplete, holes),
+        )
+
+    def cleared(self, _: LaneState | None) -> Operation:
+        """Every row: the table belongs to its lane alone."""
+        return delete_all
+
+    def _repaired(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: pa.Table
+    ) -> tuple[pa.Table, pa.Table, Counts]:
+        """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row."""
+        if not needs_repair(write.plan, write.folded.facts, state):
+            return rows, REJECTED.empty_table(), Counts(applied=rows.num_rows)
+        related = related_rows(snapshot, write.plan, rows)
+        done = repair(write.plan, rows, related, self._remembered(write, rows, state), state)
+        return done.write, done.rejects, done.counts
+
+    def _record(self, write: Write[pa.Table], rows: pa.Table) -> Sequence | None:
+        if not (write.plan.repair.ledger and write.folded.facts.deletes):
+            return None
+        return self._ledger.record(write.lane, write.plan, rows)
+
+    def _remembered(self, write: Write[pa.Table], rows: pa.Table, state: LaneState) -> pa.Table | None:
+        lowest = write.folded.facts.lowest
+        if not write.plan.repair.ledger or lowest is None or state.ledger_high is None or lowest > state.ledger_high:
+            return None
+        return self._ledger.lookup(write.lane, write.plan, rows)
+
+
+def _named(write: Write[pa.Table], frame: pa.Table, schema: pa.Schema) -> tuple[Write[pa.Table], pa.Table]:
+    """The write and its rows under the names that the table keeps columns by."""
+    names = stored_names(write.plan.table.column_names, schema.names)
+    if not names:
+        return write, frame
+    return replace(write, plan=stored_plan(write.plan, names)), stored_frame(frame, names)
+
+
+def _parted(frame: pa.Table, plan: ApplyPlan) -> tuple[int, pa.Table]:
+    """How many truncates clear the table, and the rows beside them."""
+    if not plan.truncates or not frame.num_rows:
+        return 0, frame
+    rows = frame.filter(pc.not_equal(frame[OP], Op.TRUNCATE.value))
+    return frame.num_rows - rows.num_rows, rows
+
+
+def _with_old_keys(schema: pa.Schema, plan: ApplyPlan) -> pa.Schema:
+    """Old keys are compared with keys, so they take the same types."""
+    pairs = zip(from_columns(plan), plan.table.keys, strict=True)
+    return pa.schema([*schema, *(pa.field(old, schema.field(key).type) for old, key in pairs)])
+
+
+def _moved_on(state: LaneState, facts: Facts, recorded: Sequence | None) -> LaneState:
+    return replace(
+        state,
+        high=highest(state.high, facts.highest),
+        floor=highest(state.floor, facts.clear_below),
+        ledger_high=highest(state.ledger_high, recorded),
+    )
+
+
+def _truncated(facts: Facts, state: LaneState, truncates: int) -> Counts:
+    """What became of the truncates themselves."""
+    if facts.clear_below is None or _is_above(facts.clear_below, state.floor):
+        return Counts(applied=truncates)
+    return Counts(duplicate=truncates) if facts.clear_below == state.floor else Counts(superseded=truncates)
+
+
+def _is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:
+    return sequence is not None and (floor is None or sequence > floor)

@@ -1,0 +1,98 @@
+"""Queries over Delta tables: now or then, with a condition that can read nothing but the table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from replicator.domain.errors import ConfigProblem, Fatal
+
+from .column_names import source_name
+from .errors import first_line
+from .names import decode, is_hashed
+from .tables import exists, schema_of
+
+
+def read_table(
+    path: Path, name: str, *, version: int | None, as_of: datetime | None, where: str | None, limit: int | None
+) -> pa.Table:
+    """See `ports.reader.Reader.read`; `path` is the table's folder. Columns have the names that the source gives them."""
+    table = _then(path, name, version=version, as_of=as_of)
+    schema = _spelt(schema_of(table))
+    scan = pa.RecordBatchReader.from_stream(table.scan())
+    reader = pa.RecordBatchReader.from_batches(_spelt(scan.schema), (b.rename_columns(schema.names) for b in scan))
+    if where is not None:
+        return _matching(reader, name, where, limit).cast(schema)
+    return _first(reader, schema, limit)
+
+
+def _spelt(schema: pa.Schema) -> pa.Schema:
+    """The columns under the names that the source gives them."""
+    return pa.schema([field.with_name(source_name(field.name)) for field in schema])
+
+
+def table_name(folder: Path) -> str:
+    """The name under which the table in `folder` was created."""
+    if is_hashed(folder.name):
+        return DeltaTable(str(folder)).metadata().name or folder.name
+    return decode(folder.name)
+
+
+def _then(path: Path, name: str, *, version: int | None, as_of: datetime | None) -> DeltaTable:
+    if not exists(path):
+        raise Fatal(f"there is no table {name!r} in the lake", next_step="`replicator status` lists the targets.")
+    if version is not None and as_of is not None:
+        raise ConfigProblem("a query names a version and a time", next_step="Give one of the two.")
+    try:
+        table = DeltaTable(str(path), version=version)
+        if as_of is not None:
+            _travel(table, as_of if as_of.tzinfo else as_of.replace(tzinfo=UTC))
+    except (DeltaError, OSError, ValueError) as error:
+        asked = f"version {version}" if as_of is None else f"the time {as_of.isoformat()}"
+        raise Fatal(f"table {name!r} cannot be read at {asked}: {_versions(path)}") from error
+    return table
+
+
+def _travel(table: DeltaTable, moment: datetime) -> None:
+    """Load the version of that time; ValueError for a time before the first one, for which delta-rs gives the first."""
+    if moment.timestamp() * 1000 < min(entry["timestamp"] for entry in table.history()):
+        raise ValueError("the table is younger")
+    table.load_as_version(moment)
+
+
+def _versions(path: Path) -> str:
+    entries = DeltaTable(str(path)).history()
+    versions = [entry["version"] for entry in entries]
+    first = datetime.fromtimestamp(min(entry["timestamp"] for entry in entries) / 1000, UTC)
+    return f"it has versions {min(versions)} to {max(versions)}, from {first.isoformat(timespec='seconds')} on"
+
+
+def _first(reader: pa.RecordBatchReader, schema: pa.Schema, limit: int | None) -> pa.Table:
+    batches, rows = [], 0
+    for batch in reader:
+        if limit is not None and rows >= limit:
+            break
+        batches.append(batch)
+        rows += batch.num_rows
+    table = pa.Table.from_batches(batches, reader.schema).cast(schema)
+    return table if limit is None else table.slice(0, limit)
+
+
+def _matching(reader: pa.RecordBatchReader, name: str, where: str, limit: int | None) -> pa.Table:
+    with duckdb.connect() as connection:
+        for setting in ("enable_external_access = false", "python_enable_replacements = false", "TimeZone = 'UTC'"):
+            connection.execute(f"SET {setting}")
+        connection.execute("SET lock_configuration = true")
+        try:
+            matching = connection.from_arrow(reader).filter(where)
+            return (matching if limit is None else matching.limit(limit)).to_arrow_table()
+        except duckdb.Error as error:
+            raise ConfigProblem(
+                f"the condition on table {name!r} cannot be evaluated: {first_line(error)}",
+                next_step="Write a SQL condition on the table's columns.",
+            ) from error

@@ -1,0 +1,70 @@
+"""Stage 2: the rows of a snapshot that a batch may meet, only the columns and as few rows as stage 3 needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from replicator.domain.change import UNSENT
+from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+
+from ..sql.dialect import DELTA_RS
+from ..sql.repair import from_columns
+from .tables import schema_of
+
+
+def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
+    """Rows of `snapshot` for every identity and old key in `rows` (a few more may come), as `local_repair` wants them.
+
+    Streams through the table: memory is bounded by the batch, not by the table.
+    """
+    sequence = cdc_sequence_columns(plan.table.sequence)
+    unsent = _unsent_names(rows) if plan.repair.complete else []
+    columns = list(dict.fromkeys([*plan.repair.identity, *sequence, *unsent]))
+    return lookup(snapshot, columns, _wanted(plan, rows))
+
+
+def lookup(snapshot: DeltaTable, columns: list[str], wanted: Mapping[str, pa.Array]) -> pa.Table:
+    """`columns` of the rows whose value in each column of `wanted` is among the values given for it."""
+    schema = pa.schema([schema_of(snapshot).field(c) for c in columns])
+    predicate = " AND ".join(filter(None, (_bounds(name, values) for name, values in wanted.items())))
+    reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=columns, predicate=predicate or None))
+    found = []
+    for batch in reader:
+        table = pa.Table.from_batches([batch]).cast(schema)
+        for name, values in wanted.items():
+            table = table.filter(pc.is_in(table[name], value_set=values))
+        if table.num_rows:
+            found.append(table)
+    return pa.concat_tables(found) if found else schema.empty_table()
+
+
+def _wanted(plan: ApplyPlan, rows: pa.Table) -> dict[str, pa.Array]:
+    """Values to look for: those of the keys and old keys, or, for rows that must be absent, of their own sequence."""
+    if plan.repair.guard == "absent":
+        names = [n for n in cdc_sequence_columns(plan.table.sequence) if n in plan.repair.identity]
+        return {n: pc.unique(rows[n]) for n in (*names, *plan.table.keys)}
+    pairs = zip(plan.table.keys, from_columns(plan), strict=True)
+    return {key: _values(rows[key], rows[old]) for key, old in pairs}
+
+
+def _values(key: pa.ChunkedArray, old: pa.ChunkedArray) -> pa.Array:
+    both = pa.chunked_array([*key.chunks, *old.drop_null().chunks], key.type)
+    return pc.unique(both)
+
+
+def _bounds(name: str, values: pa.Array) -> str | None:
+    """The range of whole numbers as a condition, by which files are skipped. Rows without a value pass no range, so none
+    is given when they are looked for too."""
+    if not pa.types.is_integer(values.type) or not len(values) or values.null_count:
+        return None
+    ends = pc.min_max(values).as_py()
+    column = DELTA_RS.quoted(name)
+    return f"{column} >= {ends['min']} AND {column} <= {ends['max']}"
+
+
+def _unsent_names(rows: pa.Table) -> list[str]:
+    return sorted(set(pc.list_flatten(rows[UNSENT].combine_chunks()).to_pylist()))

@@ -1,0 +1,45 @@
+"""A lane's state as JSON, as it stands in position files."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Position
+from replicator.domain.sequence import Sequence
+
+
+def state_to_json(state: LaneState) -> dict[str, object]:
+    """Every field of `state`; bytes in a sequence become {"base64": ...}."""
+    return {
+        "position": state.position.to_json(),
+        "high": _sequence_to_json(state.high),
+        "floor": _sequence_to_json(state.floor),
+        "ledger_high": _sequence_to_json(state.ledger_high),
+        "identity": dict(state.identity),
+    }
+
+
+def state_from_json(data: Mapping[str, Any]) -> LaneState:
+    """What `state_to_json` wrote."""
+    return LaneState(
+        position=Position.from_json(data["position"]),
+        high=_sequence_from_json(data["high"]),
+        floor=_sequence_from_json(data["floor"]),
+        ledger_high=_sequence_from_json(data["ledger_high"]),
+        identity=tuple(sorted(data["identity"].items())),
+    )
+
+
+def _sequence_to_json(sequence: Sequence | None) -> list[object] | None:
+    if sequence is None:
+        return None
+    return [{"base64": b64encode(e).decode()} if isinstance(e, bytes) else e for e in sequence]
+
+
+def _sequence_from_json(data: list[Any] | None) -> Sequence | None:
+    if data is None:
+        return None
+    return tuple(b64decode(e["base64"]) if isinstance(e, dict) else e for e in data)

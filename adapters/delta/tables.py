@@ -1,0 +1,147 @@
+"""Delta tables as this project creates, opens and widens them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake import Schema as DeltaSchema
+from deltalake.schema import Field
+
+from replicator.domain.errors import Fatal
+from replicator.domain.table import Column
+
+from .column_names import stored_columns
+from .types import EXACT_DECIMAL_DIGITS, accepts, has_exact_statistics, storage_type
+
+STATISTICS = "delta.dataSkippingStatsColumns"
+STATISTICS_COLUMNS = 32
+FILE_SIZE = "delta.targetFileSize"
+FILE_BYTES = 32 * 1024 * 1024
+"""A merge rewrites every file that holds one of its rows, so files are kept smaller than for tables that only grow."""
+FORGETS_TXN = "delta.setTransactionRetentionDuration"
+
+
+def exists(path: Path) -> bool:
+    """True when there is a Delta table at `path`."""
+    return DeltaTable.is_deltatable(str(path))
+
+
+def schema_of(table: DeltaTable) -> pa.Schema:
+    """The table's columns with the Arrow types that delta-rs reads them as; binary and text without view types."""
+    schema = pa.schema(table.schema().to_arrow())
+    return pa.schema([pa.field(f.name, storage_type(f.type), f.nullable) for f in schema])
+
+
+def create(path: Path, name: str, columns: tuple[Column, ...], *, settings: dict[str, str], partition_by: list[str]) -> None:
+    """Create the table at `path` as version 0, all columns nullable, with the stored types of `types`.
+
+    No deletion vectors and no type widening, so that every engine can write it. Statistics leave out what delta-rs
+    cannot write exactly. Names are taken as they are (see `column_names`).
+    """
+    refuse_names(name, columns)
+    schema = pa.schema([pa.field(c.name, storage_type(c.type)) for c in columns])
+    DeltaTable.create(
+        str(path),
+        schema,
+        mode="ignore",
+        name=name,
+        partition_by=partition_by or None,
+        configuration={STATISTICS: ",".join(_statistics_columns(schema)), FILE_SIZE: str(FILE_BYTES), **settings},
+    )
+
+
+def widen(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> bool:
+    """Add the columns of `columns` that `table` lacks, nullable; true when there were any.
+
+    Columns there are keep their types; Fatal when one of them cannot take the values it is meant for.
+    """
+    schema = schema_of(table)
+    columns = stored_columns(columns, schema.names)
+    refuse_names(name, columns)
+    _refuse_types(schema, name, columns)
+    missing = [c for c in columns if c.name not in schema.names]
+    if not missing:
+        return False
+    known = {n.casefold(): n for n in schema.names}
+    for column in missing:
+        if column.name.casefold() in known:
+            raise _case_only(name, column.name, known[column.name.casefold()])
+    added = DeltaSchema.from_arrow(pa.schema([pa.field(c.name, storage_type(c.type)) for c in missing]))
+    table.alter.add_columns([Field(f.name, f.type, nullable=True) for f in added.fields])
+    return True
+
+
+def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
+    """Raise Fatal for a column without a name, or whose name differs from another's in case only."""
+    seen: dict[str, str] = {}
+    for column in columns:
+        if not column.name:
+            raise Fatal(f"table {name} has a column without a name", next_step="Name the column at the source.")
+        folded = column.name.casefold()
+        if folded in seen:
+            raise _case_only(name, column.name, seen[folded])
+        seen[folded] = column.name
+
+
+def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> None:
+    """Raise Fatal when the settings of an existing table would make us lose rows or positions.
+
+    That is: it forgets transactions, it has statistics of long decimals, or columns that we do not fill must not be null.
+    """
+    settings = table.metadata().configuration
+    if FORGETS_TXN in settings:
+        raise Fatal(
+            f"table {name} has the property {FORGETS_TXN}: it would forget where its lane stands",
+            next_step=f"Remove it: ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS_TXN}').",
+        )
+    schema = schema_of(table)
+    _refuse_statistics(schema, name, settings)
+    filled = {c.name for c in stored_columns(columns, schema.names)}
+    for field in schema:
+        if not field.nullable and field.name not in filled:
+            raise Fatal(
+                f"column {field.name!r} of table {name} must not be null, and the source has no such column",
+                next_step="Make the column nullable, or give the table another name with `into`.",
+            )
+
+
+def _refuse_types(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> None:
+    for column in columns:
+        if column.name in schema.names and not accepts(schema.field(column.name).type, column.type):
+            raise Fatal(
+                f"column {column.name!r} of the existing table {name} has type {schema.field(column.name).type}, which "
+                f"cannot take the source's {column.type}",
+                next_step="Give the table another name with `into`, or rewrite the column to a type that fits.",
+            )
+
+
+def _refuse_statistics(schema: pa.Schema, name: str, settings: dict[str, str]) -> None:
+    if STATISTICS in settings:
+        covered = {part.strip().strip("`") for part in settings[STATISTICS].split(",")}
+    else:
+        covered = set(schema.names[: int(settings.get("delta.dataSkippingNumIndexedCols", STATISTICS_COLUMNS))])
+    for field in schema:
+        if field.name in covered and pa.types.is_decimal(field.type) and not has_exact_statistics(field.type):
+            raise Fatal(
+                f"column {field.name!r} of the existing table {name} has more than {EXACT_DECIMAL_DIGITS} digits "
+                "with statistics, which delta-rs cannot write exactly: readers would miss rows",
+                next_step=f"Leave the column out of the table property {STATISTICS}.",
+            )
+
+
+def _statistics_columns(schema: pa.Schema) -> list[str]:
+    """The first columns that readers may safely skip files by; names that the property cannot spell are left out."""
+    plain = [
+        f.name for f in schema if f.name.replace("_", "a").isalnum() and f.name.isascii() and has_exact_statistics(f.type)
+    ]
+    ours = [n for n in plain if n.startswith("_cdc_seq_")]
+    return [n for n in plain if n not in ours][: STATISTICS_COLUMNS - len(ours)] + ours
+
+
+def _case_only(name: str, column: str, other: str) -> Fatal:
+    return Fatal(
+        f"columns {other!r} and {column!r} of table {name} differ in case only, which Delta Lake cannot keep",
+        next_step="Rename one of them at the source, or leave this table out of the Delta sink.",
+    )

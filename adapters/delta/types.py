@@ -1,0 +1,180 @@
+"""How Arrow types are kept in Delta tables. The one place that decides it.
+
+Delta has no unsigned integers, no time of day, no duration, decimals of at most 38 digits and timestamps in
+microseconds. What it lacks is kept without loss in another type:
+
+| Arrow | Delta | form |
+| --- | --- | --- |
+| uint8, uint16, uint32 | short, integer, long | the number |
+| uint64 | decimal(20,0) | the number |
+| float16 | float | the number |
+| time32, time64 | string | `HH:MM:SS`, and the fraction in the digits of its unit; sorts as time does |
+| duration | long | the number of its units |
+| timestamp(ns) | string | `YYYY-MM-DD HH:MM:SS.nnnnnnnnn`, with `Z` when it has a zone (then UTC) |
+| other timestamps | timestamp (UTC), timestamp_ntz without a zone | microseconds |
+| date64 | date | the day |
+| decimal, negative scale | decimal(p-s, 0) | the number |
+| decimal, scale above precision | decimal(s, s) | the number |
+| decimal of more than 38 digits | string | the number, possibly with an exponent |
+| fixed-size and large binary, views | binary | the bytes |
+| large string, views, dictionary, extension | as the type they stand for | |
+| null | string | always null |
+
+Lists, structs and maps keep their shape, with the types inside them kept likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+from replicator.domain.errors import Fatal
+
+EXACT_DECIMAL_DIGITS = 15
+"""delta-rs writes decimal statistics as JSON floats, which are exact up to so many digits; beyond, readers skip rows."""
+
+_LATEST = {"s": "24:00:00", "ms": "24:00:00.000", "us": "24:00:00.000000", "ns": "24:00:00.000000000"}
+
+_INTEGERS = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
+
+
+def storage_type(arrow: pa.DataType) -> pa.DataType:
+    """The Arrow type of the Delta column that keeps values of `arrow` (table above); Fatal for a type it does not name."""
+    for applies, kept in _RULES:
+        if applies(arrow):
+            return kept(arrow)
+    raise Fatal(f"a Delta table cannot keep values of type {arrow}", next_step="Leave the column out at the source.")
+
+
+def _decimal(arrow: pa.DataType) -> pa.DataType:
+    precision, scale = arrow.precision, arrow.scale
+    if scale < 0:
+        precision, scale = precision - scale, 0
+    precision = max(precision, scale)
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.string()
+
+
+def _timestamp(arrow: pa.DataType) -> pa.DataType:
+    if arrow.unit == "ns":
+        return pa.string()
+    return pa.timestamp("us", "UTC" if arrow.tz else None)
+
+
+def _list(arrow: pa.DataType) -> pa.DataType:
+    return pa.list_(storage_type(arrow.value_type))
+
+
+def _struct(arrow: pa.DataType) -> pa.DataType:
+    return pa.struct([pa.field(f.name, storage_type(f.type)) for f in arrow])
+
+
+def _map(arrow: pa.DataType) -> pa.DataType:
+    return pa.map_(storage_type(arrow.key_type), storage_type(arrow.item_type))
+
+
+def _same(arrow: pa.DataType) -> pa.DataType:
+    return arrow
+
+
+def _is_string(arrow: pa.DataType) -> bool:
+    return bool(t.is_string(arrow) or t.is_large_string(arrow) or t.is_string_view(arrow))
+
+
+def _is_binary(arrow: pa.DataType) -> bool:
+    binary = t.is_binary(arrow) or t.is_large_binary(arrow) or t.is_binary_view(arrow) or t.is_fixed_size_binary(arrow)
+    return bool(binary)
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    return bool(t.is_list(arrow) or t.is_large_list(arrow) or t.is_fixed_size_list(arrow))
+
+
+_RULES: tuple[tuple[Callable[[Any], bool], Callable[[Any], pa.DataType]], ...] = (
+    (lambda a: isinstance(a, pa.BaseExtensionType), lambda a: storage_type(a.storage_type)),
+    (t.is_dictionary, lambda a: storage_type(a.value_type)),
+    (lambda a: a in _INTEGERS, _INTEGERS.__getitem__),
+    (lambda a: t.is_signed_integer(a) or t.is_boolean(a), _same),
+    (t.is_float16, lambda _: pa.float32()),
+    (t.is_floating, _same),
+    (t.is_decimal, _decimal),
+    (_is_string, lambda _: pa.string()),
+    (_is_binary, lambda _: pa.binary()),
+    (t.is_date, lambda _: pa.date32()),
+    (t.is_time, lambda _: pa.string()),
+    (t.is_timestamp, _timestamp),
+    (t.is_duration, lambda _: pa.int64()),
+    (t.is_null, lambda _: pa.string()),
+    (_is_list, _list),
+    (t.is_struct, _struct),
+    (t.is_map, _map),
+)
+
+
+def has_exact_statistics(kept: pa.DataType) -> bool:
+    """True when the statistics delta-rs writes for a column of this stored type are safe to skip files by.
+
+    Not for decimals of more digits than a float has, nor for floats, whose NaN has no place in an order.
+    """
+    if t.is_decimal(kept):
+        return bool(kept.precision <= EXACT_DECIMAL_DIGITS)
+    plain = t.is_integer(kept) or t.is_string(kept) or t.is_date(kept) or t.is_timestamp(kept)
+    return bool(plain)
+
+
+def accepts(kept: pa.DataType, arrow: pa.DataType) -> bool:
+    """True when an existing column of type `kept` can take values of `arrow`, each without loss or else rejected."""
+    new = storage_type(arrow)
+    if kept.equals(new) or t.is_null(arrow):
+        return True
+    whole = t.is_integer(new) or t.is_decimal(new)
+    if t.is_decimal(kept) or t.is_integer(kept):
+        return bool(whole)
+    if t.is_floating(kept):
+        return bool(t.is_integer(new) or (t.is_float32(new) and t.is_float64(kept)))
+    if t.is_string(kept):
+        return bool(whole or t.is_boolean(new) or t.is_date(new))
+    return bool(t.is_list(kept) and t.is_list(new) and accepts(kept.value_type, new.value_type))
+
+
+def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
+    """`column` brought nearer to `kept` where Arrow's own cast would refuse or spoil what fits.
+
+    The rest is left to `adapters.sql.conform`, which rejects values that do not fit.
+    """
+    arrow = column.type
+    if isinstance(arrow, pa.BaseExtensionType):
+        column, arrow = pc.cast(column, arrow.storage_type), arrow.storage_type
+    if t.is_integer(arrow) and t.is_decimal(kept):
+        # Arrow compares the widest value of the integer type with the precision, not the values there are.
+        return pc.cast(column, pa.decimal128(20 if arrow == pa.uint64() else 19, 0))
+    if t.is_time(arrow) and t.is_string(kept):
+        return _time_text(column)
+    return column
+
+
+def impossible(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """True for times of day outside 00:00:00 to 24:00:00, which Arrow can hold; None when there are none."""
+    if not t.is_time(column.type):
+        return None
+    number = _ticks(column)
+    beyond = pc.or_(pc.less(number, 0), pc.greater(number, _midnight(column.type)))
+    return pc.fill_null(beyond, False) if pc.any(beyond).as_py() else None
+
+
+def _time_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times as text. 24:00:00 is a time in PostgreSQL; Arrow has no text for it."""
+    text = pc.cast(column, pa.string())
+    at_end = pc.equal(_ticks(column), _midnight(column.type))
+    return pc.if_else(at_end, pa.scalar(_LATEST[column.type.unit]), text) if pc.any(at_end).as_py() else text
+
+
+def _ticks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.cast(column, pa.int32() if t.is_time32(column.type) else pa.int64())
+
+
+def _midnight(time: pa.DataType) -> int:
+    return 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[str(time.unit)]

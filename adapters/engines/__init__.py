@@ -1,0 +1,1 @@
+"""Engines: what carries frames from raw records to folded rows."""

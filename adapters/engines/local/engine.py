@@ -1,0 +1,212 @@
+"""The local engine: Arrow tables in one process, DuckDB where rows must be related to each other."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
+from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import TableSpec
+from replicator.ports.decoder import Decoder
+from replicator.ports.frames import Folded, Rejected, Routed, Run
+
+from .fold import fold
+from .moves import segments, unsettled
+from .records import ends, rejected, within
+
+SAMPLE = 100
+"""Records that are shown to a decoder so that it learns a schema."""
+
+RAW_ID = {TOPIC: "topic", PARTITION: "partition", OFFSET: "offset"}
+
+
+class LocalEngine:
+    """`ports.engine.Engine` over `pyarrow.Table`. Stateless; needs no options."""
+
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        if options:
+            raise ValueError(f"the local engine has no option {sorted(options)[0]!r}")
+
+    def route(self, raw: pa.Table, decoder: Decoder) -> Routed[pa.Table]:
+        """See `ports.engine.Engine.route`."""
+        routes = decoder.route(raw)
+        bad = pc.is_valid(routes["error"])
+        rejects = raw.filter(bad).append_column(ERROR, routes["error"].filter(bad))
+        ignored = {e["values"]: e["counts"] for e in pc.value_counts(routes["ignored"]).to_pylist() if e["values"]}
+        runs = _runs(raw, routes)
+        return Routed(runs, ignored, rejects, rejects.num_rows, _topics(runs))
+
+    def log(self, raw: pa.Table, decoder: Decoder) -> pa.Table:
+        """See `ports.engine.Engine.log`."""
+        envelope = decoder.envelope(raw)
+        known = {
+            "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_ID.values()), "-"),
+            "headers": _headers(raw["headers"]),
+            "ingested_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC")), raw.num_rows),
+        }
+        columns = {}
+        for column in EVENT_LOG:
+            values = known.get(column.name)
+            if values is None:
+                values = envelope[column.name] if column.name in envelope.column_names else raw[column.name]
+            columns[column.name] = values.cast(column.type)
+        return pa.table(columns)
+
+    def learn(self, run: Run[pa.Table], decoder: Decoder) -> TableSpec:
+        """See `ports.engine.Engine.learn`."""
+        return decoder.learn(run.frame.slice(0, SAMPLE), run.table, run.fingerprint)
+
+    def decode(self, run: Run[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
+        """See `ports.engine.Engine.decode`."""
+        changes = decoder.decode(run.frame, table)
+        if changes[ERROR].null_count == changes.num_rows:
+            return changes, changes.slice(0, 0)
+        bad = pc.is_valid(changes[ERROR])
+        return changes.filter(pc.invert(bad)), changes.filter(bad)
+
+    def unite(self, parts: Sequence[pa.Table], table: TableSpec) -> pa.Table:
+        """See `ports.engine.Engine.unite`."""
+        return pa.concat_tables([_widened(part, table) for part in parts])
+
+    def after(self, changes: pa.Table, position: Position) -> tuple[pa.Table, int]:
+        """See `ports.engine.Engine.after`."""
+        below = _below(changes, position)
+        if below is None:
+            return changes, 0
+        left = changes.filter(pc.invert(below))
+        return left, changes.num_rows - left.num_rows
+
+    def before(self, changes: pa.Table, position: Position) -> tuple[pa.Table, pa.Table]:
+        """See `ports.engine.Engine.before`."""
+        held = _at_or_above(changes, position)
+        if held is None:
+            return changes, changes.slice(0, 0)
+        return changes.filter(pc.invert(held)), changes.filter(held)
+
+    def unsettled(self, changes: pa.Table) -> Position:
+        """See `ports.engine.Engine.unsettled`."""
+        return unsettled(changes)
+
+    def ends(self, changes: pa.Table) -> Position:
+        """See `ports.engine.Engine.ends`."""
+        return ends(changes)
+
+    def within(self, raw: pa.Table, span: Span) -> pa.Table:
+        """See `ports.engine.Engine.within`."""
+        return within(raw, span)
+
+    def rejected(self, rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:
+        """See `ports.engine.Engine.rejected`."""
+        return rejected(rows, raw)
+
+    def segments(self, changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
+        """See `ports.engine.Engine.segments`."""
+        return segments(changes, table)
+
+    def fold(self, changes: pa.Table, plan: ApplyPlan) -> Folded[pa.Table]:
+        """See `ports.engine.Engine.fold`."""
+        return fold(changes, plan)
+
+    def count(self, changes: pa.Table) -> int:
+        """See `ports.engine.Engine.count`."""
+        return int(changes.num_rows)
+
+    def concat(self, frames: Sequence[pa.Table]) -> pa.Table:
+        """See `ports.engine.Engine.concat`."""
+        return pa.concat_tables(frames)
+
+
+def _runs(raw: pa.Table, routes: pa.Table) -> tuple[Run[pa.Table], ...]:
+    out = []
+    for table in pc.unique(routes["table"]).to_pylist():
+        if table is None:
+            continue
+        mine = pc.equal(routes["table"], table)
+        whole = raw.num_rows == pc.sum(mine).as_py()
+        frame = raw if whole else raw.filter(mine)
+        prints = routes["fingerprint"] if whole else routes["fingerprint"].filter(mine)
+        out += _cut_by_schema(table, frame, prints)
+    return tuple(out)
+
+
+def _cut_by_schema(table: str, frame: pa.Table, prints: pa.ChunkedArray) -> list[Run[pa.Table]]:
+    """Stretches of one fingerprint. With several, partition by partition: interleaved partitions would cut too often."""
+    if len(pc.unique(prints)) == 1:
+        return [Run(table, prints[0].as_py(), frame)]
+    order = pc.sort_indices(frame.select(["topic", "partition", "offset"]), [(n, "ascending") for n in RAW_ID.values()])
+    frame, sorted_prints = frame.take(order), prints.take(order).to_pylist()
+    starts = [i for i, p in enumerate(sorted_prints) if i == 0 or p != sorted_prints[i - 1]]
+    ends = [*starts[1:], len(sorted_prints)]
+    return [Run(table, sorted_prints[s], frame.slice(s, e - s)) for s, e in zip(starts, ends, strict=True)]
+
+
+def _topics(runs: Sequence[Run[pa.Table]]) -> dict[str, frozenset[str]]:
+    topics: dict[str, frozenset[str]] = {}
+    for run in runs:
+        topics[run.table] = topics.get(run.table, frozenset()) | set(pc.unique(run.frame["topic"]).to_pylist())
+    return topics
+
+
+def _widened(part: pa.Table, table: TableSpec) -> pa.Table:
+    """`part` with the columns and types of `table`, the old key's included; columns the part lacks are null."""
+    columns = {}
+    for field in changes_schema(table):
+        known = part[field.name] if field.name in part.column_names else pa.nulls(part.num_rows, field.type)
+        columns[field.name] = known.cast(field.type)
+    return pa.table(columns)
+
+
+def _partitions(changes: pa.Table, position: Position) -> list[tuple[TopicPartition, int]]:
+    topics = set(pc.unique(changes[TOPIC]).to_pylist())
+    return [(p, offset) for p, offset in position.items() if p.topic in topics]
+
+
+def _compared(changes: pa.Table, position: Position, compare: str) -> pa.ChunkedArray | None:
+    """True where a change lies below, or at or above, the position of its partition; None when that is nowhere."""
+    out = None
+    for partition, offset in _partitions(changes, position):
+        mine = pc.and_(pc.equal(changes[TOPIC], partition.topic), pc.equal(changes[PARTITION], partition.partition))
+        hit = pc.and_(mine, pc.call_function(compare, [changes[OFFSET], pa.scalar(offset, pa.int64())]))
+        out = hit if out is None else pc.or_(out, hit)
+    return out if out is not None and pc.any(out).as_py() else None
+
+
+def _below(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
+    return _compared(changes, position, "less")
+
+
+def _at_or_above(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
+    return _compared(changes, position, "greater_equal")
+
+
+def _headers(headers: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Headers as JSON text; few distinct lists of headers occur, so each is written once."""
+    if headers.null_count == len(headers):
+        return pa.nulls(len(headers), pa.string())
+    written: dict[str, str] = {}
+    out = []
+    for entry in headers.to_pylist():
+        key = repr(entry)
+        if key not in written:
+            written[key] = json.dumps([[h["name"], _text(h["value"])] for h in entry], ensure_ascii=False) if entry else ""
+        out.append(written[key] or None)
+    return pa.array(out, pa.string())
+
+
+def _text(value: bytes | None) -> object:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}

@@ -1,0 +1,189 @@
+"""Stage 1 in process: DuckDB finds row numbers over keys, sequences and flags, Arrow takes the rows.
+
+DuckDB never sees a value column, so wide tables fold as fast as narrow ones and no value changes its type.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import MOVED_FROM, OP, RESET, TS, UNSENT, Op, sequence_columns
+from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.sequence import Sequence
+from replicator.ports.frames import Folded
+
+from ...sql.dialect import DUCKDB
+from ...sql.duck import session
+from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, first_select, guard_select, last_select, sent_select
+from ...sql.relatable import relatable
+
+
+def fold(changes: pa.Table, plan: ApplyPlan) -> Folded[pa.Table]:
+    """See `ports.engine.Engine.fold`."""
+    changes = _with_reset(changes)
+    total = changes.num_rows
+    if plan.fold == "none":
+        frame, counts = _distinct(changes, plan)
+        return _folded(frame, changes, plan, counts)
+    kept, counts = changes, Counts()
+    if not is_ordered(changes, plan):
+        kept, counts = _guarded(changes, plan)
+    frame = _last_per_key(kept, plan)
+    counts += Counts(folded=total - counts.total - frame.num_rows)
+    return _folded(frame, changes, plan, counts)
+
+
+def is_ordered(changes: pa.Table, plan: ApplyPlan) -> bool:
+    """True when every change is above the one before it; then it is above everything before it of its own key."""
+    if changes.num_rows < 2:
+        return True
+    columns = [changes[n].combine_chunks() for n in sequence_columns(plan.table.sequence)]
+    above, equal = pa.scalar(False), pa.scalar(True)
+    for column in columns:
+        left, right = column[:-1], column[1:]
+        above = pc.or_(above, pc.and_(equal, pc.greater(right, left)))
+        equal = pc.and_(equal, pc.equal(right, left))
+    return bool(pc.all(above).as_py())
+
+
+def _with_reset(changes: pa.Table) -> pa.Table:
+    if RESET in changes.column_names:
+        return changes
+    return changes.append_column(RESET, pa.repeat(pa.scalar(False), changes.num_rows))
+
+
+def _guarded(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]:
+    """Without what is not above the running maximum of its key."""
+    with session() as connection:
+        connection.register("changes", _narrow(changes, plan))
+        outcome = connection.sql(guard_select(plan, DUCKDB, "changes")).to_arrow_table()[OUTCOME]
+    seen = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
+    counts = Counts(superseded=seen.get(BELOW, 0), duplicate=seen.get(EQUAL, 0))
+    return changes.filter(pc.equal(outcome, KEPT)), counts
+
+
+def _narrow(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
+    names = (*plan.table.keys, *sequence_columns(plan.table.sequence), OP, UNSENT, RESET)
+    narrow = relatable(changes.select(list(names)))
+    narrow = narrow.append_column("_moved", pc.is_valid(changes[MOVED_FROM]))
+    return narrow.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
+
+
+def _last_per_key(kept: pa.Table, plan: ApplyPlan) -> pa.Table:
+    """The last truncate, if any, then one row per key with a change above it."""
+    truncates, kept = _after_truncate(kept, plan)
+    if not kept.num_rows:
+        return pa.concat_tables([truncates, kept])
+    with session() as connection:
+        connection.register("changes", _narrow(kept, plan))
+        connection.execute(f"CREATE TEMP TABLE folded AS {_with_keys(plan)}")
+        places = connection.sql(f"SELECT {LAST}, {VOID} FROM folded ORDER BY {LAST}").to_arrow_table()
+        rows = _taken(kept, places, truncated=truncates.num_rows > 0)
+        names = _unsent_names(rows)
+        if names or kept[MOVED_FROM].null_count < kept.num_rows:
+            sent = connection.sql(sent_select(plan, DUCKDB, "changes", "folded", names)).to_arrow_table()
+            rows = _completed(rows, kept, sent, names)
+    return pa.concat_tables([truncates, rows])
+
+
+def _with_keys(plan: ApplyPlan) -> str:
+    keys = ", ".join(f"c.{DUCKDB.quoted(k)}" for k in plan.table.keys)
+    return (
+        f"SELECT f.*, {keys} FROM ({last_select(plan, DUCKDB, 'changes')}) AS f "
+        f"JOIN changes AS c ON c.{DUCKDB.quoted(PLACE)} = f.{LAST}"
+    )
+
+
+def _after_truncate(kept: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, pa.Table]:
+    """The highest truncate, and the changes above it: of several partitions some may have arrived before it."""
+    truncates = kept.filter(pc.equal(kept[OP], Op.TRUNCATE.value))
+    if not truncates.num_rows:
+        return truncates, kept
+    names = sequence_columns(plan.table.sequence)
+    floor = _extreme(truncates, names, "descending") or ()
+    return truncates.slice(truncates.num_rows - 1), kept.filter(_above(kept, names, floor))
+
+
+def _above(changes: pa.Table, names: tuple[str, ...], floor: Sequence) -> pa.ChunkedArray:
+    above, equal = pa.scalar(False), pa.scalar(True)
+    for name, value in zip(names, floor, strict=True):
+        above = pc.or_(above, pc.and_(equal, pc.greater(changes[name], value)))
+        equal = pc.and_(equal, pc.equal(changes[name], value))
+    return above
+
+
+def _taken(kept: pa.Table, places: pa.Table, *, truncated: bool) -> pa.Table:
+    rows = kept.take(places[LAST])
+    is_delete = pc.equal(rows[OP], Op.DELETE.value)
+    void = pc.or_(pc.is_valid(places[VOID]), pa.scalar(truncated))
+    reset = pc.and_(void, pc.invert(is_delete))
+    return rows.set_column(rows.column_names.index(RESET), RESET, reset)
+
+
+def _unsent_names(rows: pa.Table) -> list[str]:
+    return sorted(set(pc.list_flatten(rows[UNSENT].combine_chunks()).to_pylist()))
+
+
+def _completed(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[str]) -> pa.Table:
+    """Columns that a key's last change did not send, from the last change that did; and the old key of a key change."""
+    found = []
+    for i, name in enumerate(names):
+        place = sent[f"c{i}"]
+        rows = _replaced(rows, name, kept[name].take(place))
+        found.append(pc.is_valid(place).to_pylist())
+    whole = pc.is_valid(sent["w"]).to_pylist()
+    rows = _replaced(rows, UNSENT, _still_unsent(rows[UNSENT].to_pylist(), names, found, whole))
+    return _replaced(rows, MOVED_FROM, kept[MOVED_FROM].take(sent["m"]))
+
+
+def _still_unsent(unsent: list[list[str] | None], names: list[str], found: list[list[bool]], whole: list[bool]) -> pa.Array:
+    """Names without a value. Empty, not null, where every value came but no change sent them all: such a row still needs
+    one to be there, as each of its changes does alone."""
+    have = dict(zip(names, found, strict=True))
+    left = [None if row is None or whole[i] else [n for n in row if not have[n][i]] for i, row in enumerate(unsent)]
+    return pa.array(left, pa.list_(pa.string()))
+
+
+def _replaced(rows: pa.Table, name: str, column: pa.ChunkedArray | pa.Array) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, column)
+
+
+def _distinct(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]:
+    """Every change once: of equal key and sequence (without a key: equal values and sequence) the first."""
+    identity = plan.table.keys or plan.table.column_names
+    sequence = sequence_columns(plan.table.sequence)
+    if not sequence or is_ordered(changes, plan):
+        return changes, Counts()
+    narrow = relatable(changes.select([*identity, *sequence, OP]))
+    narrow = narrow.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
+    with session() as connection:
+        connection.register("changes", narrow)
+        first = connection.sql(first_select((*identity, *sequence, OP), DUCKDB, "changes")).to_arrow_table()
+    return changes.take(first[LAST]), Counts(duplicate=changes.num_rows - first.num_rows)
+
+
+def _folded(frame: pa.Table, changes: pa.Table, plan: ApplyPlan, counts: Counts) -> Folded[pa.Table]:
+    return Folded(frame, _facts(frame, changes, plan), counts, frame.num_rows, frame.nbytes)
+
+
+def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
+    names = sequence_columns(plan.table.sequence)
+    truncates = frame.filter(pc.equal(frame[OP], Op.TRUNCATE.value)) if plan.truncates else frame.slice(0, 0)
+    newest = pc.max(changes[TS].cast(pa.int64())).as_py()
+    return Facts(
+        lowest=_extreme(changes, names, "ascending"),
+        highest=_extreme(changes, names, "descending"),
+        unsent=frame[UNSENT].null_count < frame.num_rows,
+        moves=MOVED_FROM in frame.column_names and frame[MOVED_FROM].null_count < frame.num_rows,
+        deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
+        clear_below=_extreme(truncates, names, "descending"),
+        newest=newest,
+    )
+
+
+def _extreme(changes: pa.Table, names: tuple[str, ...], order: str) -> Sequence | None:
+    if not changes.num_rows or not names:
+        return None
+    first = pc.select_k_unstable(changes.select(list(names)), 1, [(n, order) for n in names])
+    return tuple(changes[n][first[0].as_py()].as_py() for n in names)

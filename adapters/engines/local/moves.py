@@ -1,0 +1,145 @@
+"""Changes that must be kept together or apart when a stream is cut.
+
+A key change is a delete of the old key (`_moved_to`) followed by a create of the new one (`_moved_from`). Values that the
+create does not send are those the old row had just before, so both halves must meet a target that still, and already,
+holds that row as it was. Other values that were not sent are those of the key's own row, which must not have been deleted,
+truncated or moved there within the segment: which of the target's rows would then be meant, depends on how much of the
+segment the target has seen before (a connector may send changes again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import MOVED_FROM, MOVED_TO, OFFSET, OP, PARTITION, TOPIC, UNSENT, Op
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.table import TableSpec
+
+Key = tuple[object, ...]
+
+
+def unsettled(changes: pa.Table) -> Position:
+    """See `ports.engine.Engine.unsettled`."""
+    if MOVED_FROM not in changes.column_names or not pc.any(changes[MOVED_TO]).as_py():
+        return Position()
+    waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may come in another partition.
+    for half in _halves(changes):
+        if half.arrives_from is None:
+            waiting[half.key] = (half.partition, half.offset)
+        else:
+            waiting.pop(half.arrives_from, None)
+    return Position.lowest(Position({partition: offset}) for partition, offset in waiting.values())
+
+
+class _Half(NamedTuple):
+    partition: TopicPartition
+    offset: int
+    key: Key
+    arrives_from: Key | None
+
+
+def _halves(changes: pa.Table) -> list[_Half]:
+    """Both kinds of halves, in order."""
+    mask = pc.or_(pc.fill_null(changes[MOVED_TO], False), pc.is_valid(changes[MOVED_FROM]))
+    halves = changes.filter(mask)
+    keys = [f.name for f in halves.schema.field(MOVED_FROM).type]
+    columns = [halves[n].to_pylist() for n in (TOPIC, PARTITION, OFFSET, MOVED_FROM, *keys)]
+    return [
+        _Half(TopicPartition(topic, partition), offset, tuple(key), tuple(old.values()) if old else None)
+        for topic, partition, offset, old, *key in zip(*columns, strict=True)
+    ]
+
+
+def segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
+    """See `ports.engine.Engine.segments`."""
+    if not table.keys or not _may_need_cuts(changes, table):
+        return [changes]
+    cuts = _cuts(_touches(changes, table))
+    starts, ends = [0, *cuts], [*cuts, changes.num_rows]
+    return [changes.slice(s, e - s) for s, e in zip(starts, ends, strict=True) if e > s]
+
+
+def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
+    """True when some change lacks values, and it is a key change, or a truncate or a delete of its key is there too."""
+    lacking = pc.is_valid(changes[UNSENT])
+    if not pc.any(lacking).as_py():
+        return False
+    if pc.any(pc.or_(pc.and_(pc.is_valid(changes[MOVED_FROM]), lacking), pc.equal(changes[OP], Op.TRUNCATE.value))).as_py():
+        return True
+    keys = changes.select(list(table.keys))
+    deleted = keys.filter(pc.equal(changes[OP], Op.DELETE.value))
+    both = keys.filter(lacking).join(deleted, list(table.keys), join_type="left semi")
+    return bool(both.num_rows)
+
+
+class _Touch(NamedTuple):
+    """What matters of one change. `lacks`: values were not sent."""
+
+    op: str
+    key: Key
+    old: Key | None
+    lacks: bool
+    departs: bool
+
+
+def _touches(changes: pa.Table, table: TableSpec) -> list[_Touch]:
+    keys = zip(*(changes[k].to_pylist() for k in table.keys), strict=True)
+    columns = (changes[n].to_pylist() for n in (OP, MOVED_FROM, UNSENT, MOVED_TO))
+    return [
+        _Touch(op, key, tuple(old.values()) if old else None, unsent is not None and op != Op.DELETE, bool(departs))
+        for key, op, old, unsent, departs in zip(keys, *columns, strict=True)
+    ]
+
+
+class _Segment:
+    """What a segment has done so far to the keys in it: all that decides whether a change may still join it."""
+
+    def __init__(self) -> None:
+        self.touched: dict[Key, int] = {}
+        self.leaving: dict[Key, int] = {}
+        self.founded: set[Key] = set()  # What the target holds of these keys is void, and not all values came since.
+        self.lacking = False
+
+    def cut_before(self, i: int, change: _Touch) -> int | None:
+        """The place at which a new segment must begin for `change` at `i`, or None."""
+        if change.op == Op.TRUNCATE:
+            return i if self.lacking else None
+        if not change.lacks:
+            return None
+        at = self.leaving.get(change.old, i) if change.old else i
+        if change.old in self.touched and (self.touched[change.old] < at or at == i):
+            return at
+        return at if change.key in self.founded else None
+
+    def add(self, i: int, change: _Touch) -> None:
+        """Take the change in."""
+        self.touched.setdefault(change.key, i)
+        self.lacking = self.lacking or change.lacks
+        if change.departs:
+            self.leaving[change.key] = i
+        if change.op == Op.DELETE or (change.old and change.lacks):
+            self.founded.add(change.key)
+        elif not change.lacks:
+            self.founded.discard(change.key)
+
+
+def _cuts(changes: Sequence[_Touch]) -> list[int]:
+    """The places at which a new segment must begin. What lies between a cut and the change that asked for it is looked at
+    again; a cut lies behind the one before it, so this ends."""
+    cuts: list[int] = []
+    segment, i, start = _Segment(), 0, 0
+    while i < len(changes):
+        at = segment.cut_before(i, changes[i])
+        if at is None and i > start and changes[i - 1].op == Op.TRUNCATE:
+            at = i
+        if at is not None and at > start:
+            cuts.append(at)
+            segment, i, start = _Segment(), at, at
+        else:
+            segment.add(i, changes[i])
+            i += 1
+    return cuts

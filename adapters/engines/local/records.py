@@ -1,0 +1,68 @@
+"""Records by their place in the stream: where frames end, what lies in a span, and the bytes of what was rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Rejected
+
+RAW_PLACE = ("topic", "partition", "offset")
+PLACE = (TOPIC, PARTITION, OFFSET)
+
+
+class Place(NamedTuple):
+    """Where one record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def ends(changes: pa.Table) -> Position:
+    """See `ports.engine.Engine.ends`."""
+    last = changes.group_by([TOPIC, PARTITION]).aggregate([(OFFSET, "max")])
+    columns = (last[n].to_pylist() for n in (TOPIC, PARTITION, f"{OFFSET}_max"))
+    return Position({TopicPartition(t, p): o + 1 for t, p, o in zip(*columns, strict=True)})
+
+
+def within(raw: pa.Table, span: Span) -> pa.Table:
+    """See `ports.engine.Engine.within`."""
+    keep = pa.array([False]).take(pa.repeat(pa.scalar(0), raw.num_rows))
+    for partition, end in span.end.items():
+        mine = pc.and_(pc.equal(raw["topic"], partition.topic), pc.equal(raw["partition"], partition.partition))
+        inside = pc.and_(pc.greater_equal(raw["offset"], span.start[partition]), pc.less(raw["offset"], end))
+        keep = pc.or_(keep, pc.and_(mine, inside))
+    return raw if raw.num_rows and pc.all(keep).as_py() else raw.filter(keep)
+
+
+def rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:
+    """See `ports.engine.Engine.rejected`."""
+    names = RAW_PLACE if "topic" in rows.column_names and TOPIC not in rows.column_names else PLACE
+    errors: dict[Place, str] = {}
+    for place, error in zip(_places(rows, names), rows[ERROR].to_pylist(), strict=True):
+        errors.setdefault(place, error)
+    if not errors:
+        return []
+    found = _bytes_of(errors, [rows, *raw] if names is RAW_PLACE else raw)
+    return [Rejected(*place, *found.get(place, (None, None)), error) for place, error in errors.items()]
+
+
+def _places(rows: pa.Table, names: Sequence[str]) -> Iterable[Place]:
+    return (Place(*row) for row in zip(*(rows[n].to_pylist() for n in names), strict=True))
+
+
+def _bytes_of(wanted: dict[Place, str], raw: Sequence[pa.Table]) -> dict[Place, tuple[bytes | None, bytes | None]]:
+    found: dict[Place, tuple[bytes | None, bytes | None]] = {}
+    offsets = pa.array(sorted({place.offset for place in wanted}), pa.int64())
+    for frame in raw:
+        near = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
+        for place, key, value in zip(_places(near, RAW_PLACE), near["key"], near["value"], strict=True):
+            if place in wanted:
+                found[place] = (key.as_py(), value.as_py())
+    return found

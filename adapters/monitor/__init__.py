@@ -1,0 +1,1 @@
+"""What people and machines see of a running daemon: metrics, health, a status page, run-time control."""

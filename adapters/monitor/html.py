@@ -1,0 +1,49 @@
+"""The status page as one self-contained HTML document: no script, everything escaped, readable at any width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+STYLE = """
+:root{color-scheme:light dark;font:15px/1.45 system-ui,sans-serif}
+body{margin:0 auto;max-width:70rem;padding:1rem}
+table{border-collapse:collapse;width:100%}
+th,td{text-align:left;padding:.35rem .6rem;border-bottom:1px solid #8884}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+.running{color:#087f3a}.suspended{color:#c22}.retrying,.paused,.catching_up{color:#a60}
+.wide{overflow-x:auto}
+@media (prefers-color-scheme:dark){.running{color:#5d9}.suspended{color:#f88}.retrying,.paused,.catching_up{color:#fc6}}
+"""
+COLUMNS = ("id", "table", "policy", "status", "lag_records", "lag_seconds", "applied", "rejected", "error")
+
+
+def render(status: Mapping[str, Any]) -> str:
+    """The page for one snapshot; it reloads itself every two seconds."""
+    rows = "".join(_row(lane) for lane in status.get("lanes", ()))
+    heads = "".join(f"<th{_numeric(c)}>{c.replace('_', ' ')}</th>" for c in COLUMNS)
+    name = escape(str(status.get("pipeline", "")))
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<meta http-equiv=refresh content=2><title>replicator {name}</title><style>{STYLE}</style>"
+        f"<h1>replicator: {name}</h1><div class=wide><table><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>"
+        "<p><a href=/status.json>status.json</a> <a href=/metrics>metrics</a></p></html>"
+    )
+
+
+def _row(lane: Mapping[str, Any]) -> str:
+    cells = "".join(f"<td{_numeric(c)}>{_cell(lane, c)}</td>" for c in COLUMNS)
+    return f'<tr class="{escape(str(lane.get("status", "")))}">{cells}</tr>'
+
+
+def _numeric(column: str) -> str:
+    return " class=n" if column in ("lag_records", "lag_seconds", "applied", "rejected") else ""
+
+
+def _cell(lane: Mapping[str, Any], column: str) -> str:
+    value = lane.get(column, (lane.get("counts") or {}).get(column))
+    if value is None:
+        return ""
+    return escape(f"{value:,}" if isinstance(value, int) else f"{value:.1f}" if isinstance(value, float) else str(value))

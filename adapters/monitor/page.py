@@ -1,0 +1,133 @@
+"""The daemon's page: `/` for people, `/status.json`, `/metrics`, `/livez`, `/readyz` for machines, POST for control."""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import uvicorn
+from pydantic import BaseModel, ConfigDict, SecretStr
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from replicator.domain.errors import EnvironmentProblem, ReplicatorError
+from replicator.ports.monitor import Views
+
+from .html import render
+
+START_SECONDS = 10.0
+
+
+class MetricsText(Protocol):
+    """Gives the metrics page."""
+
+    def text(self) -> bytes:
+        """Prometheus' text format."""
+
+
+class PageOptions(BaseModel):
+    """`address` is HOST:PORT. Without `token`, only requests from this machine are meant to reach it."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    address: str = "127.0.0.1:8090"
+    token: SecretStr | None = None
+
+
+class PageMonitor:
+    """`ports.monitor.Monitor` over HTTP, in a thread of its own."""
+
+    def __init__(self, options: Mapping[str, Any], metrics: MetricsText) -> None:
+        self._options = PageOptions.model_validate(dict(options))
+        self._metrics = metrics
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, views: Views) -> str:
+        """See `ports.monitor.Monitor`."""
+        host, _, port = self._options.address.rpartition(":")
+        config = uvicorn.Config(
+            self.app(views), host=host.strip("[]"), port=int(port), log_level="warning", access_log=False
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="page", daemon=True)
+        self._thread.start()
+        self._await_start()
+        bound = self._server.servers[0].sockets[0].getsockname()
+        return f"http://{host}:{bound[1]}"
+
+    def close(self) -> None:
+        """See `ports.monitor.Monitor`."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(5)
+            self._server = None
+
+    def app(self, views: Views) -> Starlette:
+        """The application, for a server or a test client."""
+        hosts = ["127.0.0.1", "localhost", "::1", "testserver"] if self._options.token is None else ["*"]
+        guarded = self._guarded
+        routes = [
+            Route("/", guarded(lambda _: HTMLResponse(render(views.status())))),
+            Route("/status.json", guarded(lambda _: JSONResponse(views.status()))),
+            Route("/metrics", guarded(lambda _: Response(self._metrics.text(), media_type="text/plain; version=0.0.4"))),
+            Route("/livez", lambda _: _health(views.alive())),
+            Route("/healthz", lambda _: _health(views.alive())),
+            Route("/readyz", lambda _: _health(bool(views.status()["ready"]))),
+            Route("/lanes/{lane:path}", guarded(lambda request: _control(views, request)), methods=["POST"]),
+        ]
+        # A page on another site must not reach this one under its own host name (DNS rebinding).
+        return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])
+
+    def _guarded(self, view: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        def check(request: Request) -> Response:
+            if self._options.token is None or _has_token(request, self._options.token.get_secret_value()):
+                return view(request)
+            return JSONResponse({"error": "a token is needed: Authorization: Bearer ..."}, status_code=401)
+
+        return check
+
+    def _serve(self) -> None:
+        try:
+            if self._server is not None:
+                self._server.run()
+        except SystemExit:
+            # uvicorn leaves this way when it cannot bind; `start` sees that it never started and says so.
+            return
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while self._server is not None and not self._server.started:
+            if time.monotonic() > deadline or not (self._thread and self._thread.is_alive()):
+                raise EnvironmentProblem(
+                    f"cannot listen on {self._options.address}",
+                    next_step="Another instance may run; set `http: {address: ...}` to a free one.",
+                )
+            time.sleep(0.01)
+
+
+def _has_token(request: Request, token: str) -> bool:
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+def _health(good: bool) -> Response:
+    return Response("ok\n" if good else "not ok\n", status_code=200 if good else 503, media_type="text/plain")
+
+
+def _control(views: Views, request: Request) -> Response:
+    """POST /lanes/LANE?action=pause; the header keeps a foreign page's form from doing it (it cannot set one)."""
+    if "x-replicator" not in request.headers:
+        return JSONResponse({"error": "the header X-Replicator is missing"}, status_code=403)
+    try:
+        action = request.query_params.get("action", "")
+        views.control(action, request.path_params["lane"], request.query_params.get("until"))
+    except ReplicatorError as problem:
+        return JSONResponse({"error": str(problem)}, status_code=409)
+    return JSONResponse({"ok": True}, status_code=202)

@@ -1,0 +1,82 @@
+"""Tables in a schema of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+
+from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.ports.frames import Applied, Lane, RejectRows, Write
+from replicator.ports.sink import SinkCapabilities
+
+from ..sql.dialect import POSTGRES
+from ..sql.explain import explain
+from ..sql.pg_options import PostgresOptions
+from ..sql.pg_reader import TableReader
+from ..sql.pg_sink import PostgresLanes
+
+
+class PostgresSink:
+    """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; options `dsn`, `schema` (default `public`) and
+    `query_timeout` (seconds, default 60).
+
+    All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named `into`, whatever
+    characters it holds, in at most 63 bytes. Needs PostgreSQL 15.
+    """
+
+    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"scd1", "append"}))
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        given = PostgresOptions.checked(options)
+        dsn = given.dsn.get_secret_value()
+        self._schema = given.schema_name
+        self._lanes = PostgresLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
+        self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        self._lanes.prepare(lane, plan)
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self._lanes.state(lane)
+
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
+        """See `ports.sink.Sink.apply`."""
+        return self._lanes.apply(writes, reject)
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`."""
+        self._lanes.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`."""
+        self._lanes.reset(lane)
+
+    def tables(self) -> Sequence[str]:
+        """See `ports.reader.Reader.tables`."""
+        return self._reader.tables()
+
+    def read(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Reader.read`; PostgreSQL has no earlier versions."""
+        return self._reader.read(name, version=version, as_of=as_of, where=where, limit=limit)
+
+    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
+        """See `ports.sink.Explains`."""
+        return explain(plan, POSTGRES, f"{POSTGRES.quoted(self._schema)}.{POSTGRES.quoted(lane.into)}")
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._reader.close()
+        self._lanes.close()

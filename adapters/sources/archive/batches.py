@@ -1,0 +1,82 @@
+"""Records of archive files gathered into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import RAW
+from replicator.domain.position import TopicPartition
+from replicator.ports.frames import Batch
+
+from .delivered import Delivered
+from .options import ArchiveOptions
+from .records import Record
+
+ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
+ROWS = 10_000
+
+
+def frame(records: Sequence[Record]) -> pa.RecordBatch:
+    """`records` as a raw batch in the same order."""
+    columns = list(zip(*records, strict=True)) if records else [()] * len(RAW)
+    return pa.record_batch([pa.array(list(c), f.type) for c, f in zip(columns, RAW, strict=True)], schema=RAW)
+
+
+class Batches:
+    """Cuts what is put in into batches no larger than the options say, and hands them over."""
+
+    def __init__(self, options: ArchiveOptions, delivered: Delivered, apply_batch: ApplyBatch) -> None:
+        self._options, self._delivered, self._apply = options, delivered, apply_batch
+        self._chunks: list[pa.RecordBatch] = []
+        self._rows: list[Record] = []
+        self._records = self._size = 0
+
+    def put(self, record: Record, label: str) -> None:
+        """Take one record, unless it was delivered before."""
+        if not self._delivered.take(record.place, record.offset, label):
+            return
+        self._rows.append(record)
+        self._count(1, record.size)
+
+    def put_frame(self, chunk: pa.RecordBatch, label: str) -> None:
+        """Take a raw batch, without the records that were delivered before."""
+        places = zip(*(chunk.column(c).to_pylist() for c in ("topic", "partition", "offset")), strict=True)
+        keep = [self._delivered.take(TopicPartition(t, p), o, label) for t, p, o in places]
+        kept = chunk if all(keep) else chunk.filter(pa.array(keep, pa.bool_()))
+        if kept.num_rows:
+            self._close_rows()
+            self._chunks.append(kept)
+            self._count(kept.num_rows, payload(kept))
+
+    def _count(self, records: int, size: int) -> None:
+        self._records += records
+        self._size += size
+        if len(self._rows) >= ROWS:
+            self._close_rows()
+        if self._records >= self._options.batch_records or self._size >= self._options.batch_bytes:
+            self.flush()
+
+    def _close_rows(self) -> None:
+        if self._rows:
+            self._chunks.append(frame(self._rows))
+            self._rows = []
+
+    def flush(self, *, even_empty: bool = False) -> bool:
+        """Hand over what was gathered; nothing when there is nothing, unless `even_empty`. Whether it did."""
+        self._close_rows()
+        span = self._delivered.span()
+        if not (self._records or span.end or even_empty):
+            return False
+        batch = Batch(pa.Table.from_batches(self._chunks, schema=RAW), span, self._records, self._size)
+        self._chunks, self._records, self._size = [], 0, 0
+        self._apply(batch)
+        return True
+
+
+def payload(chunk: pa.RecordBatch) -> int:
+    """Bytes of keys and values."""
+    return sum(pc.sum(pc.binary_length(chunk.column(name))).as_py() or 0 for name in ("key", "value"))

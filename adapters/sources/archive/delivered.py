@@ -1,0 +1,67 @@
+"""What of an archive has been delivered, so that no record is delivered twice and none is passed over unsaid."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.position import Position, Span, TopicPartition
+
+NEXT_STEP = "Name the file so that it sorts before later offsets, and reload with `replicator lanes resync LANE`."
+
+
+class Delivered:
+    """Per partition the next offset, and the holes between the offsets seen in this run.
+
+    An offset below the next one was delivered before, by this run or, below the position it started from, by another;
+    unless it lies in a hole of this run: such a record comes too late to be delivered in order, which is a DataLoss.
+    """
+
+    def __init__(self, start: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
+        self.next = dict(start)
+        self._until = until
+        self._handed: dict[TopicPartition, int] = {}
+        self._holes: dict[TopicPartition, list[tuple[int, int]]] = {}
+
+    def take(self, place: TopicPartition, offset: int, label: str) -> bool:
+        """Whether the record at `offset`, found in the file `label`, is to be delivered now."""
+        if self._until is not None and offset >= self._until.get(place, -1):
+            return False
+        expected = self.next.get(place)
+        if expected is not None and offset < expected:
+            self._refuse_late(place, offset, label)
+            return False
+        if expected is None or offset > expected:
+            self._holes.setdefault(place, []).append((-1 if expected is None else expected, offset))
+        self._handed.setdefault(place, offset if expected is None else expected)
+        self.next[place] = offset + 1
+        return True
+
+    def _refuse_late(self, place: TopicPartition, offset: int, label: str) -> None:
+        holes = self._holes.get(place, [])
+        at = bisect_right(holes, offset, key=lambda hole: hole[0]) - 1
+        if at >= 0 and offset < holes[at][1]:
+            raise DataLoss(
+                f"Record {offset} of {place} was found in {label} after later records had been delivered.",
+                next_step=NEXT_STEP,
+            )
+
+    def close_to(self, until: Mapping[TopicPartition, int]) -> None:
+        """Everything there is below `until` has been delivered: the rest of it are holes."""
+        for place, end in until.items():
+            if self.next.get(place, -1) < end:
+                self._handed.setdefault(place, self.next.get(place, end))
+                self.next[place] = end
+
+    def announce(self, places: Mapping[TopicPartition, int]) -> None:
+        """Let the next span name `places`, moved or not."""
+        for place, offset in places.items():
+            self._handed.setdefault(place, offset)
+
+    def span(self) -> Span:
+        """The span since the last call."""
+        start = Position(dict(self._handed))
+        end = Position({place: self.next[place] for place in self._handed})
+        self._handed.clear()
+        return Span(start, end)

@@ -1,0 +1,117 @@
+"""Archive files to records, from where a file was left."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.ports.frames import Stop
+
+from .files import ArchiveFile
+from .records import Record, parse, unreadable
+
+log = logging.getLogger(__name__)
+PutRecord = Callable[[Record, str], None]
+PutFrame = Callable[[pa.RecordBatch, str], None]
+
+
+class Reading:
+    """Remembers per file how far it was read, so that a growing file is not read again from its beginning."""
+
+    def __init__(self, put: PutRecord, put_frame: PutFrame, stop: Stop) -> None:
+        self._put, self._put_frame, self._stop = put, put_frame, stop
+        self._left: dict[str, tuple[ArchiveFile, int, int]] = {}
+
+    def read(self, file: ArchiveFile) -> None:
+        """Put what is new in `file`, as large as it was when it was listed."""
+        before, at, lines = self._left.get(file.label, (None, 0, 0))
+        if before == file:
+            return
+        if before is None or before.stamp[0] != file.stamp[0] or file.size < at or not file.name.endswith(".jsonl"):
+            at, lines = 0, 0
+        try:
+            at, lines = self._read(file, at, lines)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise EnvironmentProblem(f"The archive file {file.path} cannot be read: {error.strerror or error}.") from error
+        if not self._stop.is_set():
+            self._left[file.label] = (file, at, lines)
+
+    def _read(self, file: ArchiveFile, at: int, lines: int) -> tuple[int, int]:
+        if file.name.endswith(".parquet"):
+            self._parquet(file)
+            return 0, 0
+        if file.name.endswith(".gz"):
+            with gzip.open(file.path) as stream:
+                return self._lines(file, _whole(stream, file), 0, 0)
+        with file.path.open("rb") as stream:
+            stream.seek(at)
+            return self._lines(file, _upto(stream, file.size - at), at, lines)
+
+    def _lines(self, file: ArchiveFile, stream: Iterator[bytes], at: int, lines: int) -> tuple[int, int]:
+        """Put the lines of `stream`; where the next unread one begins (byte, lines before it)."""
+        for line in stream:
+            if self._stop.is_set():
+                break
+            record = _record(file, lines + 1, line)
+            if record is None:
+                log.warning("%s: line %d is not written to its end yet.", file.path, lines + 1)
+                break
+            if record.value is not _BLANK:
+                self._put(record, file.label)
+            at, lines = at + len(line), lines + 1
+        return at, lines
+
+    def _parquet(self, file: ArchiveFile) -> None:
+        try:
+            reader = pq.ParquetFile(file.path)
+        except pa.ArrowInvalid:
+            # A Parquet file is readable only once its footer, the last thing in it, is written.
+            log.warning("%s is not a whole Parquet file yet.", file.path)
+            return
+        if missing := set(RAW.names) - set(reader.schema_arrow.names):
+            raise ConfigProblem(f"{file.path} is not an archive: it lacks the column(s) {', '.join(sorted(missing))}.")
+        for chunk in reader.iter_batches(columns=RAW.names):
+            if self._stop.is_set():
+                return
+            self._put_frame(chunk.select(RAW.names).cast(RAW), file.label)
+
+
+_BLANK = b"\n"
+
+
+def _record(file: ArchiveFile, number: int, line: bytes) -> Record | None:
+    """The record of a line; one with value `_BLANK` for an empty line; None for a last line that is still being written."""
+    text = line.strip()
+    if not text:
+        return Record("", 0, 0, None, None, None, _BLANK)
+    try:
+        return parse(text)
+    except ValueError as error:
+        return unreadable(file.label, number, text, str(error)) if line.endswith(b"\n") else None
+
+
+def _upto(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """The lines in the next `size` bytes; the last may lack its end."""
+    while size > 0 and (line := stream.readline(size)):
+        size -= len(line)
+        yield line
+
+
+def _whole(stream: Iterable[bytes], file: ArchiveFile) -> Iterator[bytes]:
+    """The lines of a compressed file, up to where it has been written."""
+    try:
+        yield from stream
+    except EOFError:
+        log.warning("%s is not written to its end yet.", file.path)
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise EnvironmentProblem(f"The archive file {file.path} is damaged: {error}.") from error

@@ -1,0 +1,99 @@
+"""The archive source: recorded topics read back from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Stop
+
+from .batches import ApplyBatch, Batches
+from .delivered import Delivered
+from .files import ArchiveFile, list_files
+from .options import ArchiveOptions
+from .reading import Reading
+from .summary import Summary, lost
+
+TICK = 1.0
+"""Seconds between two looks for new files and lines, and without a record after which an empty batch is handed over."""
+RELOAD = "Put the missing files back, or reload the table with `replicator lanes resync LANE`."
+
+
+class ArchiveSource:
+    """A `Source` over files (`replicator.ports.source` is the contract); frames are `pyarrow.Table`.
+
+    Files are read in the order of their names, and again when they grow or new ones appear. A record whose topic,
+    partition and offset were delivered is not delivered again, whichever file it is in; one that turns up below records
+    already delivered, in a hole between them, is a DataLoss. Keep at least the newest file of every topic: without any,
+    the topic counts as gone. Offsets may begin anywhere and have holes, so records missing *between* those of an archive
+    cannot be noticed; only what is missing before its first record can.
+
+    A line that is no record is delivered as one: topic `archive:<file within the archive>`, partition 0, the line's
+    number as offset, its bytes as value, and a header `replicator.error` that holds a `Reject` as text. A last line
+    without its line end is a record if it can be read, and is otherwise waited for.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = ArchiveOptions.read(options)
+        self._known = Summary()
+
+    def _files(self) -> list[ArchiveFile]:
+        return list_files(self._options.path)
+
+    def _summary(self) -> Summary:
+        return self._known.over(self._files())
+
+    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
+        """As the port says; with `once` up to the end of the files as they are now."""
+        files = self._files()
+        self._refuse(self.losses(start, {}) if start else {})
+        delivered = Delivered(start)
+        delivered.announce(start)
+        batches = Batches(self._options, delivered, apply_batch)
+        reading = Reading(batches.put, batches.put_frame, stop)
+        while not stop.is_set():
+            for file in files:
+                reading.read(file)
+            batches.flush(even_empty=not stop.is_set())
+            if once or stop.wait(TICK):
+                return
+            files = self._files()
+
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
+        """As the port says. The files are read from their beginning: an archive has no index."""
+        asked = start.only(until)
+        self._refuse({**self.losses(until, {}), **self.losses(asked, {})})
+        unread = until.only(p for p in until if asked.get(p, -1) < until[p])
+        delivered = Delivered(asked.only(unread), unread)
+        batches = Batches(self._options, delivered, apply_batch)
+        reading = Reading(batches.put, batches.put_frame, stop)
+        for file in self._files():
+            reading.read(file)
+        if not stop.is_set():
+            delivered.close_to(unread)
+            batches.flush()
+
+    @staticmethod
+    def _refuse(found: Mapping[TopicPartition, str]) -> None:
+        if found:
+            raise DataLoss(" ".join(sorted(set(found.values()))), next_step=RELOAD)
+
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:  # noqa: ARG002
+        """As the port says; files have no identity. Positions of unreadable lines are never lost."""
+        summary = self._summary()
+        return {p: sentence for p, offset in position.items() if (sentence := lost(summary, p, offset))}
+
+    def start(self) -> Position:
+        """As the port says: the first offsets there are."""
+        return Position(dict(self._summary().firsts))
+
+    def end(self) -> Position:
+        """As the port says. Reads what is new in the files."""
+        return Position(dict(self._summary().ends))
+
+    def committed(self, position: Position) -> None:
+        """Nothing to publish: nobody else asks how far files were read."""
+
+    def close(self) -> None:
+        """Nothing is kept open between calls."""

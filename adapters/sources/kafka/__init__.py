@@ -1,0 +1,5 @@
+"""Records from Kafka topics."""
+
+from .source import KafkaSource
+
+__all__ = ["KafkaSource"]

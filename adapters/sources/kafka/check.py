@@ -1,0 +1,68 @@
+"""The broker as `doctor` looks at it: reachable, the wanted topics there, kept long enough, and on enough brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from replicator.domain.errors import ReplicatorError
+from replicator.domain.position import Position
+from replicator.ports.diagnosis import Diagnosis
+
+from .cluster import Cluster, partitions_of
+from .options import KafkaOptions
+from .retention import Behind, kept
+
+COPIES = 3
+"""Replicas of a topic that outlive the loss of one broker while another one is down for maintenance."""
+
+
+class KafkaCheck:
+    """`ports.diagnosis.Check`; options of `KafkaSource`, `positions` (lane id to `Position.to_json`) and `production`."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        own = dict(options)
+        self._name = name
+        self._positions = {lane: Position.from_json(p) for lane, p in own.pop("positions", {}).items()}
+        self._production = bool(own.pop("production", False))
+        self._options = KafkaOptions.read(own)
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        found: list[Diagnosis] = []
+        try:
+            found.extend(self._look(Cluster(self._options)))
+        except ReplicatorError as problem:
+            found.append(Diagnosis("error", self._name, problem.sentence, problem.next_step))
+        return found
+
+    def _look(self, cluster: Cluster) -> Iterator[Diagnosis]:
+        names = cluster.names()
+        yield Diagnosis("ok", self._name, f"The broker at {self._options.bootstrap_servers} answers.")
+        topics = cluster.described(filter(cluster.wanted, names))
+        if topics:
+            count = len(partitions_of(topics))
+            yield Diagnosis("ok", self._name, f"{len(topics)} topics match `topics`, with {count} partitions.")
+        for pattern in cluster.wanted.unmatched(names):
+            step = "Topics come with the first row of a table: see that the connector runs and what its topic.prefix is."
+            yield Diagnosis("warning", self._name, f"No topic matches {pattern!r}.", step)
+        if topics:
+            yield from self._copies(cluster, sorted(topics))
+            settings = cluster.settings(sorted(topics))
+            firsts, ends = (at(partitions_of(topics)) for at in (cluster.firsts, cluster.ends))
+            now = time.time()
+            for lane, position in sorted(self._positions.items()):
+                yield from kept(Behind(self._name, lane, position, firsts, ends), settings, cluster.offsets_at, now)
+
+    def _copies(self, cluster: Cluster, names: Sequence[str]) -> Iterator[Diagnosis]:
+        copies = cluster.replicas(names)
+        few = [name for name, found in copies.items() if min(found.wanted) < COPIES]
+        if few and self._production:
+            step = f"Raise it to {COPIES} with kafka-reassign-partitions, and set default.replication.factor={COPIES}."
+            text = f"{len(few)} of {len(names)} topics have a replication factor below {COPIES}, {few[0]} for one."
+            yield Diagnosis("warning", self._name, text, step)
+        behind = [name for name, found in copies.items() if any(map(int.__lt__, found.in_sync, found.wanted))]
+        if behind:
+            step = "See which broker is down: kafka-topics --describe --under-replicated-partitions."
+            yield Diagnosis("warning", self._name, f"{len(behind)} topics lack replicas in sync, {behind[0]} for one.", step)

@@ -1,0 +1,201 @@
+"""What the broker knows about topics: ids, partitions, and the offsets at which they begin and end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, admin
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from replicator.domain.errors import ReplicatorError
+from replicator.domain.position import TopicPartition
+
+from .errors import REFUSED, error_of, translated
+from .options import KafkaOptions
+from .topics import TopicFilter
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 5.0
+"""Seconds one request may take."""
+
+
+# The library types neither.
+EARLIEST: Any = cast(Any, admin).OffsetSpec.earliest()
+LATEST: Any = cast(Any, admin).OffsetSpec.latest()
+ConfigResource: Any = cast(Any, admin).ConfigResource
+LOOKS = 3
+"""Looks that must miss a topic before it counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`id` is the broker's own; a topic that was deleted and created again has another one. Empty before Kafka 2.8."""
+
+    id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Per partition of a topic how many replicas it is to have, and how many are in sync."""
+
+    wanted: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Cluster:
+    """Questions to the broker. Each may take `TIMEOUT` seconds and raises the program's own errors."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._refused: KafkaError | None = None
+        self.wanted = TopicFilter(options.topics)
+        try:
+            settings: dict[str, Any] = {**options.client(), "error_cb": self.remember}
+            self._admin = admin.AdminClient(settings, logger=log)
+        except KafkaException as error:
+            raise self._said(error, "The Kafka client cannot be set up") from None
+
+    def remember(self, error: KafkaError) -> None:
+        """Told of errors outside any call: keeps the one that says why nobody may come in."""
+        if error.code() in REFUSED:
+            self._refused = error
+
+    def _said(self, error: KafkaException, doing: str) -> ReplicatorError:
+        """A refusal that was only told to `remember` explains a time-out better than the time-out."""
+        found = error_of(error)
+        if self._refused is not None and found.code() not in REFUSED:
+            found, self._refused = self._refused, None
+        said = translated(found, doing)
+        return type(said)(self._options.hide(said.sentence), next_step=said.next_step)
+
+    def _reached(self, doing: str) -> str:
+        return f"{doing} at {self._options.bootstrap_servers}"
+
+    def names(self, timeout: float = TIMEOUT) -> tuple[str, ...]:
+        """Every topic there is, wanted or not."""
+        doing = self._reached("The topics could not be listed")
+        # Also hands on what the client has logged meanwhile.
+        self._admin.poll(0)
+        try:
+            return tuple(self._admin.list_topics(timeout=timeout).topics)
+        except KafkaException as error:
+            self._admin.poll(0)
+            raise self._said(error, doing) from None
+
+    def topics(self, timeout: float = TIMEOUT) -> Mapping[str, Topic]:
+        """The wanted topics that exist."""
+        return self.described(filter(self.wanted, self.names(timeout)), timeout)
+
+    def described(self, names: Iterable[str], timeout: float = TIMEOUT) -> Mapping[str, Topic]:
+        """Those of `names` that exist. One request, however many topics the broker has."""
+        names = sorted(names)
+        if not names:
+            return {}
+        futures = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+        doing = self._reached("The topics could not be described")
+        gone = KafkaError.UNKNOWN_TOPIC_OR_PART
+        described = {name: self._result(future, doing, skip=gone) for name, future in futures.items()}
+        return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items() if d is not None}
+
+    def settled(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
+        """The wanted topics; asked again when one of `position` is missing, as it may be while a broker starts."""
+        expected = {p.topic for p in position if self.wanted(p.topic)}
+        for _ in range(LOOKS - 1):
+            topics = self.topics()
+            if expected <= topics.keys():
+                return topics
+            time.sleep(0.3)
+        return self.topics()
+
+    def _result(self, future: Any, doing: str, skip: int | None = None) -> Any:
+        try:
+            return future.result(TIMEOUT * 2)
+        except KafkaException as error:
+            if error_of(error).code() == skip:
+                return None
+            raise self._said(error, doing) from None
+
+    def _offsets(self, partitions: Iterable[TopicPartition], spec: Any, isolation: Any) -> dict[TopicPartition, int]:
+        request = {KafkaPartition(*p): spec for p in partitions}
+        if not request:
+            return {}
+        futures = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT)
+        doing = self._reached("Offsets could not be read")
+        return {TopicPartition(p.topic, p.partition): self._result(f, doing).offset for p, f in futures.items()}
+
+    def firsts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Per partition the offset of the first record that is still there."""
+        return self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Per partition the offset after the last record that may be read: open transactions are not part of the stream."""
+        return self._offsets(partitions, LATEST, IsolationLevel.READ_COMMITTED)
+
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Per partition the offset that the next record written will get: what no valid position is above."""
+        return self._offsets(partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], at: float) -> dict[TopicPartition, int]:
+        """Per partition the offset of the first record not older than `at` (seconds); the end where there is none."""
+        partitions = tuple(partitions)
+        spec = cast(Any, admin).OffsetSpec.for_timestamp(int(at * 1000))
+        found = self._offsets(partitions, spec, IsolationLevel.READ_COMMITTED)
+        missing = self.ends(p for p, offset in found.items() if offset < 0)
+        return {**found, **missing}
+
+    def replicas(self, names: Iterable[str]) -> Mapping[str, Replicas]:
+        """The replicas of these topics, which exist."""
+        futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
+        doing = self._reached("The topics could not be described")
+        described = {name: self._result(future, doing).partitions for name, future in futures.items()}
+        return {
+            name: Replicas(tuple(len(p.replicas) for p in parts), tuple(len(p.isr) for p in parts))
+            for name, parts in described.items()
+        }
+
+    def settings(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+        """The broker's settings of these topics, which exist."""
+        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        futures = self._admin.describe_configs(wanted, request_timeout=TIMEOUT)
+        doing = self._reached("The topics' settings could not be read")
+        found = {resource.name: self._result(future, doing) for resource, future in futures.items()}
+        return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
+
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Per partition where `start_from` says to begin; where a time is after every record, the end."""
+        wanted, partitions = self._options.start_from, tuple(partitions)
+        if wanted == "earliest":
+            return self.firsts(partitions)
+        ends = self.ends(partitions)
+        if wanted == "latest":
+            return ends
+        at = int(datetime.fromisoformat(wanted).timestamp() * 1000)
+        found = self._offsets(partitions, cast(Any, admin).OffsetSpec.for_timestamp(at), IsolationLevel.READ_COMMITTED)
+        return {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}
+
+
+def partitions_of(topics: Mapping[str, Topic]) -> tuple[TopicPartition, ...]:
+    """Every partition of `topics`."""
+    return tuple(TopicPartition(name, n) for name, topic in topics.items() for n in range(topic.partitions))
+
+
+class Cached:
+    """The ends of the wanted partitions, asked for at most once a second."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._at, self._ends = float("-inf"), dict[TopicPartition, int]()
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """At most a second old."""
+        if time.monotonic() - self._at >= 1:
+            self._ends = self._cluster.ends(partitions_of(self._cluster.topics()))
+            self._at = time.monotonic()
+        return self._ends

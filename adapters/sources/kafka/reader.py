@@ -1,0 +1,222 @@
+"""A consumer with assigned partitions, read in batches whose spans touch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import DataLoss
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch
+
+from .errors import error_of, passes, translated
+from .frames import offset_of, partition_of, record_batch, topic_of
+from .losses import ACCEPT
+from .options import KafkaOptions
+
+log = logging.getLogger(__name__)
+
+CHUNK = 2_000
+"""Messages taken from librdkafka at a time: so few that their memory is used again (measured: half the time of 50,000)."""
+FIRST_CHUNK = 500
+BACKLOG = 1_000
+"""Records known to be behind a batch from which on it pays to wait for them."""
+PAUSE = 0.02
+UNREADABLE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+@dataclass
+class Gathered:
+    """Records on their way into a batch."""
+
+    chunks: list[pa.RecordBatch] = field(default_factory=list)
+    records: int = 0
+    size: int = 0
+
+    def add(self, chunk: pa.RecordBatch) -> None:
+        """Append the records of `chunk`."""
+        self.chunks.append(chunk)
+        self.records += chunk.num_rows
+        self.size += _payload(chunk)
+
+
+class Reader:
+    """Reads assigned partitions. Not for use by several threads.
+
+    `next` is, per partition, the offset that comes next; a partition with an `until` is let go of when it is reached.
+    """
+
+    def __init__(self, options: KafkaOptions, error_cb: Callable[[KafkaError], None], wait_ms: int = 500) -> None:
+        self._options = options
+        settings = {"fetch.wait.max.ms": str(wait_ms), **options.consumer()}
+        try:
+            self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=log)
+        except KafkaException as error:
+            said = translated(error_of(error), "The Kafka consumer cannot be set up")
+            raise type(said)(options.hide(said.sentence), next_step=said.next_step) from None
+        self.next: dict[TopicPartition, int] = {}
+        self._handed: dict[TopicPartition, int] = {}
+        self._until: dict[TopicPartition, int] = {}
+        self._announce: set[TopicPartition] = set()
+        self._assigned: set[TopicPartition] = set()
+        self._bounded = self._doubt = False
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+    def assign(self, starts: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
+        """Read further partitions, each from its offset, up to its `until` if it has one."""
+        self.next.update(starts)
+        self._handed.update(starts)
+        self._announce.update(starts)
+        if until is not None:
+            self._bounded = True
+            self._until.update(until)
+        wanted = {p: offset for p, offset in starts.items() if not self._finished(p)}
+        if wanted:
+            self._consumer.incremental_assign([KafkaPartition(*p, offset) for p, offset in wanted.items()])
+            self._assigned.update(wanted)
+
+    def refresh(self, topics: Iterable[str]) -> None:
+        """Let librdkafka look at `topics` now: a partition it does not know of yet would wait for its next regular look."""
+        for topic in topics:
+            try:
+                self._consumer.list_topics(topic, timeout=1)
+            except KafkaException as error:
+                raise translated(error_of(error), f"Topic {topic} could not be looked at") from None
+
+    def _finished(self, partition: TopicPartition) -> bool:
+        return partition in self._until and self.next[partition] >= self._until[partition]
+
+    def finished(self) -> bool:
+        """True when every partition has an end and was read up to it."""
+        return self._bounded and all(map(self._finished, self.next))
+
+    def doubtful(self) -> bool:
+        """True once after the broker said that a topic is not what it was, or is not there."""
+        doubt, self._doubt = self._doubt, False
+        return doubt
+
+    def moved(self) -> bool:
+        """True when `next` moved over something that was in no batch: markers of transactions, aborted records."""
+        return self.next != self._handed
+
+    def gather(self, wait: float) -> Gathered:
+        """What has come, at once; with no record there, the first that comes within `wait` seconds; perhaps nothing."""
+        got = Gathered()
+        first = self._consumer.poll(wait)
+        messages = [] if first is None else [first, *self._consumer.consume(FIRST_CHUNK, 0)]
+        until = time.monotonic() + self._options.linger_ms / 1000
+        while messages:
+            moved = self._take(messages, got)
+            # Freed before more are made, so that their memory is used again.
+            messages.clear()
+            messages = self._more(got, moved, until)
+        return got
+
+    def _more(self, got: Gathered, moved: Iterable[TopicPartition], until: float) -> list[Message]:
+        """The next chunk of a batch, if there is room in it: what is queued, or what a known backlog will bring."""
+        mean = max(1, got.size // max(1, got.records))
+        room = min(CHUNK, self._options.batch_records - got.records, (self._options.batch_bytes - got.size) // mean)
+        if room <= 0:
+            return []
+        messages: list[Message] = self._consumer.consume(room, 0)
+        while not messages and time.monotonic() < until and self._behind(moved) >= BACKLOG:
+            messages = self._consumer.consume(room, PAUSE)
+        return messages
+
+    def _behind(self, partitions: Iterable[TopicPartition]) -> int:
+        """Records known, without asking the broker, to be behind what was read of `partitions`."""
+        known = [p for p in partitions if not self._finished(p)]
+        ends = [(p, self._consumer.get_watermark_offsets(KafkaPartition(*p), cached=True)) for p in known]
+        return sum(max(0, end[1] - self.next[p]) for p, end in ends if end is not None)
+
+    def _take(self, messages: list[Message], got: Gathered) -> Iterable[TopicPartition]:
+        """Put the records among `messages` into `got`, move `next` over them, see to events. The partitions that moved."""
+        events = [m for m in messages if m.error()] if any(map(Message.error, messages)) else []
+        if events:
+            messages = [m for m in messages if not m.error()]
+        past: set[TopicPartition] = set()
+        if self._bounded:
+            past = {p for m in messages if offset_of(m) >= self._until[p := place_of(m)]}
+            messages = [m for m in messages if offset_of(m) < self._until[place_of(m)]]
+        moved = self._move(messages) if messages else ()
+        if messages:
+            got.add(record_batch(messages))
+        for partition in past.union(p for p in moved if self._finished(p)):
+            self._release(partition)
+        # After the records: an end was reported when those before it were read.
+        for event in events:
+            self._event(event, cast(KafkaError, event.error()))
+        return moved
+
+    def _release(self, partition: TopicPartition) -> None:
+        """Read up to its `until`: fetch no more of it."""
+        self.next[partition] = self._until[partition]
+        if partition in self._assigned:
+            self._assigned.remove(partition)
+            self._consumer.incremental_unassign([KafkaPartition(*partition)])
+
+    def _move(self, messages: Sequence[Message]) -> Iterable[TopicPartition]:
+        """Move `next`; records must come in the order of their offsets, each once."""
+        keys = list(zip(map(topic_of, messages), map(partition_of, messages), strict=True))
+        offsets = list(map(offset_of, messages))
+        firsts = dict(zip(reversed(keys), reversed(offsets), strict=True))
+        lasts = {TopicPartition(*key): offset for key, offset in dict(zip(keys, offsets, strict=True)).items()}
+        for partition, last in lasts.items():
+            first, expected = firsts[partition], self.next.get(partition, 0)
+            if first < expected:
+                raise DataLoss(f"Offsets of {partition} went back from {expected} to {first}.", next_step=ACCEPT)
+            self.next[partition] = last + 1
+        return lasts
+
+    def _event(self, event: Message, error: KafkaError) -> None:
+        partition = place_of(event)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._at_end(partition, offset_of(event))
+        elif error.code() in UNREADABLE:
+            raise DataLoss(
+                f"{partition} cannot be read on from offset {self.next.get(partition)}: {error.str()}.",
+                next_step=ACCEPT,
+            )
+        elif not passes(error):
+            said = translated(error, f"Reading {partition} failed")
+            raise type(said)(self._options.hide(said.sentence), next_step=said.next_step)
+        else:
+            self._doubt = True
+
+    def _at_end(self, partition: TopicPartition, offset: int) -> None:
+        """Markers of transactions and aborted records lie before `offset`, and nothing else."""
+        if partition not in self.next or offset <= self.next[partition]:
+            return
+        self.next[partition] = offset
+        if self._finished(partition):
+            self._release(partition)
+
+    def batch(self, got: Gathered, identity: Mapping[str, str]) -> Batch[pa.Table]:
+        """`got` with its span: partitions that moved since the last call, and those assigned since (their start is news)."""
+        moved = {p for p, offset in self.next.items() if offset > self._handed[p]} | self._announce
+        span = Span(Position({p: self._handed[p] for p in moved}), Position({p: self.next[p] for p in moved}))
+        self._handed.update(span.end)
+        self._announce.clear()
+        return Batch(pa.Table.from_batches(got.chunks, schema=RAW), span, got.records, got.size, identity)
+
+
+def place_of(message: Message) -> TopicPartition:
+    """Where a message, or an event about a partition, belongs."""
+    return TopicPartition(topic_of(message), partition_of(message))
+
+
+def _payload(chunk: pa.RecordBatch) -> int:
+    """Bytes of keys and values."""
+    return sum(pc.sum(pc.binary_length(chunk.column(name))).as_py() or 0 for name in ("key", "value"))

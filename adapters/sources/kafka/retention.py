@@ -1,0 +1,88 @@
+"""Whether the broker keeps records until every lane has read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.diagnosis import Diagnosis
+
+OffsetsAt = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
+"""Per partition the offset of the first record not older than a time in seconds; its end when there is none."""
+Settings = Mapping[str, Mapping[str, str]]
+
+HALF, MOST = 0.5, 0.1
+"""Shares of the retention time that may be left to a lane before that is a warning, and an error."""
+
+
+@dataclass(frozen=True)
+class Behind:
+    """One lane: `name` is the subject of what is said of it, `firsts` and `ends` are what the broker has."""
+
+    name: str
+    lane: str
+    position: Position
+    firsts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+    def unread(self) -> list[TopicPartition]:
+        """Partitions in which something is left to read."""
+        return [p for p, offset in self.position.items() if offset < self.ends.get(p, 0)]
+
+
+def kept(behind: Behind, settings: Settings, offsets_at: OffsetsAt, now: float) -> Iterator[Diagnosis]:
+    """What is lost, or will soon be, of what the lane has not read. Silent when nothing is left to read."""
+    unread = behind.unread()
+    lost = [p for p in unread if behind.position[p] < behind.firsts[p]]
+    if lost:
+        sentence = f"Lane {behind.lane} has not read records of {lost[0]} that the broker no longer has."
+        lanes = "`replicator lanes"
+        step = f"{lanes} resync {behind.lane}` loads it anew; {lanes} skip {behind.lane}` accepts the loss."
+        yield Diagnosis("error", behind.name, sentence, step)
+    left = [p for p in unread if p not in lost]
+    late = _by_time(behind, left, settings, offsets_at, now) or _by_size(behind, left, settings)
+    if late:
+        yield late
+    elif left and not lost:
+        count = sum(behind.ends[p] - behind.position[p] for p in left)
+        sentence = f"Lane {behind.lane} is {count} records behind, which the broker keeps long enough."
+        yield Diagnosis("ok", behind.name, sentence)
+
+
+def _by_time(
+    behind: Behind, unread: list[TopicPartition], settings: Settings, offsets_at: OffsetsAt, now: float
+) -> Diagnosis | None:
+    limits = {p: int(settings[p.topic].get("retention.ms", -1)) / 1000 for p in unread if _deletes(settings[p.topic])}
+    for share, severity in ((MOST, "error"), (HALF, "warning")):
+        for seconds in sorted({limit for limit in limits.values() if limit >= 0}):
+            mine = [p for p, limit in limits.items() if limit == seconds]
+            old = offsets_at(mine, now - seconds * (1 - share))
+            late = [p for p in mine if behind.position[p] < old[p]]
+            if late:
+                kept_for = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:.0f} s"
+                sentence = (
+                    f"Lane {behind.lane} has yet to read records of {late[0]} that are older than {1 - share:.0%} of the "
+                    f"{kept_for} that the topic keeps them."
+                )
+                return Diagnosis("error" if severity == "error" else "warning", behind.name, sentence, _step(late[0]))
+    return None
+
+
+def _by_size(behind: Behind, unread: list[TopicPartition], settings: Settings) -> Diagnosis | None:
+    """A size is not known in records, so what a topic that already drops its oldest records still has stands for it."""
+    for p in unread:
+        bounded = _deletes(settings[p.topic]) and int(settings[p.topic].get("retention.bytes", -1)) >= 0
+        share = (behind.ends[p] - behind.position[p]) / max(1, behind.ends[p] - behind.firsts[p])
+        if bounded and behind.firsts[p] > 0 and share > HALF:
+            sentence = f"Lane {behind.lane} has yet to read {share:.0%} of {p}, of which retention.bytes drops the oldest."
+            return Diagnosis("error" if share > 1 - MOST else "warning", behind.name, sentence, _step(p, "bytes"))
+    return None
+
+
+def _deletes(settings: Mapping[str, str]) -> bool:
+    return "delete" in settings.get("cleanup.policy", "delete")
+
+
+def _step(partition: TopicPartition, what: str = "ms") -> str:
+    return f"Start the daemon or mend the lane; raise retention.{what} of topic {partition.topic} until it has caught up."

@@ -1,0 +1,102 @@
+"""The Kafka source: partitions are assigned, never subscribed; positions belong to whoever applies the records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Stop
+
+from .cluster import Cached, Cluster, Topic, partitions_of
+from .follow import ApplyBatch, Following, patiently
+from .group import GroupOffsets
+from .losses import lost, refuse
+from .options import KafkaOptions
+from .reader import Reader
+
+log = logging.getLogger(__name__)
+
+
+class KafkaSource:
+    """A `Source` over Kafka 0.11 and later (`replicator.ports.source` is the contract); frames are `pyarrow.Table`.
+
+    Only committed records are read. `options` are those of `KafkaOptions`; anything wrong in them is a ConfigProblem.
+    Nothing is connected before the first call that needs it.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = KafkaOptions.read(options)
+        self._cluster = Cluster(self._options)
+        self._ends = Cached(self._cluster)
+        self._group = GroupOffsets(self._options)
+
+    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
+        """As the port says. A topic that is created again while it is read is a DataLoss within about a second."""
+        topics = patiently(self._cluster.topics, self._options.patience_seconds, stop)
+        if topics is None:
+            return
+        self._warn(topics)
+        starts = self._starts(start, topics)
+        ends = self._cluster.ends(starts) if once else None
+        self._follow(starts, ends, topics, apply_batch, stop)
+
+    def _follow(
+        self,
+        starts: Mapping[TopicPartition, int],
+        until: Mapping[TopicPartition, int] | None,
+        topics: Mapping[str, Topic],
+        apply_batch: ApplyBatch,
+        stop: Stop,
+    ) -> None:
+        wait_ms = 500 if until is None else 50
+        with closing(Reader(self._options, self._cluster.remember, wait_ms)) as reader:
+            reader.assign(starts, until)
+            following = Following(self._cluster, reader, topics, self._options.patience_seconds, grow=until is None)
+            following.run(apply_batch, stop)
+
+    def _starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
+        refuse(lost(self._cluster, topics, start, {}))
+        there = partitions_of(topics)
+        fresh = self._cluster.beginnings(p for p in there if p not in start)
+        return {p: start[p] if p in start else fresh[p] for p in there}
+
+    def _warn(self, topics: Mapping[str, Topic]) -> None:
+        for pattern in self._cluster.wanted.unmatched(topics):
+            log.warning("No topic matches %r yet; it is read as soon as there is one.", pattern)
+
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
+        """As the port says, on a consumer of its own; an `until` above the stream's end is a DataLoss."""
+        topics = self._cluster.settled(until)
+        wanted = [p for p in until if self._cluster.wanted(p.topic)]
+        refuse(lost(self._cluster, topics, start.only(wanted), {}) | lost(self._cluster, topics, until, {}))
+        firsts = self._cluster.firsts(p for p in wanted if p not in start)
+        starts = {p: start.get(p, firsts.get(p, 0)) for p in wanted}
+        unread = {p: at for p, at in starts.items() if at < until[p]}
+        if unread:
+            self._follow(unread, until.only(unread), topics, apply_batch, stop)
+
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
+        """As the port says. Topics that `topics` does not match are nobody's loss."""
+        return lost(self._cluster, self._cluster.settled(position), position, identity)
+
+    def start(self) -> Position:
+        """As the port says; a time that lies after every record means the end."""
+        return Position(self._cluster.beginnings(partitions_of(self._cluster.topics())))
+
+    def end(self) -> Position:
+        """As the port says: the end of what may be read, at most a second old."""
+        return Position(self._ends.ends())
+
+    def unmatched(self) -> tuple[str, ...]:
+        """Patterns of `topics` that no topic matches, for `doctor`."""
+        return self._cluster.wanted.unmatched(self._cluster.names())
+
+    def committed(self, position: Position) -> None:
+        """Publish `position` as offsets of the group, so that lag tools see it; failing to is logged, nothing more."""
+        self._group.commit(position)
+
+    def close(self) -> None:
+        """Let go of the connections; waits up to two seconds for group offsets on their way."""
+        self._group.close()

@@ -1,0 +1,62 @@
+"""Makes rows fit the types a target has, or says which row does not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR
+from replicator.domain.errors import Reject, RejectCode
+
+
+def conform(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """`rows` with the columns of `schema` cast to its types without any loss, and the rows that do not fit.
+
+    Columns that `schema` does not have pass unchanged. Rejected rows keep their original types and get `_error`.
+    """
+    cast, bad = {}, {}
+    for field in schema:
+        if field.name in rows.column_names and not rows[field.name].type.equals(field.type):
+            cast[field.name], failing = cast_column(rows[field.name], field.type)
+            bad.update({i: field.name for i in failing if i not in bad})
+    good = _replaced(rows, cast)
+    if not bad:
+        return good, rows.slice(0, 0).append_column(ERROR, pa.nulls(0, pa.string()))
+    keep = pa.array([i not in bad for i in range(rows.num_rows)])
+    errors = [_sentence(name, schema.field(name).type) for _, name in sorted(bad.items())]
+    rejects = rows.take(pa.array(sorted(bad), pa.int64())).append_column(ERROR, pa.array(errors, pa.string()))
+    return good.filter(keep), rejects
+
+
+def cast_column(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
+    """`column` cast to `to`; values that do not fit become null and their row numbers are returned."""
+    try:
+        return pc.cast(column, to), []
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pieces, failing = _bisect(column, to, 0)
+        return pa.chunked_array(pieces, to), failing
+
+
+def _bisect(column: pa.ChunkedArray, to: pa.DataType, start: int) -> tuple[list[pa.Array], list[int]]:
+    """Casts halves until the values that fail stand alone: their number is small, so this stays near linear."""
+    try:
+        whole = pc.cast(column, to)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if len(column) == 1:
+            return [pa.nulls(1, to)], [start]
+    else:
+        return list(whole.chunks), []
+    half = len(column) // 2
+    left, left_bad = _bisect(column.slice(0, half), to, start)
+    right, right_bad = _bisect(column.slice(half), to, start + half)
+    return left + right, left_bad + right_bad
+
+
+def _replaced(rows: pa.Table, columns: dict[str, pa.ChunkedArray]) -> pa.Table:
+    for name, column in columns.items():
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows
+
+
+def _sentence(name: str, to: pa.DataType) -> str:
+    return str(Reject(RejectCode.OUT_OF_RANGE, f"the value of column {name!r} does not fit the target's type {to}"))

@@ -1,0 +1,44 @@
+"""What differs between the SQL of the engines. Words only: no dialect changes what a policy means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One SQL dialect.
+
+    `contains` is a template over `list` and `item`: true when a list of text holds an item. `row` names the function that
+    makes a comparable tuple of its arguments, ordered from the left. `overriding` goes before the rows of an INSERT, so that
+    a column that numbers itself takes the given value.
+    """
+
+    name: str
+    quote: str
+    contains: str
+    row: str
+    overriding: str = ""
+
+    def quoted(self, name: str) -> str:
+        """`name` as an identifier, whatever characters it holds."""
+        return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
+
+    def column(self, relation: str, name: str) -> str:
+        """A column of a relation that this code base named."""
+        return f"{relation}.{self.quoted(name)}"
+
+
+DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row")
+DELTA_RS = Dialect("delta_rs", '"', "array_has({list}, {item})", "struct")
+POSTGRES = Dialect("postgres", '"', "{item} = ANY({list})", "row", "OVERRIDING SYSTEM VALUE ")
+
+
+def quote(name: str, dialect: Dialect) -> str:
+    """`name` as an identifier of `dialect`."""
+    return dialect.quoted(name)
+
+
+def text_literal(value: str) -> str:
+    """A text constant, in the form all dialects share (standard-conforming strings)."""
+    return "'" + value.replace("'", "''") + "'"

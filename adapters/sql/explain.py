@@ -1,0 +1,31 @@
+"""The SQL of a plan's stages, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from replicator.domain.plan import ApplyPlan
+
+from .dialect import DUCKDB, Dialect
+from .fold import first_select, last_select
+from .render import merge
+from .repair import repair_select
+
+
+def explain(plan: ApplyPlan, write: Dialect, target: str, repair: Dialect | None = None) -> Mapping[str, str]:
+    """Per stage the SQL: the fold on the local engine, stage 3 in `repair` (by default where the write runs), the write.
+
+    Stage 3 runs only for batches that need it; relations are named by what they hold.
+    """
+    where = repair or write
+    if plan.fold == "last":
+        fold = last_select(plan, DUCKDB, "changes")
+    else:
+        identity = plan.table.keys or plan.table.column_names
+        fold = first_select(identity, DUCKDB, "changes")
+    ledger = "tombstones" if plan.repair.ledger else None
+    return {
+        "fold": fold,
+        "repair": repair_select(plan, where, rows="folded", related="related", ledger=ledger, floor=None),
+        "write": merge(plan, write, target, "rows"),
+    }

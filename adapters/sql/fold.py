@@ -1,0 +1,84 @@
+"""Stage 1 of a plan as SQL over a narrow relation of changes.
+
+The relation holds, per change: `_i` (its place in arrival order, from 0), the key columns, `_seq_1..n`, `_op`, `_unsent`,
+`_reset`. It may hold folded rows (then `_reset` may be true), which makes the fold composable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replicator.domain.change import OP, RESET, UNSENT, Op, sequence_columns
+from replicator.domain.plan import ApplyPlan
+
+from .dialect import Dialect, text_literal
+
+PLACE = "_i"
+LAST = "_last"
+VOID = "_void"
+OUTCOME = "_outcome"
+KEPT, EQUAL, BELOW = "kept", "duplicate", "superseded"
+
+
+def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
+    """Per change, in arrival order, `_outcome`: `kept` when it is above the running maximum of its key (and of truncates),
+    `duplicate` when it is equal to it, otherwise `superseded`."""
+    q = dialect.quoted
+    value = _sequence(plan, dialect)
+    before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    truncate = f"CASE WHEN {q(OP)} = {text_literal(Op.TRUNCATE)} THEN {value} END"
+    inner = (
+        f"SELECT {q(PLACE)}, {value} AS v,\n"
+        f"  max({value}) OVER (PARTITION BY {_keys(plan, dialect)} {before}) AS k,\n"
+        f"  max({truncate}) OVER ({before}) AS f\nFROM {changes}"
+    )
+    case = f"CASE WHEN v = k OR v = f THEN '{EQUAL}' WHEN v < k OR v < f THEN '{BELOW}' ELSE '{KEPT}' END"
+    return f"SELECT {q(PLACE)}, {case} AS {OUTCOME} FROM (\n{inner})\nORDER BY {q(PLACE)}"
+
+
+def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
+    """One row per key: `_last`, the place of its last change, and `_void`, the last place up to which a delete made all
+    values void (null when none did). Input: kept changes above the last truncate."""
+    q = dialect.quoted
+    place = q(PLACE)
+    cut = f"CASE WHEN {q(OP)} = {text_literal(Op.DELETE)} THEN {place} WHEN {q(RESET)} THEN {place} - 1 END"
+    return (
+        f"SELECT max({place}) AS {LAST}, max({cut}) AS {VOID}\n"
+        f"FROM {changes}\nGROUP BY {_keys(plan, dialect)}\nORDER BY {LAST}"
+    )
+
+
+def first_select(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
+    """`_last`: the place of the first change of each identity, in arrival order."""
+    names = ", ".join(dialect.quoted(n) for n in identity)
+    return f"SELECT min({dialect.quoted(PLACE)}) AS {LAST}\nFROM {changes}\nGROUP BY {names}\nORDER BY {LAST}"
+
+
+def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, names: Sequence[str]) -> str:
+    """For keys in `folded` (`_last`, `_void`, key columns): per column of `names` the place of the last change that sent it
+    after `_void`, as `c0`, `c1` ..., null when none did; `m`, the place of the key change its row began with; and `w`, the
+    place of the last change that sent all columns."""
+    q, c = dialect.quoted, dialect.column
+    alive = f"c.{q(PLACE)} > COALESCE(f.{VOID}, -1)"
+    parts = [f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND {_sent(dialect, name)}) AS c{i}" for i, name in enumerate(names)]
+    parts.append(f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND c.{q('_moved')}) AS m")
+    parts.append(f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND c.{q(UNSENT)} IS NULL) AS w")
+    on = " AND ".join(f"{c('c', k)} = {c('f', k)}" for k in plan.table.keys)
+    return (
+        f"SELECT f.{LAST}, {', '.join(parts)}\nFROM {folded} AS f JOIN {changes} AS c ON {on}\n"
+        f"GROUP BY f.{LAST}\nORDER BY f.{LAST}"
+    )
+
+
+def _sent(dialect: Dialect, name: str) -> str:
+    unsent = dialect.column("c", UNSENT)
+    return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=text_literal(name))})"
+
+
+def _sequence(plan: ApplyPlan, dialect: Dialect) -> str:
+    names = ", ".join(dialect.quoted(n) for n in sequence_columns(plan.table.sequence))
+    return f"{dialect.row}({names})"
+
+
+def _keys(plan: ApplyPlan, dialect: Dialect) -> str:
+    return ", ".join(dialect.quoted(k) for k in plan.table.keys)

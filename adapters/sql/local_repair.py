@@ -1,0 +1,111 @@
+"""Stage 3 run in DuckDB, for sinks that apply in process.
+
+DuckDB sees only keys, sequences and flags, and answers with row numbers; values are then taken in Arrow. So no value
+passes through a second type system, and wide tables cost no more than narrow ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OP, RESET, UNSENT
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, cdc_sequence_columns
+
+from .dialect import DUCKDB
+from .duck import session
+from .repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, joins, verdict
+
+ROW = "_row"
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """`write`: rows for stage 4, complete. `rejects`: rows with `_error`. `counts`: every row of the input, once."""
+
+    write: pa.Table
+    rejects: pa.Table
+    counts: Counts
+
+
+def repair(plan: ApplyPlan, rows: pa.Table, related: pa.Table, ledger: pa.Table | None, state: LaneState) -> Repaired:
+    """Stage 3 over a rows frame.
+
+    `related`: the target's rows for every identity and old key in `rows` (more do no harm), with the target's columns.
+    `ledger`: key columns and `_cdc_seq_*`, the highest per key, or None when nothing is remembered.
+    """
+    verdicts = _verdicts(plan, rows, related, ledger, state)
+    outcome = verdicts[VERDICT]
+    apply = pc.equal(outcome, APPLY)
+    completed = _completed(plan, rows, related, verdicts) if plan.repair.complete else rows
+    rejected = rows.filter(pc.equal(outcome, INCOMPLETE))
+    return Repaired(completed.filter(apply), with_error(rejected, _incomplete_sentences(rejected)), _counts(outcome))
+
+
+def with_error(rows: pa.Table, sentences: list[str]) -> pa.Table:
+    """`rows` as rejects."""
+    return rows.append_column(ERROR, pa.array(sentences, pa.string()))
+
+
+def _verdicts(plan: ApplyPlan, rows: pa.Table, related: pa.Table, ledger: pa.Table | None, state: LaneState) -> pa.Table:
+    sequence = cdc_sequence_columns(plan.table.sequence)
+    narrow = (*plan.repair.identity, *(n for n in sequence if n not in plan.repair.identity))
+    flags = (OP, UNSENT, RESET, *(from_columns(plan) if plan.repair.complete else ()))
+    with session() as connection:
+        connection.register("changes", _numbered(rows.select([*narrow, *flags])))
+        connection.register("related", _numbered(related.select(list(narrow))))
+        if ledger is not None:
+            connection.register("ledger", ledger)
+        return connection.sql(_index_select(plan, ledger is not None, state)).to_arrow_table()
+
+
+def _index_select(plan: ApplyPlan, ledger: bool, state: LaneState) -> str:
+    case = verdict(plan, DUCKDB, ledger=ledger, floor=state.floor, related="related")
+    t = f"t.{ROW}" if plan.repair.guard == "newer" else "CAST(NULL AS BIGINT)"
+    o = f"o.{ROW}" if plan.repair.complete else "CAST(NULL AS BIGINT)"
+    tables = joins(plan, DUCKDB, "related", "ledger" if ledger else None)
+    return f"SELECT {t} AS _t, {o} AS _o,\n{case} AS {VERDICT}\nFROM changes AS r{tables}\nORDER BY r.{ROW}"
+
+
+def _numbered(table: pa.Table) -> pa.Table:
+    return table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+
+
+def _completed(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts: pa.Table) -> pa.Table:
+    """Values that were not sent, taken from the row of the old key after a key change, otherwise from the key's row."""
+    if rows[UNSENT].null_count == rows.num_rows:
+        return rows
+    moved = pc.is_valid(rows[from_columns(plan)[-1]])
+    giver = pc.if_else(moved, verdicts["_o"], verdicts["_t"])
+    for name in _unsent_names(rows):
+        lacks = pa.array([name in (names or ()) for names in rows[UNSENT].to_pylist()])
+        given = related[name].take(giver).cast(rows[name].type)
+        rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(lacks, given, rows[name]))
+    return rows
+
+
+def _unsent_names(rows: pa.Table) -> list[str]:
+    return sorted(set(pc.list_flatten(rows[UNSENT].combine_chunks()).to_pylist()))
+
+
+def _incomplete_sentences(rejected: pa.Table) -> list[str]:
+    return [str(incomplete(names)) for names in rejected[UNSENT].to_pylist()]
+
+
+def incomplete(names: list[str]) -> Reject:
+    """The reason of a row without values for these columns; without names, one whose changes sent them one by one."""
+    lacking = ", ".join(names) or "all columns at once"
+    return Reject(RejectCode.INCOMPLETE, f"no value was sent for {lacking}, and there is no row to take it from")
+
+
+def _counts(outcome: pa.ChunkedArray) -> Counts:
+    seen = {entry["values"]: entry["counts"] for entry in pc.value_counts(outcome).to_pylist()}
+    return Counts(
+        applied=seen.get(APPLY, 0),
+        superseded=seen.get(SUPERSEDED, 0),
+        duplicate=seen.get(DUPLICATE, 0),
+        rejected=seen.get(INCOMPLETE, 0),
+    )

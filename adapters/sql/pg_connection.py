@@ -1,0 +1,154 @@
+"""One connection that is opened when needed and opened again after it broke."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from replicator.domain.errors import EnvironmentProblem
+
+from .pg_errors import refuses_row, translated
+
+OLDEST_SERVER = 150_000
+SETTINGS = {
+    "timezone": "UTC",  # naive timestamps in COPY are UTC
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "iso_8601",
+    "standard_conforming_strings": "on",
+    "enable_hashjoin": "off",  # small batches into large tables: look rows up by index; see pg_write.bulk
+    "enable_mergejoin": "off",
+    "jit": "off",  # compiling took 25 ms of every repair, whatever its size (measured)
+    "work_mem": "64MB",
+    "temp_buffers": "32MB",
+    "lock_timeout": "10s",
+    "client_connection_check_interval": "250ms",  # a killed client frees its locks at once, even in the midst of a statement
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+GONE_WITHIN_MS = 5_000
+PREPARED = 2_000
+"""Statements kept ready per connection: a few per lane."""
+
+
+def application_name(role: str) -> str:
+    """How this process shows in pg_stat_activity: who holds a lane can be told from it."""
+    return f"replicator {role} {platform.node()[:24]}/{os.getpid()}"[:63]
+
+
+class Session:
+    """A lazily opened connection in autocommit mode, used by one block at a time, whichever thread it runs in.
+
+    `generation` counts connections: what lives in one (locks, temporary tables) is gone when it changes. Errors of the
+    driver leave as the program's own; row errors (`pg_errors.refuses_row`) pass unchanged.
+    """
+
+    def __init__(self, dsn: str, role: str) -> None:
+        self._dsn = dsn
+        self._role = role
+        self._connection: psycopg.Connection | None = None
+        self._last: tuple[int, datetime] | None = None
+        self.generation = 0
+        self._turn = threading.RLock()
+
+    def open(self, *, autocommit: bool = False) -> psycopg.Connection:
+        """A new connection with this program's settings, not shared with anybody. Raises the driver's errors."""
+        given = str(psycopg.conninfo.conninfo_to_dict(self._dsn).get("options") or "")
+        options = " ".join([given, *(f"-c {name}={value.replace(' ', '')}" for name, value in SETTINGS.items())])
+        return psycopg.connect(
+            self._dsn,
+            autocommit=autocommit,
+            prepare_threshold=0,
+            application_name=application_name(self._role),
+            client_encoding="utf8",
+            connect_timeout=10,
+            options=options,
+            **KEEPALIVE,
+        )
+
+    @property
+    def connection(self) -> psycopg.Connection:
+        """The connection, opened when there is none that works."""
+        if self._connection is None or self._connection.closed:
+            self._connection = self._renewed()
+            self.generation += 1
+        return self._connection
+
+    def ensure(self) -> int:
+        """Open the connection if need be; returns its generation."""
+        with self._translating("connecting"):
+            return self.generation if self.connection else 0
+
+    def _renewed(self) -> psycopg.Connection:
+        connection = self.open(autocommit=True)
+        connection.prepared_max = PREPARED
+        if connection.info.server_version < OLDEST_SERVER:
+            connection.close()
+            raise EnvironmentProblem("the server is older than PostgreSQL 15, which brought MERGE", next_step="Upgrade it.")
+        self._end_predecessor(connection)
+        row = connection.execute("SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()").fetchone()
+        self._last = row
+        return connection
+
+    def _end_predecessor(self, connection: psycopg.Connection) -> None:
+        """Our previous backend may not know yet that we are gone; it must not commit behind our back, nor keep our locks."""
+        if self._last is not None:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s",
+                (GONE_WITHIN_MS, *self._last),
+            )
+
+    @contextmanager
+    def using(self, doing: str) -> Iterator[psycopg.Cursor]:
+        """A cursor outside a transaction; errors of the driver are translated."""
+        with self._turn, self._translating(doing), self.connection.cursor() as cursor:
+            yield cursor
+
+    @contextmanager
+    def transaction(self, doing: str) -> Iterator[psycopg.Cursor]:
+        """A cursor for one transaction, which the caller begins and commits (so that both can share a round trip with other
+        statements); rolled back when the block raises or leaves it open."""
+        with self._turn, self._translating(doing):
+            connection = self.connection
+            try:
+                with connection.cursor() as cursor:
+                    yield cursor
+            finally:
+                self._roll_back(connection)
+
+    def _roll_back(self, connection: psycopg.Connection) -> None:
+        status = connection.info.transaction_status
+        if connection.closed or status == psycopg.pq.TransactionStatus.IDLE:
+            return
+        try:
+            connection.rollback()
+        except psycopg.Error:
+            connection.close()
+
+    @contextmanager
+    def _translating(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            if refuses_row(error):
+                raise
+            raise translated(error, doing) from error
+
+    def close(self) -> None:
+        """End the connection and with it its locks; may be called twice, and used again afterwards."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,203 @@
+"""Tables of a target: read from the catalogue, created, widened. SQLAlchemy quotes every name and renders every type."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.schema import CreateColumn
+from sqlalchemy.sql.elements import quoted_name
+
+from replicator.domain.errors import Fatal
+from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.table import Column
+
+from .pg_connection import Session
+from .pg_errors import translated
+from .pg_names import quoted
+from .pg_types import AnyType, Fit, fit, new_type
+
+log = logging.getLogger(__name__)
+DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+FILL = 80
+"""Percent of a page that inserts fill in a mirror: updates that stay on their page took 0.7 of the time (measured)."""
+
+DDL_LOCK = 7_310_579_104_522_119_013
+"""Advisory lock under which this program creates things, because IF NOT EXISTS alone still races."""
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A table as the catalogue describes it. `unique`: the column sets that are unique, the primary key included."""
+
+    columns: dict[str, ReflectedColumn]
+    unique: tuple[frozenset[str], ...]
+    first_of_index: frozenset[str]
+
+
+class Catalogue:
+    """DDL and reflection over connections of their own, closed after each use."""
+
+    def __init__(self, session: Session) -> None:
+        self._engine = sa.create_engine("postgresql+psycopg://", creator=session.open, poolclass=sa.NullPool)
+
+    @contextmanager
+    def _connected(self, doing: str) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(DDL_LOCK)))
+                yield connection
+        except sa.exc.DBAPIError as error:
+            if isinstance(error.orig, psycopg.Error):
+                raise translated(error.orig, doing) from error
+            raise
+
+    def ready(self, schema: str, table: str, plan: ApplyPlan) -> Existing:
+        """The table with every column of `plan.target`: created, widened, or as it is. Fatal when it does not suit.
+
+        The names must have passed `pg_names`."""
+        with self._connected(f"preparing table {schema}.{table}") as connection:
+            create_schema(connection, schema)
+            there = _reflect(connection, schema, table)
+            if there is None:
+                _create(connection, schema, table, plan)
+            else:
+                _widen(connection, schema, table, [c for c in plan.target if c.name not in there.columns])
+            found = _reflect(connection, schema, table)
+        if found is None:
+            raise Fatal(f"table {schema}.{table} is gone right after it was created", next_step="Start again.")
+        _check(f"{schema}.{table}", found, plan, existed=there is not None)
+        return found
+
+    def run(self, doing: str, statements: Sequence[sa.schema.ExecutableDDLElement], schema: str) -> None:
+        """Create this program's own tables in `schema`, in one transaction."""
+        with self._connected(doing) as connection:
+            create_schema(connection, schema)
+            for statement in statements:
+                connection.execute(statement)
+
+    def columns(self, schema: str, table: str) -> dict[str, AnyType] | None:
+        """The columns of a table or view with their types, in order; None when there is no such table."""
+        with self._connected(f"describing {schema}.{table}") as connection, _unknown_types():
+            inspector = sa.inspect(connection)
+            if table not in {*inspector.get_table_names(schema), *inspector.get_view_names(schema)}:
+                return None
+            return {c["name"]: c["type"] for c in inspector.get_columns(table, schema=schema)}
+
+    def tables(self, schema: str) -> list[str]:
+        """Names of the tables and views in `schema`."""
+        with self._connected(f"listing schema {schema}") as connection:
+            inspector = sa.inspect(connection)
+            return sorted([*inspector.get_table_names(schema), *inspector.get_view_names(schema)])
+
+
+def create_schema(connection: sa.Connection, schema: str) -> None:
+    """Create `schema` unless it is there (asked first, because IF NOT EXISTS needs the right to create even then)."""
+    if not sa.inspect(connection).has_schema(schema):
+        connection.execute(sa.schema.CreateSchema(quoted_name(schema, quote=True)))
+
+
+@contextmanager
+def _unknown_types() -> Iterator[None]:
+    """SQLAlchemy warns of types it does not know; they take and give text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sa.exc.SAWarning)
+        yield
+
+
+def _reflect(connection: sa.Connection, schema: str, table: str) -> Existing | None:
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(table, schema=schema):
+        return None
+    with _unknown_types():
+        columns = {c["name"]: c for c in inspector.get_columns(table, schema=schema)}
+        indexes = inspector.get_indexes(table, schema=schema)
+    primary = inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
+    plain = [
+        [n for n in i["column_names"] if n] for i in indexes if not i.get("dialect_options", {}).get("postgresql_where")
+    ]
+    unique = [frozenset(n) for i, n in zip(indexes, plain, strict=False) if i["unique"] and None not in i["column_names"]]
+    if primary:
+        unique.append(frozenset(primary))
+    return Existing(columns, tuple(unique), frozenset(n[0] for n in (*plain, primary) if n))
+
+
+def _table(schema: str, table: str, *columns: sa.schema.SchemaItem) -> sa.Table:
+    return sa.Table(quoted_name(table, quote=True), sa.MetaData(), *columns, schema=quoted_name(schema, quote=True))
+
+
+def _column(column: Column, key: bool) -> sa.Column[object]:
+    return sa.Column(
+        quoted_name(column.name, quote=True), new_type(column), primary_key=key, nullable=not key, autoincrement=False
+    )
+
+
+def _create(connection: sa.Connection, schema: str, name: str, plan: ApplyPlan) -> None:
+    table = _table(schema, name, *(_column(c, c.name in plan.merge_keys) for c in plan.target))
+    connection.execute(sa.schema.CreateTable(table))
+    if plan.merge_keys:
+        storage = f"ALTER TABLE {quoted(schema, name)} SET (fillfactor = {FILL})"
+        connection.exec_driver_sql(storage.replace("%", "%%"))
+    sequence = [n for n in cdc_sequence_columns(plan.table.sequence) if n in table.c]
+    if not plan.merge_keys and sequence:
+        connection.execute(sa.schema.CreateIndex(sa.Index(None, *(table.c[n] for n in sequence), _table=table)))
+
+
+def _widen(connection: sa.Connection, schema: str, name: str, missing: Sequence[Column]) -> None:
+    for column in missing:
+        made = _table(schema, name, _column(column, key=False)).c[column.name]
+        definition = CreateColumn(made).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {quoted(schema, name).replace('%', '%%')} ADD COLUMN {definition}")
+
+
+def fits(name: str, there: Existing, plan: ApplyPlan) -> dict[str, Fit]:
+    """How each column of the plan gets into the table; Fatal for the first one that cannot without loss."""
+    out = {}
+    for column in plan.target:
+        found: AnyType = there.columns[column.name]["type"]
+        out[column.name] = _fitting(name, column, found)
+    return out
+
+
+def _fitting(name: str, column: Column, found: AnyType) -> Fit:
+    fitting = fit(column, found)
+    if fitting is None:
+        wanted = new_type(column).compile(DIALECT)
+        raise Fatal(
+            f"column {column.name!r} of table {name} is {_spelt(found)}, which cannot take {column.type} without loss",
+            next_step=f"Change its type to {wanted}, or write to another table with `into`.",
+        )
+    return fitting
+
+
+def _spelt(found: AnyType) -> str:
+    try:
+        return found.compile(DIALECT)
+    except sa.exc.CompileError:
+        return "of a type unknown to replicator"
+
+
+def _check(name: str, there: Existing, plan: ApplyPlan, existed: bool) -> None:
+    for column in plan.target:
+        found = there.columns[column.name]
+        always = bool((found.get("identity") or {"always": False})["always"]) and column.name not in plan.merge_keys
+        if found.get("computed") or always:
+            raise Fatal(
+                f"column {column.name!r} of table {name} is generated by the database, so it cannot keep the source's value",
+                next_step="Drop its generation expression, or SET GENERATED BY DEFAULT for an identity column.",
+            )
+    if existed and plan.merge_keys and not indexed(there, plan):
+        log.warning("table %s has no unique index on its key %s: applying will be slow", name, list(plan.merge_keys))
+
+
+def indexed(there: Existing, plan: ApplyPlan) -> bool:
+    """True when the merge keys, or some of them, are unique, so that each row is found by an index."""
+    keys = set(plan.merge_keys)
+    return any(u and u <= keys for u in there.unique)

@@ -1,0 +1,100 @@
+"""What an error of the PostgreSQL driver means to the pipeline: try again, stop, or reject a row.
+
+Sentences never quote the server's message for data errors, because it repeats values of the row. SQLSTATE codes are those of
+the PostgreSQL documentation, appendix A.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import psycopg
+
+from replicator.domain.errors import EnvironmentProblem, Fatal, Reject, RejectCode, ReplicatorError, Retryable
+
+RETRYABLE = (
+    *("08", "57P01", "57P02", "57P03", "57014"),  # connection lost, shutdown, starting up, cancelled
+    *("40", "55P03", "25P03", "25P04", "25006"),  # serialization, deadlock, lock timeout, idle, server became a standby
+    *("53", "58"),  # too many connections, disk full, out of memory, I/O errors
+)
+ROW = ("22", "23", "54000", "P0001")
+"""Data exceptions, constraints, an index row too large, RAISE in a trigger: the fault lies in a row, not in the server."""
+
+ENVIRONMENT = {
+    "28": "Correct user and password in `dsn`, or let this role log in (pg_hba.conf).",
+    "3D": "Create the database, or correct its name in `dsn`.",
+    "42501": "Grant this role what the sentence names, or let an owner create it.",
+    "57P04": "The database was dropped: create it again, then `replicator lanes resync`.",
+    "0A": "PostgreSQL 15 or newer is needed.",
+}
+STRUCTURE = {
+    "42P01": "The target was removed: start again to have it created, after `replicator lanes resync`.",
+    "3F": "The schema was removed: start again to have it created, after `replicator lanes resync`.",
+    "42": "The target was changed by somebody else: start again so that it is read anew.",
+}
+STARTING = re.compile(r"starting up|shutting down|recovery mode|connection slots|too many|not yet accepting", re.I)
+
+
+def refuses_row(error: BaseException) -> bool:
+    """True when the database refuses a value or a row, so that the others can still be applied."""
+    state = getattr(error, "sqlstate", None)
+    return isinstance(error, psycopg.Error) and state is not None and state.startswith(ROW)
+
+
+def translated(error: psycopg.Error, doing: str) -> ReplicatorError:
+    """`error`, met while `doing` (as in "applying lane pg.orders"), in the program's own terms."""
+    state = error.sqlstate
+    if state is None:
+        return _without_state(error, doing)
+    if state.startswith(ROW):
+        return Fatal(f"While {doing}: {refusal(error, ()).sentence}.")
+    sentence = f"PostgreSQL said while {doing}: {error.diag.message_primary or _words(error)} (SQLSTATE {state})."
+    if state.startswith(RETRYABLE):
+        return Retryable(sentence, next_step=_relief(state))
+    for table, kind in ((ENVIRONMENT, EnvironmentProblem), (STRUCTURE, Fatal)):
+        for prefix, step in table.items():
+            if state.startswith(prefix):
+                return kind(sentence, next_step=step)
+    return Fatal(sentence)
+
+
+def _relief(state: str) -> str:
+    return "Free space on the server's disk." if state == "53100" else ""
+
+
+def _without_state(error: psycopg.Error, doing: str) -> ReplicatorError:
+    """The connection broke or was never made. A server that answered and refused is an environment problem."""
+    text = " ".join(str(error).split())
+    refused = ("FATAL:" in text or "no password supplied" in text) and not STARTING.search(text)
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not refused:
+        return Retryable(f"PostgreSQL is not reachable while {doing}: {text}.")
+    if refused:
+        return EnvironmentProblem(f"PostgreSQL refused the connection while {doing}: {text}.", next_step=ENVIRONMENT["28"])
+    return Fatal(f"The PostgreSQL driver failed while {doing}: {type(error).__name__}.")
+
+
+def refusal(error: psycopg.Error, columns: Iterable[str]) -> Reject:
+    """Why the database refuses one row: the kind of error and the column or constraint, never the value.
+
+    `columns` are the names that the error's context may mention.
+    """
+    diag = error.diag
+    where = _named("column", diag.column_name or _column_of(diag.context, columns))
+    where += _named("constraint", diag.constraint_name)
+    return Reject(RejectCode.OUT_OF_RANGE, f"the target refuses the row: {_words(error)}{where} (SQLSTATE {error.sqlstate})")
+
+
+def _named(what: str, name: str | None) -> str:
+    return f", {what} {name!r}" if name else ""
+
+
+def _column_of(context: str | None, columns: Iterable[str]) -> str | None:
+    """COPY reports `COPY relation, line 3, column price: "value"`; the longest name that matches is the one."""
+    found = [name for name in columns if f", column {name}:" in (context or "")]
+    return max(found, key=len, default=None)
+
+
+def _words(error: psycopg.Error) -> str:
+    """`NumericValueOutOfRange` as `numeric value out of range`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).lower()

@@ -1,0 +1,119 @@
+"""Who may write a lane: a session's advisory lock, and the epoch in the lane's row that every commit checks.
+
+The lock keeps a second instance out while the first lives; the epoch stops a first instance that lost its connection,
+and with it the lock, without noticing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from replicator.domain.errors import Fenced
+from replicator.ports.frames import Lane
+
+from .pg_connection import Session, application_name
+from .pg_state import OWN_LANE
+
+WAIT = "2s"
+"""How long a lane's lock may be held by a writer that was killed: its server process needs a moment to notice."""
+
+HOLDER = sql.SQL(
+    "SELECT a.pid, a.application_name, coalesce(a.client_addr::text, 'local') "
+    "FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_database d ON d.oid = l.database "
+    "WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database() "
+    "AND ((l.classid::bigint << 32) | l.objid::bigint) = %s AND l.objsubid = 1"
+)
+
+
+@dataclass
+class Owned:
+    """A lane that this instance writes. `number` is the lane's `positions.id`; the lock lives in one connection."""
+
+    lane: Lane
+    number: int
+    epoch: int
+    generation: int
+
+
+class Lanes:
+    """The lanes of one sink instance."""
+
+    def __init__(self, session: Session, role: str) -> None:
+        self._session = session
+        self._writer = application_name(role)
+        self._owned: dict[str, Owned] = {}
+
+    def own(self, lane: Lane, target: str) -> Owned:
+        """Make this instance the lane's writer; Fenced when another one is. Again for the same lane: nothing."""
+        owned = self._owned.get(lane.id)
+        if owned is not None:
+            self.hold([lane])
+            return owned
+        with self._session.using(f"taking lane {lane.id}") as cursor:
+            self._lock(cursor, lane)
+            row = cursor.execute(OWN_LANE, (lane.pipeline, lane.id, target, self._writer)).fetchone()
+        if row is None:
+            raise Fenced(f"the row of lane {lane.id} in _replicator.positions was removed while it was taken")
+        self._owned[lane.id] = Owned(lane, row[0], row[1], self._session.generation)
+        return self._owned[lane.id]
+
+    def hold(self, lanes: Iterable[Lane]) -> None:
+        """Take the locks again that went with a broken connection. The epoch is not raised: whether another instance wrote
+        in between is what comparing it tells."""
+        self._session.ensure()
+        for lane in lanes:
+            owned = self._owned.get(lane.id)
+            if owned is None:
+                raise Fenced(f"lane {lane.id} was not prepared by this instance", next_step="Start the daemon again.")
+            if owned.generation != self._session.generation:
+                with self._session.using(f"taking lane {lane.id} again") as cursor:
+                    self._lock(cursor, lane)
+                owned.generation = self._session.generation
+
+    def check(self, lane: Lane, epoch: int, writer: str) -> None:
+        """Raise Fenced when the lane's row, locked by the caller, names another writer."""
+        if self._owned[lane.id].epoch != epoch:
+            raise Fenced(
+                f"lane {lane.id} was taken over by another instance ({writer})",
+                next_step="Run one instance per pipeline; this one stops without finishing what it began.",
+            )
+
+    def forget(self) -> None:
+        """The locks went with the connection, for good."""
+        self._owned.clear()
+
+    def _lock(self, cursor: psycopg.Cursor, lane: Lane) -> None:
+        key = lock_key(lane)
+        (free,) = cursor.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchone() or (False,)
+        if free:
+            return
+        try:
+            cursor.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(WAIT)))
+            cursor.execute("SELECT pg_advisory_lock(%s)", (key,))
+        except psycopg.errors.LockNotAvailable:
+            raise _fenced(cursor, lane, key) from None
+        finally:
+            if not cursor.connection.closed:
+                cursor.execute("RESET lock_timeout")
+
+
+def lock_key(lane: Lane) -> int:
+    """The advisory lock of a lane: 64 bits of a hash, signed."""
+    digest = hashlib.sha256(f"replicator\0{lane.pipeline}\0{lane.id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _fenced(cursor: psycopg.Cursor, lane: Lane, key: int) -> Fenced:
+    holder = cursor.execute(HOLDER, (key,)).fetchone()
+    if holder is None:
+        return Fenced(f"lane {lane.id} was held by another instance until just now", next_step="Start again.")
+    pid, name, address = holder
+    return Fenced(
+        f"lane {lane.id} is written by another instance: server process {pid}, {name!r}, from {address}",
+        next_step=f"Stop that instance. If its machine is gone: SELECT pg_terminate_backend({pid}).",
+    )

@@ -1,0 +1,56 @@
+"""The tombstone ledger in PostgreSQL: one table per lane in schema `_replicator`, keyed as the target is.
+
+Its key columns have the target's own types, so that joins use the primary key. It is named by the lane's number, never by
+the target's name, so two lanes never share one.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+
+from .pg_names import quoted
+from .pg_state import SCHEMA
+
+
+def ledger_name(number: int) -> str:
+    """The ledger of the lane of that number, as SQL."""
+    return quoted(SCHEMA, f"tombstones_{number}")
+
+
+def ensure_ledger(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
+    """Create the ledger of a lane unless it is there; returns its name as SQL."""
+    name = ledger_name(number)
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
+    if not there:
+        keys = [quoted(k) for k in plan.table.keys]
+        sequence = [quoted(n) for n in cdc_sequence_columns(plan.table.sequence)]
+        columns = ", ".join(f"t.{n}" for n in (*keys, *sequence))
+        select = f"SELECT {columns} FROM {target} AS t WITH NO DATA"
+        cursor.execute(
+            f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({', '.join(keys)})".encode(),
+            prepare=False,
+        )
+    return name
+
+
+def empty_ledger(cursor: psycopg.Cursor, number: int) -> None:
+    """Forget what a lane remembered."""
+    name = ledger_name(number)
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
+    if there:
+        cursor.execute(f"DELETE FROM {name}".encode())
+
+
+def upsert(ledger: str, plan: ApplyPlan, rows: str) -> str:
+    """Record entries, given as SQL text after FROM; the highest sequence per key stays."""
+    keys = ", ".join(map(quoted, plan.table.keys))
+    sequence = [quoted(n) for n in cdc_sequence_columns(plan.table.sequence)]
+    columns = f"{keys}, {', '.join(sequence)}"
+    sets = ", ".join(f"{n} = excluded.{n}" for n in sequence)
+    newer = f"({', '.join(f'excluded.{n}' for n in sequence)}) > ({', '.join(f'l.{n}' for n in sequence)})"
+    return (
+        f"INSERT INTO {ledger} AS l ({columns}) SELECT {columns} FROM {rows} "
+        f"ON CONFLICT ({keys}) DO UPDATE SET {sets} WHERE {newer}"
+    )

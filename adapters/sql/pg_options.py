@@ -1,0 +1,59 @@
+"""Options of what writes into PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Self
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from replicator.domain.errors import ConfigProblem
+
+
+class ServerOptions(BaseModel):
+    """`dsn`: a libpq connection string or `postgresql://` URL."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    dsn: SecretStr
+
+    @field_validator("dsn", mode="after")
+    @classmethod
+    def _plain_scheme(cls, dsn: SecretStr) -> SecretStr:
+        """SQLAlchemy's spelling, with the driver's name in the scheme, is understood too. What libpq cannot read is refused
+        here, because libpq's own sentence quotes it, password included."""
+        plain = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", dsn.get_secret_value())
+        try:
+            conninfo_to_dict(plain)
+        except ProgrammingError:
+            raise ValueError("is neither a libpq connection string nor a postgresql:// URL") from None
+        return SecretStr(plain)
+
+    @classmethod
+    def checked(cls, options: Mapping[str, object]) -> Self:
+        """The options, or ConfigProblem naming each that is missing, unknown or of the wrong type; never a value."""
+        try:
+            return cls.model_validate(dict(options))
+        except ValidationError as error:
+            found = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)]
+            names = [f.alias or name for name, f in cls.model_fields.items()]
+            raise ConfigProblem(
+                f"options of a PostgreSQL sink: {'; '.join(found)}", next_step=f"The options are: {', '.join(names)}."
+            ) from None
+
+
+class PostgresOptions(ServerOptions):
+    """`schema`: where the tables are. `query_timeout`: seconds a query may take."""
+
+    schema_name: str = Field("public", alias="schema")
+    query_timeout: float = Field(60, gt=0)
+
+
+class EventLogOptions(PostgresOptions):
+    """`schema` and `table` of the event log."""
+
+    schema_name: str = Field("cdc_raw", alias="schema")
+    table: str = "cdc_events"

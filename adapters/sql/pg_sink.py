@@ -1,0 +1,208 @@
+"""The sink all PostgreSQL targets share: mirrors and the event log differ only in where a lane's rows go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import psycopg
+import pyarrow as pa
+
+from replicator.domain.errors import Fatal
+from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
+
+from .pg_connection import Session
+from .pg_ddl import Catalogue, fits, indexed
+from .pg_errors import refuses_row, translated
+from .pg_lanes import Lanes
+from .pg_ledger import empty_ledger, ensure_ledger
+from .pg_names import check_columns, check_table, quoted
+from .pg_state import CREATE, LOCK_LANES, SCHEMA, WRITE_SCHEMA, WRITE_STATE, from_json, read_state, to_json
+from .pg_target import Target
+from .pg_write import Outcome, Pending, Writing
+
+Place = Callable[[Lane], tuple[str, str]]
+"""Schema and table of a lane."""
+
+
+class PostgresLanes:
+    """`ports.sink.Sink` on PostgreSQL without its options. One transaction per `apply` for all its writes."""
+
+    def __init__(self, dsn: str, place: Place, role: str) -> None:
+        self.session = Session(dsn, role)
+        self.catalogue = Catalogue(self.session)
+        self._lanes = Lanes(self.session, role)
+        self._place = place
+        self._targets: dict[str, Target] = {}
+        self._own_tables = False
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        schema, table = self._place(lane)
+        check_table(schema, "schema")
+        check_table(table)
+        check_columns((c.name for c in plan.target), plan.table.name)
+        self._ensure_own_tables()
+        owned = self._lanes.own(lane, quoted(schema, table))
+        there = self.catalogue.ready(schema, table, plan)
+        fitting = fits(f"{schema}.{table}", there, plan)
+        found = not plan.merge_keys or indexed(there, plan)
+        known = self._targets.get(lane.id)
+        if known is not None and (known.plan, known.fits, known.indexed) == (plan, fitting, found):
+            return
+        with self.session.using(f"preparing lane {lane.id}") as cursor:
+            relation = quoted(schema, table)
+            ledger = ensure_ledger(cursor, owned.number, plan, relation) if plan.repair.ledger else None
+            columns = json.dumps([[c.name, str(c.type)] for c in plan.target])
+            cursor.execute(WRITE_SCHEMA, (lane.pipeline, lane.id, columns))
+        self._targets[lane.id] = Target(lane, plan, schema, table, fitting, owned.number, found, ledger)
+
+    def prepared(self, lane: Lane, plan: ApplyPlan) -> Target:
+        """The target of a lane, made ready if it is not."""
+        if lane.id not in self._targets:
+            self.prepare(lane, plan)
+        return self._targets[lane.id]
+
+    def _ensure_own_tables(self) -> None:
+        if not self._own_tables:
+            self.catalogue.run(f"creating schema {SCHEMA}", CREATE, SCHEMA)
+            self._own_tables = True
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        with self.session.using(f"reading the state of lane {lane.id}") as cursor:
+            return read_state(cursor, lane.pipeline, lane.id)
+
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
+        """See `ports.sink.Sink.apply`. First without savepoints; when the database refuses some row, again with them."""
+        if not writes:
+            return {}
+        try:
+            return self._or_undone(writes, reject, careful=False)
+        except psycopg.Error as error:
+            if not refuses_row(error):
+                raise
+        try:
+            return self._or_undone(writes, reject, careful=True)
+        except psycopg.Error as error:
+            raise translated(error, f"applying {_names(writes)}") from error
+
+    def _or_undone(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table], *, careful: bool) -> Applied:
+        """An attempt that, when it is rolled back, takes with it the temporary tables it may have made."""
+        try:
+            return self._attempt(writes, reject, careful=careful)
+        except BaseException:
+            for write in writes:
+                if write.lane.id in self._targets:
+                    self._targets[write.lane.id].staged.clear()
+            raise
+
+    def _attempt(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table], *, careful: bool) -> Applied:
+        doing = f"applying {_names(writes)}"
+        with self.session.transaction(doing) as cursor:
+            self._lanes.hold(write.lane for write in writes)
+            states = self._locked_states(cursor, [w.lane for w in writes], careful)
+            applied_at = datetime.now(UTC)
+            outcomes: list[tuple[Lane, Outcome]] = []
+            pending = Pending(cursor)
+            for write in writes:
+                target = self._target(write)
+                writing = Writing(pending, target, self.session.generation, careful=careful)
+                outcome = writing.apply(write, states[write.lane.id], applied_at)
+                states[write.lane.id] = outcome.state
+                outcomes.append((write.lane, outcome))
+            for lane, outcome in outcomes:
+                for rows in outcome.rejects:
+                    reject(lane, rows)
+            self._commit(pending, outcomes)
+        return _applied(outcomes)
+
+    def _target(self, write: Write[pa.Table]) -> Target:
+        target = self._targets.get(write.lane.id)
+        if target is None or target.plan != write.plan:
+            raise Fatal(f"lane {write.lane.id} was given rows of a plan that it was not prepared for")
+        return target
+
+    def _locked_states(self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool) -> dict[str, LaneState | None]:
+        """Begin, lock the lanes' rows in one order, and see that they are still this instance's."""
+        ids = sorted({lane.id for lane in lanes})
+        with cursor.connection.pipeline():
+            cursor.execute("BEGIN")
+            if careful:
+                cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute(LOCK_LANES, (lanes[0].pipeline, ids))
+            rows = {row[0]: row[1:] for row in cursor.fetchall()}
+        states: dict[str, LaneState | None] = {}
+        for lane in lanes:
+            epoch, writer, state = rows.get(lane.id, (-1, "its row was removed", None))
+            self._lanes.check(lane, epoch, writer)
+            states[lane.id] = from_json(state) if state is not None else None
+        return states
+
+    def _commit(self, pending: Pending, outcomes: Sequence[tuple[Lane, Outcome]]) -> None:
+        """What still waits, the positions and the COMMIT, in one round trip."""
+        cursor = pending.cursor
+        with cursor.connection.pipeline():
+            pending.send()
+            for lane, outcome in outcomes:
+                cursor.execute(WRITE_STATE, (to_json(outcome.state), lane.pipeline, lane.id))
+            cursor.execute("COMMIT")
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`."""
+        self._own(lane)
+        with self._alone(lane, "skipping in") as cursor:
+            cursor.execute(WRITE_STATE, (to_json(state), lane.pipeline, lane.id))
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`. The table stays, with its columns, indexes and grants."""
+        number = self._own(lane)
+        with self._alone(lane, "resetting") as cursor:
+            relation = quoted(*self._place(lane))
+            (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+            if there:
+                self.clear(cursor, lane, relation)
+            empty_ledger(cursor, number)
+            cursor.execute(WRITE_STATE, (None, lane.pipeline, lane.id))
+
+    def _own(self, lane: Lane) -> int:
+        self._ensure_own_tables()
+        return self._lanes.own(lane, quoted(*self._place(lane))).number
+
+    @contextmanager
+    def _alone(self, lane: Lane, doing: str) -> Iterator[psycopg.Cursor]:
+        """A transaction of this instance's lane, committed when the block ends."""
+        doing = f"{doing} lane {lane.id}"
+        try:
+            with self.session.transaction(doing) as cursor:
+                self._locked_states(cursor, [lane], careful=False)
+                yield cursor
+                cursor.execute("COMMIT")
+        except psycopg.Error as error:
+            raise translated(error, doing) from error
+
+    def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:  # noqa: ARG002  (the event log asks)
+        """Remove the lane's rows, in the caller's transaction: all of its table."""
+        cursor.execute(f"DELETE FROM {relation}".encode(), prepare=False)
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._lanes.forget()
+        self._targets.clear()
+        self.session.close()
+
+
+def _applied(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
+    """The last position per lane, and the counts of all its writes."""
+    out: dict[str, LaneApplied] = {}
+    for lane, outcome in outcomes:
+        counts = out[lane.id].counts + outcome.counts if lane.id in out else outcome.counts
+        out[lane.id] = LaneApplied(outcome.state.position, counts)
+    return out
+
+
+def _names(writes: Sequence[Write[pa.Table]]) -> str:
+    return "lane " + ", ".join(dict.fromkeys(w.lane.id for w in writes))

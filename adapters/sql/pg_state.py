@@ -1,0 +1,116 @@
+"""What PostgreSQL keeps beside the targets, in schema `_replicator`: one row per lane, written with the lane's data."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import sql
+from sqlalchemy.dialects import postgresql as pg
+
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Position
+from replicator.domain.sequence import Sequence as SequenceKey
+from replicator.domain.sequence import SequenceValue
+
+SCHEMA = "_replicator"
+META = sa.MetaData(schema=SCHEMA)
+POSITIONS = sa.Table(
+    "positions",
+    META,
+    sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False, unique=True),
+    sa.Column("pipeline", sa.Text, primary_key=True),
+    sa.Column("lane", sa.Text, primary_key=True),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("writer", sa.Text, nullable=False),
+    sa.Column("state", pg.JSONB),
+    sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
+)
+"""`epoch` counts the writers a lane has had; a writer whose number is not this one has lost the lane. `state` is NULL
+until something was applied. `id` names the lane's table of tombstones."""
+
+SCHEMAS = sa.Table(
+    "schemas",
+    META,
+    sa.Column("pipeline", sa.Text, primary_key=True),
+    sa.Column("lane", sa.Text, primary_key=True),
+    sa.Column("columns", pg.JSONB, nullable=False),
+    sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
+)
+"""The columns of each lane's target as last prepared, with their Arrow types: for people and tools."""
+
+CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (POSITIONS, SCHEMAS))
+
+SELECT_STATE = sql.SQL("SELECT state FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+LOCK_LANES = sql.SQL(
+    "SELECT lane, epoch, writer, state FROM _replicator.positions "
+    "WHERE pipeline = %s AND lane = ANY(%s) ORDER BY lane FOR UPDATE"
+)
+WRITE_STATE = sql.SQL(
+    "UPDATE _replicator.positions SET state = %s::jsonb, updated_at = now() WHERE pipeline = %s AND lane = %s"
+)
+OWN_LANE = sql.SQL(
+    "INSERT INTO _replicator.positions AS p (pipeline, lane, target, epoch, writer) VALUES (%s, %s, %s, 1, %s) "
+    "ON CONFLICT (pipeline, lane) DO UPDATE SET target = excluded.target, epoch = p.epoch + 1, writer = excluded.writer "
+    "RETURNING id, epoch"
+)
+WRITE_SCHEMA = sql.SQL(
+    "INSERT INTO _replicator.schemas (pipeline, lane, columns) VALUES (%s, %s, %s::jsonb) ON CONFLICT (pipeline, lane) "
+    "DO UPDATE SET columns = excluded.columns, updated_at = now() WHERE schemas.columns IS DISTINCT FROM excluded.columns"
+)
+
+
+def read_state(cursor: psycopg.Cursor, pipeline: str, lane: str) -> LaneState | None:
+    """The state of a lane; None when it has none, or when no lane ever was in this database."""
+    (exists,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
+    row = cursor.execute(SELECT_STATE, (pipeline, lane)).fetchone() if exists else None
+    return from_json(row[0]) if row and row[0] is not None else None
+
+
+def to_json(state: LaneState) -> str:
+    """The state as JSON text, for `from_json` and for people."""
+    return json.dumps(
+        {
+            "position": state.position.to_json(),
+            "high": _sequence_out(state.high),
+            "floor": _sequence_out(state.floor),
+            "ledger_high": _sequence_out(state.ledger_high),
+            "identity": [list(pair) for pair in state.identity],
+        }
+    )
+
+
+def from_json(data: Mapping[str, object]) -> LaneState:
+    """Read what `to_json` wrote."""
+    position, identity = data["position"], data["identity"]
+    if not isinstance(position, dict) or not isinstance(identity, list):
+        raise TypeError("the state of a lane in _replicator.positions was not written by this program")
+    return LaneState(
+        Position.from_json(position),
+        _sequence_in(data["high"]),
+        _sequence_in(data["floor"]),
+        _sequence_in(data["ledger_high"]),
+        tuple((str(topic), str(known)) for topic, known in identity),
+    )
+
+
+def _sequence_out(sequence: SequenceKey | None) -> list[object] | None:
+    if sequence is None:
+        return None
+    return [{"base64": b64encode(v).decode()} if isinstance(v, bytes) else v for v in sequence]
+
+
+def _sequence_in(data: object) -> SequenceKey | None:
+    return tuple(_element_in(v) for v in data) if isinstance(data, Sequence) else None
+
+
+def _element_in(value: object) -> SequenceValue:
+    if isinstance(value, Mapping):
+        return b64decode(str(value["base64"]))
+    if isinstance(value, int | str):
+        return value
+    raise TypeError("a sequence in _replicator.positions was not written by this program")

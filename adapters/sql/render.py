@@ -1,0 +1,83 @@
+"""Renders expressions and the write stage of a plan. The only code that turns a policy into SQL."""
+
+from __future__ import annotations
+
+from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit
+from replicator.domain.plan import ApplyPlan, Clause
+
+from .dialect import Dialect, text_literal
+
+
+def expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t") -> str:
+    """`expr` as SQL over the relations aliased `source` and `target`."""
+
+    def render(e: Expr) -> str:
+        match e:
+            case Col(side, name):
+                return dialect.column(source if side == "source" else target, name)
+            case Lit(value):
+                return literal(value)
+            case Compare(op, left, right):
+                return f"{render(left)} {op} {render(right)}"
+            case IsNull(operand):
+                return f"{render(operand)} IS NULL"
+            case AllOf(terms):
+                return _joined([render(t) for t in terms], "AND", "TRUE")
+            case AnyOf(terms):
+                return _joined([render(t) for t in terms], "OR", "FALSE")
+
+    return render(expr)
+
+
+def literal(value: str | int | bool | None) -> str:
+    """A constant as SQL."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return str(value)
+        case str():
+            return text_literal(value)
+
+
+def _joined(terms: list[str], word: str, empty: str) -> str:
+    if not terms:
+        return empty
+    return terms[0] if len(terms) == 1 else "(" + f" {word} ".join(terms) + ")"
+
+
+def merge_condition(plan: ApplyPlan, dialect: Dialect, source: str = "s", target: str = "t") -> str:
+    """Which row of the source meets which row of the target."""
+    pairs = (f"{dialect.column(target, k)} = {dialect.column(source, k)}" for k in plan.merge_keys)
+    return " AND ".join(pairs)
+
+
+def merge(plan: ApplyPlan, dialect: Dialect, target: str, source: str) -> str:
+    """Stage 4 as one statement; `target` and `source` are relations as SQL text. Without merge keys, an INSERT."""
+    if not plan.merge_keys:
+        return _insert(plan, dialect, target, source)
+    head = f"MERGE INTO {target} AS t USING {source} AS s ON {merge_condition(plan, dialect)}"
+    return "\n".join([head, *(_clause(c, dialect) for c in plan.clauses)])
+
+
+def _insert(plan: ApplyPlan, dialect: Dialect, target: str, source: str) -> str:
+    (clause,) = plan.clauses
+    names = ", ".join(dialect.quoted(name) for name, _ in clause.assign)
+    values = ", ".join(expression(value, dialect) for _, value in clause.assign)
+    return f"INSERT INTO {target} ({names})\n{dialect.overriding}SELECT {values}\nFROM {source} AS s"
+
+
+def _clause(clause: Clause, dialect: Dialect) -> str:
+    head = f"WHEN {'MATCHED' if clause.matched else 'NOT MATCHED'} AND {expression(clause.when, dialect)} THEN"
+    names = [dialect.quoted(name) for name, _ in clause.assign]
+    values = [expression(value, dialect) for _, value in clause.assign]
+    match clause.action:
+        case "delete":
+            return f"{head} DELETE"
+        case "update":
+            pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, values, strict=True))
+            return f"{head} UPDATE SET {pairs}"
+        case "insert":
+            return f"{head} INSERT ({', '.join(names)}) {dialect.overriding}VALUES ({', '.join(values)})"

@@ -1,0 +1,139 @@
+"""Stage 3 of a plan as SQL: which folded rows apply, which are stale, which cannot be completed.
+
+Relations, by alias: `r` the rows frame, `t` the target's row of the same identity, `o` the target's row of the old key,
+`l` the ledger's entry of the key. Verdicts: `apply`, `duplicate`, `superseded`, `incomplete`.
+"""
+
+from __future__ import annotations
+
+from replicator.domain.change import OP, RESET, UNSENT
+from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.sequence import Sequence
+
+from .dialect import Dialect, text_literal
+from .render import literal
+
+VERDICT = "_verdict"
+APPLY, DUPLICATE, SUPERSEDED, INCOMPLETE = "apply", "duplicate", "superseded", "incomplete"
+
+
+def from_columns(plan: ApplyPlan) -> tuple[str, ...]:
+    """Names of the old key's columns in the rows frame, in the order of the keys: `_from_1` to `_from_<n>`."""
+    return tuple(f"_from_{i}" for i in range(1, len(plan.table.keys) + 1))
+
+
+def repair_select(
+    plan: ApplyPlan,
+    dialect: Dialect,
+    *,
+    rows: str,
+    related: str,
+    ledger: str | None,
+    floor: Sequence | None,
+    keep: tuple[str, ...] = (),
+) -> str:
+    """Stage 3 as one SELECT: the columns `keep`, the rows frame with values completed, and `_verdict`.
+
+    `rows`, `related`, `ledger` are relations as SQL text. `related` holds the target's columns, at least for the keys and
+    old keys in `rows`; `ledger` the key columns and `_cdc_seq_*`, the highest per key.
+    """
+    q = dialect.quoted
+    names = ["_op", *(c.name for c in plan.target), UNSENT, RESET, *from_columns(plan), "_topic", "_partition", "_offset"]
+    columns = [dialect.column("r", name) for name in keep]
+    columns += [f"{_value(plan, dialect, name)} AS {q(name)}" for name in names]
+    verdict_sql = verdict(plan, dialect, ledger=ledger is not None, floor=floor, related=related)
+    return (
+        f"SELECT {', '.join(columns)},\n{verdict_sql} AS {q(VERDICT)}\n"
+        f"FROM {rows} AS r{joins(plan, dialect, related, ledger)}"
+    )
+
+
+def joins(plan: ApplyPlan, dialect: Dialect, related: str, ledger: str | None) -> str:
+    """The LEFT JOINs that stage 3 reads from. `absent` needs none: it asks with EXISTS."""
+    c, out = dialect.column, ""
+    keys = plan.table.keys
+    if plan.repair.guard == "newer":
+        out += f"\nLEFT JOIN {related} AS t ON " + " AND ".join(f"{c('t', k)} = {c('r', k)}" for k in keys)
+    if plan.repair.complete:
+        pairs = zip(keys, from_columns(plan), strict=True)
+        out += f"\nLEFT JOIN {related} AS o ON " + " AND ".join(f"{c('o', k)} = {c('r', f)}" for k, f in pairs)
+    if ledger is not None:
+        out += f"\nLEFT JOIN {ledger} AS l ON " + " AND ".join(f"{c('l', k)} = {c('r', k)}" for k in keys)
+    return out
+
+
+def verdict(plan: ApplyPlan, dialect: Dialect, *, ledger: bool, floor: Sequence | None, related: str) -> str:
+    """The verdict on a row of `r` as one CASE expression."""
+    branches = [*_guard(plan, dialect, related)]
+    if ledger:
+        branches += _not_above(plan, dialect, "l")
+    if floor is not None and plan.repair.guard == "newer":
+        branches.append((_at_or_below(plan, dialect, floor), SUPERSEDED))
+    if plan.repair.complete:
+        branches.append((_incomplete(plan, dialect), INCOMPLETE))
+    whens = "\n".join(f"  WHEN {when} THEN {text_literal(then)}" for when, then in branches)
+    return f"CASE\n{whens}\n  ELSE {text_literal(APPLY)} END"
+
+
+def _guard(plan: ApplyPlan, dialect: Dialect, related: str) -> list[tuple[str, str]]:
+    if plan.repair.guard == "newer":
+        return _not_above(plan, dialect, "t")
+    c = dialect.column
+    # Plain equality can use an index; every row has a sequence, but a truncate has no key.
+    never_null = set(cdc_sequence_columns(plan.table.sequence))
+    equals = {n: "=" if n in never_null else "IS NOT DISTINCT FROM" for n in plan.repair.identity}
+    same = " AND ".join(f"{c('t', n)} {sign} {c('r', n)}" for n, sign in equals.items())
+    return [(f"EXISTS (SELECT 1 FROM {related} AS t WHERE {same})", DUPLICATE)]
+
+
+def _not_above(plan: ApplyPlan, dialect: Dialect, other: str) -> list[tuple[str, str]]:
+    names = cdc_sequence_columns(plan.table.sequence)
+    mine, theirs = [dialect.column("r", n) for n in names], [dialect.column(other, n) for n in names]
+    equal = " AND ".join(f"{a} = {b}" for a, b in zip(mine, theirs, strict=True))
+    return [(equal, DUPLICATE), (after(theirs, mine), SUPERSEDED)]
+
+
+def after(left: list[str], right: list[str]) -> str:
+    """`left` > `right`, both as SQL texts of one tuple each, compared from the left."""
+    terms = []
+    for i in range(len(left)):
+        equal = [f"{a} = {b}" for a, b in zip(left[:i], right[:i], strict=True)]
+        terms.append(" AND ".join([*equal, f"{left[i]} > {right[i]}"]))
+    return "(" + " OR ".join(f"({t})" for t in terms) + ")"
+
+
+def below(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
+    """The tuple of columns is lower than `floor`: what a truncate at `floor` clears."""
+    return after([_constant(v) for v in floor], [dialect.column(relation, n) for n in names])
+
+
+def _at_or_below(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
+    names = cdc_sequence_columns(plan.table.sequence)
+    mine = [dialect.column("r", n) for n in names]
+    return f"NOT {after(mine, [_constant(v) for v in floor])}"
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, str | int):
+        return literal(value)
+    raise TypeError(f"a sequence element of type {type(value).__name__} has no literal")
+
+
+def _incomplete(plan: ApplyPlan, dialect: Dialect) -> str:
+    """Values were not sent, and neither a living row of the old key nor of this key can give them."""
+    key = plan.table.keys[-1]
+    moved = f"{dialect.column('r', from_columns(plan)[-1])} IS NOT NULL"
+    no_old, no_row = f"{dialect.column('o', key)} IS NULL", f"{dialect.column('t', key)} IS NULL"
+    reset = f"COALESCE({dialect.column('r', RESET)}, FALSE)"
+    lacks = f"CASE WHEN {moved} THEN {no_old} ELSE ({no_row} OR {reset}) END"
+    return f"{dialect.column('r', OP)} <> 'd' AND {dialect.column('r', UNSENT)} IS NOT NULL AND {lacks}"
+
+
+def _value(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
+    c = dialect.column
+    table = plan.table
+    if not plan.repair.complete or name in table.keys or name not in table.column_names:
+        return c("r", name)
+    unsent = dialect.contains.format(list=c("r", UNSENT), item=text_literal(name))
+    moved = f"{c('r', from_columns(plan)[-1])} IS NOT NULL"
+    return f"CASE WHEN {unsent} THEN CASE WHEN {moved} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"

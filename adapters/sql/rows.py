@@ -1,0 +1,67 @@
+"""From a folded frame to the rows frame that is written: the target's columns and what stages 3 and 4 read."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain import change
+from replicator.domain.plan import CDC_APPLIED_AT, CDC_OP, CDC_TS, CDC_UNSENT, EVENT_ID, ApplyPlan, cdc_sequence_columns
+from replicator.domain.policies import TIMESTAMP
+
+from .repair import from_columns
+
+POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
+
+
+def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table:
+    """The rows frame: `_op`, the columns of `plan.target` in order and with their types, `_unsent`, `_reset`,
+    `_from_1..n` (the old key, null unless the key changed), `_topic`, `_partition`, `_offset`.
+
+    A truncate is no row where `plan.truncates` (see `Facts.clear_below`). `applied_at` is one value for the batch.
+    """
+    if plan.truncates and folded.num_rows:
+        folded = folded.filter(pc.not_equal(folded[change.OP], change.Op.TRUNCATE.value))
+    made = _bookkeeping(folded, plan, applied_at)
+    columns: dict[str, pa.Array] = {change.OP: folded[change.OP]}
+    for column in plan.target:
+        columns[column.name] = made[column.name] if column.name in made else folded[column.name].cast(column.type)
+    columns[change.UNSENT] = folded[change.UNSENT]
+    columns[change.RESET] = _reset(folded)
+    columns.update(_old_key(folded, plan))
+    columns.update({name: folded[name] for name in POSITION})
+    return pa.table(columns)
+
+
+def event_ids(frame: pa.Table) -> pa.Array:
+    """`<topic>-<partition>-<offset>` of every row."""
+    parts = [frame[name].cast(pa.string()) for name in POSITION]
+    return pc.binary_join_element_wise(*parts, "-")
+
+
+def _bookkeeping(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dict[str, pa.Array]:
+    names = zip(cdc_sequence_columns(plan.table.sequence), change.sequence_columns(plan.table.sequence), strict=True)
+    return {
+        CDC_OP: folded[change.OP],
+        CDC_TS: folded[change.TS],
+        EVENT_ID: event_ids(folded),
+        CDC_APPLIED_AT: pa.repeat(pa.scalar(applied_at, TIMESTAMP), folded.num_rows),
+        CDC_UNSENT: folded[change.UNSENT],
+        **{stored: folded[sent] for stored, sent in names},
+    }
+
+
+def _reset(folded: pa.Table) -> pa.Array:
+    if change.RESET in folded.column_names:
+        return folded[change.RESET]
+    return pa.repeat(pa.scalar(False), folded.num_rows)
+
+
+def _old_key(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
+    if not plan.table.keys:
+        return {}
+    moved = folded[change.MOVED_FROM].combine_chunks()
+    # By number: a name with dots or slashes would be read as a path.
+    return {name: pc.struct_field(moved, i) for i, name in enumerate(from_columns(plan))}

@@ -1,0 +1,123 @@
+"""`python -m adapters.stack`: the servers from the command line. `replicator stack` does the same."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from replicator.domain.errors import ExitCode, ReplicatorError
+from replicator.ports.service import ServiceState
+
+from .connect_rest import ConnectRest, read_connector
+from .embedded import EmbeddedStack, register, require_running
+from .layout import StackPorts
+
+CONNECTOR = "postgres-source-connector"
+CONNECTOR_FILE = "connectors/postgres-source.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is that of the program (3: something of the environment is missing or wrong)."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ReplicatorError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return int(problem.exit_code)
+    except KeyboardInterrupt:
+        return 130
+
+
+def up(options: argparse.Namespace) -> int:
+    """Start the servers and register the connector."""
+    stack = _stack(options)
+    stack.up()
+    if options.connector:
+        stack.register_connector(options.connector)
+    return status(options)
+
+
+def down(options: argparse.Namespace) -> int:
+    """Stop the servers."""
+    _stack(options).down(clean=options.clean)
+    return ExitCode.OK
+
+
+def status(options: argparse.Namespace) -> int:
+    """Print a line per server; 0 when all are healthy, 1 otherwise."""
+    states = _stack(options).status()
+    for state in states:
+        ports = " ".join(f"127.0.0.1:{port}" for port in state.ports.values())
+        _print(f"{state.name:<20} {state.state.value:<9} {state.pid or '-':<8} {ports:<32} {state.log}")
+    return ExitCode.OK if all(s.state is ServiceState.HEALTHY for s in states) else ExitCode.RUNTIME
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Print the servers' logs."""
+    for line in _stack(options).read_logs(options.service, last=options.last, follow=options.follow):
+        _print(line)
+    return ExitCode.OK
+
+
+def register_file(options: argparse.Namespace) -> int:
+    """Register a connector file at whatever Connect worker listens on the port."""
+    name, config = read_connector(Path(options.project) / options.file)
+    register(ConnectRest(_ports(options).connect), name, config, options.seconds)
+    _print(f"{name} RUNNING")
+    return ExitCode.OK
+
+
+def check(options: argparse.Namespace) -> int:
+    """Print the state of a connector; raises with its trace and the next step unless it runs."""
+    state = require_running(ConnectRest(_ports(options).connect), options.name)
+    _print(f"connector {state.name}: {state.connector}")
+    for number, task in enumerate(state.tasks):
+        _print(f"task {number}: {task}")
+    return ExitCode.OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m adapters.stack", description=__doc__)
+    parser.add_argument("--project", default=".", help="folder with init-scripts/ and connectors/")
+    parser.add_argument("--folder", default=".embedded", help="data and logs, relative to the project")
+    parser.add_argument("--ports", help="source=5433,kafka=29092,... to override; also REPLICATOR_STACK_PORTS")
+    commands = parser.add_subparsers(required=True)
+    _command(commands, "up", up).add_argument("--connector", default=CONNECTOR_FILE, help="file to register, '' for none")
+    _command(commands, "down", down).add_argument("--clean", action="store_true", help="remove all data")
+    _command(commands, "status", status)
+    log = _command(commands, "logs", logs)
+    log.add_argument("service", nargs="?")
+    log.add_argument("--last", type=int, default=50)
+    log.add_argument("-f", "--follow", action="store_true")
+    registering = _command(commands, "register", register_file)
+    registering.add_argument("file", nargs="?", default=CONNECTOR_FILE)
+    registering.add_argument("--seconds", type=float, default=120.0)
+    _command(commands, "check", check).add_argument("name", nargs="?", default=CONNECTOR)
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=run.__doc__)
+    command.set_defaults(run=run)
+    return command
+
+
+def _ports(options: argparse.Namespace) -> StackPorts:
+    return StackPorts.of_environment() if options.ports is None else StackPorts.parse(options.ports)
+
+
+def _stack(options: argparse.Namespace) -> EmbeddedStack:
+    return EmbeddedStack(options.project, options.folder, _ports(options))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Kafka Connect with the Debezium connectors as a local process: one distributed worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from replicator.ports.service import ServiceState, ServiceStatus
+
+from .connect_rest import ConnectRest
+from .jars import fetch, link_plugin
+from .java import classpath, find_java
+from .kafka import LOGGING, MAX_MESSAGE_BYTES, write_properties
+from .layout import DATABASES, HOST, Home
+from .processes import await_condition, end, find, kill, not_ready, require_free, spawn
+
+START_SECONDS = 120
+STOP_SECONDS = 20
+JAVA_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Quick to start and small. A throughput benchmark through Connect should leave the compiler unlimited."""
+CONNECTORS = ("debezium-postgres",)
+
+WORKER: Mapping[str, str] = {
+    "group.id": "cdc-connect",
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "true",
+    "value.converter.schemas.enable": "true",
+    "offset.storage.topic": "_connect_offsets",
+    "offset.storage.replication.factor": "1",
+    "offset.storage.partitions": "1",
+    "config.storage.topic": "_connect_configs",
+    "config.storage.replication.factor": "1",
+    "status.storage.topic": "_connect_status",
+    "status.storage.replication.factor": "1",
+    "status.storage.partitions": "1",
+    "offset.flush.interval.ms": "1000",
+    "scheduled.rebalance.max.delay.ms": "0",
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "2000",
+    "connector.client.config.override.policy": "All",
+    "producer.max.request.size": str(MAX_MESSAGE_BYTES),
+    "plugin.discovery": "service_load",
+    "config.providers": "env",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    "config.providers.env.param.allowlist.pattern": "SOURCE_.*",
+}
+"""Settings that do not depend on where the worker runs; docker-compose.yml gives the same. The short session makes a worker
+that replaces a killed one get its connectors in seconds. The `env` provider fills `${env:SOURCE_...}` in connector
+files, so that one file serves every host and no password is stored in Connect."""
+
+
+def connect_services(home: Home) -> list[ConnectService]:
+    """The Connect worker of a stack."""
+    return [ConnectService(home)]
+
+
+class ConnectService:
+    """`Service` over one Connect worker. `healthy` means: its REST interface lists connectors."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        java: Path | None = None,
+        java_options: Sequence[str] = JAVA_OPTIONS,
+        connectors: Sequence[str] = CONNECTORS,
+    ) -> None:
+        self._home = home
+        self._java = java
+        self._java_options = java_options
+        self._connectors = connectors
+        self._mark = home.mark(self.name)
+
+    @property
+    def name(self) -> str:
+        """`debezium`, as the same worker is called in docker-compose.yml."""
+        return "debezium"
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """One: `rest`."""
+        return {"rest": self._home.ports.connect}
+
+    @property
+    def log(self) -> Path:
+        """What the worker writes to its console."""
+        return self._home.part("debezium") / "worker.log"
+
+    @property
+    def rest(self) -> ConnectRest:
+        """The worker's REST interface."""
+        return ConnectRest(self._home.ports.connect)
+
+    def start(self) -> None:
+        """See `Service.start`. The broker need not be up yet: the worker waits for it."""
+        if find(self._mark):
+            return
+        require_free(self.name, self.ports)
+        jars = fetch("connect")
+        folder = self._home.part("debezium")
+        for connector in self._connectors:
+            link_plugin(connector, folder / "plugins" / connector)
+        config = write_properties(folder / "worker.properties", self._settings(folder / "plugins"))
+        options = (self._mark, *self._java_options, *LOGGING)
+        main = ("org.apache.kafka.connect.cli.ConnectDistributed", str(config))
+        command = [str(self._java or find_java()), *options, "-cp", classpath(jars), *main]
+        spawn(command, self.log, cwd=folder, env={**os.environ, **self.environment()})
+
+    def wait(self, seconds: float = START_SECONDS) -> None:
+        """See `Service.wait`."""
+        if not await_condition(self.rest.answers, seconds, alive=lambda: bool(find(self._mark))):
+            raise not_ready(self.name, self.log, seconds)
+
+    def status(self) -> ServiceStatus:
+        """See `Service.status`."""
+        running = find(self._mark)
+        state = ServiceState.STARTING if running else ServiceState.STOPPED
+        if running and self.rest.answers():
+            state = ServiceState.HEALTHY
+        return ServiceStatus(self.name, state, running[0].pid if running else None, self.ports, self.log)
+
+    def stop(self) -> None:
+        """See `Service.stop`."""
+        end(find(self._mark), STOP_SECONDS)
+
+    def kill(self) -> None:
+        """See `Service.kill`."""
+        kill(find(self._mark))
+
+    def environment(self) -> Mapping[str, str]:
+        """What `${env:...}` in connector files stands for."""
+        source = DATABASES["source"]
+        return {
+            "SOURCE_DB_HOST": HOST,
+            "SOURCE_DB_PORT": str(self._home.ports.source),
+            "SOURCE_DB_NAME": source.database,
+            "SOURCE_DB_USER": source.user,
+            "SOURCE_DB_PASSWORD": source.password,
+        }
+
+    def _settings(self, plugins: Path) -> Mapping[str, str]:
+        here = {
+            "bootstrap.servers": f"{HOST}:{self._home.ports.kafka}",
+            "listeners": f"http://{HOST}:{self._home.ports.connect}",
+            "rest.advertised.host.name": HOST,
+            "plugin.path": str(plugins),
+        }
+        return {**WORKER, **here}

@@ -1,0 +1,233 @@
+"""The embedded stack: every server the pipeline needs as local processes, on the ports of docker-compose.yml.
+
+Nothing is remembered between calls; what runs and what is on disk is the state. So `up` after a crash, a kill half way,
+or a second `up` does what is still to do, and no more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TypeVar
+
+from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.service import Service, ServiceStatus
+
+from .connect import ConnectService
+from .connect_rest import ConnectorState, ConnectRest, NoAnswer, not_running, read_connector
+from .jars import fetch
+from .kafka import KafkaService
+from .layout import DATABASES, Home, StackPorts
+from .logs import read_logs
+from .pg_init import create_database, create_publication, drop_slot
+from .postgres import PostgresService, postgres_services
+
+S = TypeVar("S")
+WAIT_SECONDS = 120.0
+LOCK_SECONDS = 300.0
+
+
+class EmbeddedStack:
+    """Three PostgreSQL servers, a broker and a Connect worker, started together in one folder.
+
+    `project` holds `init-scripts/` and `connectors/`; `folder` (relative to it, or absolute) holds all data and logs; with
+    `ports=StackPorts.free()` and a folder of its own, a second stack runs beside the first.
+    """
+
+    def __init__(
+        self,
+        project: Path | str = ".",
+        folder: Path | str = ".embedded",
+        ports: StackPorts | None = None,
+        *,
+        services: Callable[[Home], Sequence[Service]] | None = None,
+    ) -> None:
+        self.home = Home.below(project, folder, ports)
+        self.services: tuple[Service, ...] = tuple((services or default_services)(self.home))
+
+    def up(self) -> None:
+        """Start what does not run, in parallel, and return when all is healthy and initialised.
+
+        Raises `EnvironmentProblem` for the first service that cannot start; the others are left running.
+        """
+        with self._exclusive():
+            self._prefetch()
+            _each(self.services, _bring_up)
+
+    def down(self, *, clean: bool = False) -> None:
+        """Stop everything, readers before what they read from; no process is left. `clean` also removes the data."""
+        with self._exclusive():
+            databases = [s for s in self.services if isinstance(s, PostgresService)]
+            for service in reversed([s for s in self.services if s not in databases]):
+                service.stop()
+            _each(databases, lambda service: service.stop())
+            if clean:
+                _each(databases, lambda service: service.erase())
+                shutil.rmtree(self.home.folder, ignore_errors=True)
+
+    def status(self) -> list[ServiceStatus]:
+        """The state of every service, in start order."""
+        with ThreadPoolExecutor(len(self.services)) as pool:
+            return list(pool.map(lambda service: service.status(), self.services))
+
+    def read_logs(self, service: str | None = None, *, last: int = 50, follow: bool = False) -> Iterator[str]:
+        """The last lines of one service's log, or of all, as `name | line`; with `follow`, then every new line for ever."""
+        chosen = self.services if service is None else (self.service(service),)
+        return read_logs({s.name: s.log for s in chosen}, last=last, follow=follow)
+
+    def service(self, name: str) -> Service:
+        """A service by name, to read its log, stop, kill or start it alone. `EnvironmentProblem` for an unknown name."""
+        for service in self.services:
+            if service.name == name:
+                return service
+        names = ", ".join(s.name for s in self.services)
+        raise EnvironmentProblem(f"There is no service {name!r}.", next_step=f"There are: {names}.")
+
+    def restart(self, name: str) -> None:
+        """Start one service (after `service(name).kill()`, say) and return when it is healthy."""
+        _bring_up(self.service(name))
+
+    # -- what clients need -------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker, for Kafka clients."""
+        return f"127.0.0.1:{self.home.ports.kafka}"
+
+    def dsn(self, server: str, database: str | None = None, *, superuser: bool = False) -> str:
+        """A libpq URL for `source`, `datalake` or `target`, as its own user or as superuser."""
+        return DATABASES[server].dsn(self.home.ports.mapping()[server], database, superuser=superuser)
+
+    def create_database(self, server: str, name: str) -> str:
+        """Make sure a further, empty database exists, owned by the server's user; its URL. On the source it gets the
+        publication that connectors/postgres-source.json names."""
+        create_database(self.dsn(server, "postgres", superuser=True), name, DATABASES[server].user)
+        if server == "source":
+            create_publication(self.dsn(server, name, superuser=True))
+        return self.dsn(server, name)
+
+    # -- connectors --------------------------------------------------------------------------------------------------
+
+    @property
+    def rest(self) -> ConnectRest:
+        """Connect's REST interface."""
+        return ConnectRest(self.home.ports.connect)
+
+    def register_connector(
+        self,
+        file: Path | str = "connectors/postgres-source.json",
+        overrides: Mapping[str, str] | None = None,
+        *,
+        seconds: float = WAIT_SECONDS,
+    ) -> str:
+        """Register a connector file (relative to the project), or give a known connector its config again; its name once
+        it runs. A failed connector is restarted. `overrides` change single settings, and `name` the connector's name.
+        """
+        name, config = read_connector(self.home.project / file, overrides)
+        register(self.rest, name, config, seconds)
+        return name
+
+    def register_source(self, database: str, prefix: str, **overrides: str) -> str:
+        """Register the shipped connector for another database of the source server, under its own connector name, slot and
+        topic prefix: topics are `<prefix>.public.<table>`. Dots in setting names are written as double underscores."""
+        own = {
+            "name": f"{prefix}-connector",
+            "database.dbname": database,
+            "topic.prefix": prefix,
+            "slot.name": slot_of(prefix),
+        }
+        return self.register_connector(overrides={**own, **{k.replace("__", "."): v for k, v in overrides.items()}})
+
+    def drop_source(self, prefix: str) -> None:
+        """Remove what `register_source` registered under the prefix, its slot included; topics stay."""
+        self.rest.delete(f"{prefix}-connector")
+        drop_slot(self.dsn("source", "postgres", superuser=True), slot_of(prefix))
+
+    def connector(self, name: str) -> ConnectorState | None:
+        """A connector's state, None when there is none."""
+        return self.rest.state(name)
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """One `up` or `down` at a time per folder; released by the system when the caller dies."""
+        path = self.home.part() / "lock"
+        deadline = time.monotonic() + LOCK_SECONDS
+        while (held := _try_lock(path)) is None:
+            if time.monotonic() > deadline:
+                raise EnvironmentProblem(f"Another start or stop of the stack in {self.home.folder} does not end.")
+            time.sleep(0.1)
+        with held:
+            yield
+
+    def _prefetch(self) -> None:
+        """Fetch the jars of all Java services at once: they share many."""
+        if any(isinstance(s, KafkaService | ConnectService) for s in self.services):
+            fetch("kafka", "connect", "debezium-postgres")
+
+
+def slot_of(prefix: str) -> str:
+    """The slot's name: PostgreSQL allows lower-case letters, digits and underscores."""
+    return f"{prefix}_slot".lower().replace("-", "_")
+
+
+def default_services(home: Home) -> list[Service]:
+    """The databases, the broker and the worker, in start order."""
+    return [*postgres_services(home), KafkaService(home), ConnectService(home)]
+
+
+def register(rest: ConnectRest, name: str, config: Mapping[str, str], seconds: float) -> None:
+    """Give the connector its config, restart it when it has failed, and wait until it runs."""
+    try:
+        rest.put(name, config)
+        state = rest.state(name)
+        if state is not None and state.failed:
+            rest.restart(name)
+        rest.wait_running(name, seconds)
+    except NoAnswer as failure:
+        raise EnvironmentProblem(f"Kafka Connect: {failure}.", next_step="Run `scripts/start.sh`.") from failure
+
+
+def require_running(rest: ConnectRest, name: str) -> ConnectorState:
+    """The state of a connector that runs; raises `EnvironmentProblem` with its trace otherwise."""
+    try:
+        state = rest.state(name)
+    except NoAnswer as failure:
+        raise EnvironmentProblem(f"Kafka Connect: {failure}.", next_step="Run `scripts/start.sh`.") from failure
+    if state is None or not state.running:
+        raise not_running(name, state)
+    return state
+
+
+def _bring_up(service: Service) -> None:
+    service.start()
+    service.wait(WAIT_SECONDS)
+
+
+def _each(services: Sequence[S], action: Callable[[S], None]) -> None:
+    """Run the action on all at once; all end before the first error is raised."""
+    if not services:
+        return
+    with ThreadPoolExecutor(len(services)) as pool:
+        running = [pool.submit(action, service) for service in services]
+    for done in running:
+        done.result()
+
+
+def _try_lock(path: Path) -> IO[str] | None:
+    """The open file that holds the lock, or None when another has it or has just removed the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    held = path.open("w")
+    try:
+        fcntl.flock(held.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.exists() and path.stat().st_ino == os.fstat(held.fileno()).st_ino:
+            return held
+    except BlockingIOError:
+        pass
+    held.close()
+    return None

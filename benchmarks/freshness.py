@@ -1,0 +1,234 @@
+"""From COMMIT in a live source to visible in each target: PostgreSQL, Debezium, Kafka, the daemon with both lanes on; the
+Debezium JDBC sink beside it, on the same topic."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from adapters.stack.embedded import register
+
+from .configs import LAKE, POSTGRES, write_config
+from .jdbc import config as jdbc_config
+from .servers import PROJECT, servers, workspace
+
+PREFIX, DATABASE = "fresh", "bench_fresh"
+TOPIC = f"{PREFIX}.public.rows"
+CREATE = """CREATE TABLE rows (id bigint PRIMARY KEY, version bigint NOT NULL, name text NOT NULL, active boolean NOT NULL,
+visits int, rating float8, updated_at timestamptz, note text)"""
+INSERT = """INSERT INTO rows SELECT i, i, 'Ada Lovelace', true, 7, 1.5, now(), 'order was paid'
+FROM generate_series(%s::int8, %s::int8) i"""
+PG_EVERY, DELTA_EVERY = 0.005, 0.02
+WARM_SECONDS = 10.0
+START_SECONDS = 90.0
+LAST_SECONDS = 30.0
+
+
+@dataclass
+class Observer:
+    """Looks every `interval` seconds for the highest id in a target, in a thread of its own."""
+
+    name: str
+    newest: Callable[[], int]
+    interval: float
+    seen: list[tuple[float, int]] = field(default_factory=list)
+    failure: Exception | None = None
+
+    @property
+    def highest(self) -> int:
+        """The highest id seen so far. Raises what ended the observer."""
+        if self.failure is not None:
+            raise self.failure
+        return self.seen[-1][1] if self.seen else 0
+
+    def watch(self, stop: threading.Event) -> None:
+        """Look until `stop`. The time noted is that after the answer came: never too early."""
+        try:
+            while not stop.is_set():
+                found = self.newest()
+                if found > (self.seen[-1][1] if self.seen else 0):
+                    self.seen.append((time.time(), found))
+                stop.wait(self.interval)
+        except Exception as failure:
+            self.failure = failure
+
+    def latencies(self, since: dict[int, float], first: int) -> list[float]:
+        """Seconds from `since` to visible, sorted, of every id from `first`."""
+        out, last = [], first - 1
+        for at, highest in self.seen:
+            out += [at - since[i] for i in range(last + 1, highest + 1)]
+            last = max(last, highest)
+        return sorted(out)
+
+
+def measure(rate: int, seconds: float) -> dict[str, Any]:
+    """`rate` rows a second, one transaction each while the source keeps up, for `seconds` after a warm-up."""
+    with servers(source=True) as stack:
+        source = stack.create_database("source", DATABASE)
+        with psycopg.connect(source, autocommit=True) as connection:
+            connection.execute(CREATE)
+        stack.register_source(DATABASE, PREFIX)
+        dsn, beside = stack.create_database("target", DATABASE), stack.create_database("target", f"{DATABASE}_jdbc")
+        folder = workspace("freshness")
+        config = write_config(folder, (LAKE, POSTGRES), stack.bootstrap_servers, dsn, topic=TOPIC)
+        register(stack.rest, "jdbc-fresh", jdbc_config(stack, f"{DATABASE}_jdbc", TOPIC, "rows"), 120)
+        observers = [
+            Observer("delta", _newest_in_delta(folder / "lake" / "rows"), DELTA_EVERY),
+            Observer("pg", _newest_in_postgres(dsn), PG_EVERY),
+            Observer("jdbc", _newest_in_postgres(beside), PG_EVERY),
+        ]
+        with _daemon(config, folder), _watching(observers), psycopg.connect(source, autocommit=True) as connection:
+            committed, first = _write(connection, rate, seconds, observers)
+            _await(observers, max(committed), LAST_SECONDS)
+        stack.rest.delete("jdbc-fresh")
+        stack.drop_source(PREFIX)
+        sent = _sent(stack.bootstrap_servers, len(committed))
+    waited = sorted(sent[i] - committed[i] for i in committed if i >= first)
+    found = {"topic": {"commit": percentiles(waited)}}
+    for each in observers:
+        found[each.name] = {
+            "commit": percentiles(each.latencies(committed, first)),
+            "topic": percentiles(each.latencies(sent, first)),
+        }
+    return {"rate": len(waited) / seconds, "rows": len(waited), "targets": found}
+
+
+def _sent(bootstrap: str, rows: int) -> dict[int, float]:
+    """When the source connector sent each id, by the timestamps of its records: what came before is not the program's."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-fresh", "enable.auto.commit": "false"})
+    consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+    sent: dict[int, float] = {}
+    while len(sent) < rows:
+        for message in consumer.consume(1000, 1.0):
+            sent[json.loads(message.key())["payload"]["id"]] = message.timestamp()[1] / 1000
+    consumer.close()
+    return sent
+
+
+def show(figures: dict[str, Any]) -> None:
+    """Print what `measure` found."""
+    print(f"{figures['rows']:,} rows at {figures['rate']:,.0f}/s; milliseconds until visible")
+    print(f"{'target':<10}{'since':<10}{'p50':>8}{'p95':>8}{'p99':>8}{'max':>8}")
+    for name, found in figures["targets"].items():
+        for since, each in found.items():
+            shown = (f"{each[p] * 1000:>8,.0f}" for p in ("p50", "p95", "p99", "max"))
+            print(f"{name:<10}{since:<10}{''.join(shown)}")
+
+
+def percentiles(values: list[float]) -> dict[str, float]:
+    """Of sorted values."""
+    last = len(values) - 1
+    return {f"p{p}": values[round(last * p / 100)] for p in (50, 95, 99)} | {"max": values[last]}
+
+
+def _write(
+    connection: psycopg.Connection, rate: int, seconds: float, observers: list[Observer]
+) -> tuple[dict[int, float], int]:
+    """When each id was committed, and the first id that counts: after a warm-up that every target has caught up with."""
+    committed: dict[int, float] = {}
+    _insert(connection, 1, 1, committed)
+    _await(observers, 1, START_SECONDS)
+    _pace(connection, rate, WARM_SECONDS, committed)
+    _await(observers, len(committed), START_SECONDS)
+    first = len(committed) + 1
+    _pace(connection, rate, seconds, committed)
+    return committed, first
+
+
+def _pace(connection: psycopg.Connection, rate: int, seconds: float, committed: dict[int, float]) -> None:
+    """Insert `rate` rows a second for a while. A slow COMMIT is made up for by the rows of the next one."""
+    began, before = time.time(), len(committed)
+    while (passed := time.time() - began) < seconds:
+        last, due = len(committed), before + 1 + int(passed * rate)
+        if due > last:
+            _insert(connection, last + 1, due, committed)
+        time.sleep(max(0.0, began + (due - before) / rate - time.time()))
+
+
+def _insert(connection: psycopg.Connection, low: int, high: int, committed: dict[int, float]) -> None:
+    connection.execute(INSERT, (low, high))
+    committed.update(dict.fromkeys(range(low, high + 1), time.time()))
+
+
+def _await(observers: list[Observer], highest: int, seconds: float) -> None:
+    deadline = time.time() + seconds
+    while any(o.highest < highest for o in observers):
+        if time.time() > deadline:
+            behind = ", ".join(f"{o.name} at {o.highest}" for o in observers)
+            raise RuntimeError(f"Row {highest} is not in every target after {seconds:.0f} s: {behind}.")
+        time.sleep(0.05)
+
+
+def _newest_in_postgres(dsn: str) -> Callable[[], int]:
+    connection = psycopg.connect(dsn, autocommit=True)
+
+    def newest() -> int:
+        try:
+            row = connection.execute("SELECT max(id) FROM rows").fetchone()
+        except psycopg.errors.UndefinedTable:
+            return 0
+        return int(row[0] or 0) if row else 0
+
+    return newest
+
+
+def _newest_in_delta(path: Path) -> Callable[[], int]:
+    """By the statistics in the log, which every reader of the table sees with the commit."""
+    tables: list[DeltaTable] = []
+
+    def newest() -> int:
+        try:
+            if not tables:
+                tables.append(DeltaTable(str(path)))
+            tables[0].update_incremental()
+        except TableNotFoundError:
+            return 0
+        found = tables[0].get_add_actions(flatten=True)
+        highest = found.column("max.id").to_pylist() if "max.id" in found.schema.names else []
+        return max((h for h in highest if h is not None), default=0)
+
+    return newest
+
+
+@contextmanager
+def _daemon(config: Path, folder: Path) -> Iterator[None]:
+    """The daemon, stopped at the end as an operator would."""
+    log = folder / "daemon.log"
+    with log.open("w") as out:
+        command = [sys.executable, "-c", "from replicator.cli import main; main()", "run", "-c", str(config)]
+        daemon = subprocess.Popen(command, cwd=PROJECT, stdout=out, stderr=out)
+        try:
+            yield
+            daemon.terminate()
+            if daemon.wait(60):
+                raise RuntimeError(f"The daemon ended with code {daemon.returncode}:\n{log.read_text()[-3000:]}")
+        finally:
+            daemon.kill()
+            daemon.wait()
+
+
+@contextmanager
+def _watching(observers: list[Observer]) -> Iterator[None]:
+    stop = threading.Event()
+    threads = [threading.Thread(target=o.watch, args=(stop,), daemon=True) for o in observers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,3 @@
+"""Keeps copies of a live database correct: one change stream, several sinks, a policy per table."""
+
+__version__ = "0.1.0"

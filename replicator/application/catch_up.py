@@ -1,0 +1,172 @@
+"""Lanes that are behind the main stream read for themselves, a little at a time, until they can join it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import structlog
+
+from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.position import Position, Span
+from replicator.ports.frames import Batch, F
+
+from .catalog import Catalog, Unusable
+from .decoding import Decoding
+from .feed import Chunk, Feed
+from .handover import Handed
+from .lanes import LaneRun, LaneStatus
+from .problem import problem_of
+from .roster import Place, Roster
+from .shared import Shared
+from .writes import Writes, covered, only_topics
+
+log = structlog.get_logger(__name__)
+
+
+class SinkAway(Exception):
+    """The sink of the lane that reads has no room and does not answer: go on reading later."""
+
+
+@dataclass
+class Behind(Generic[F]):
+    """One lane that is catching up. `read`: how far it has read; its own `feed` holds back what the main one would."""
+
+    run: LaneRun
+    generation: int
+    read: Position
+    feed: Feed[F]
+
+    def lacks(self, end: Position) -> Span:
+        """What is left to read up to `end`."""
+        read = Position({**self.run.handed, **self.read})  # Partitions may have begun since the lane fell behind.
+        missing = {p: o for p, o in end.items() if read.get(p, o) < o}
+        return Span(read.only(missing), Position(missing))
+
+
+@dataclass(frozen=True)
+class Toolbox(Generic[F]):
+    """The parts of a pipeline that catching up shares with the main stream."""
+
+    place: Place[F]
+    shared: Shared[F]
+    roster: Roster[F]
+    catalog: Catalog[F]
+    decoding: Decoding[F]
+    writes: Writes[F]
+
+
+class CatchUp(Generic[F]):
+    """Used by the thread of its source only. The main position never goes back for a lane.
+
+    `target(run)` says where the main stream stands for a lane; `joined(run, feed)` takes over a lane that has got there.
+    """
+
+    def __init__(
+        self,
+        tools: Toolbox[F],
+        target: Callable[[LaneRun], Position],
+        joined: Callable[[LaneRun, Feed[F]], None],
+        hand_over: Callable[[Sequence[Handed[F]]], None],
+    ) -> None:
+        self._tools = tools
+        self._shared = tools.shared
+        self._target = target
+        self._joined = joined
+        self._hand_over = hand_over
+        self._behind: dict[str, Behind[F]] = {}
+
+    def turn(self, seconds: float) -> bool:
+        """Let every lane that is behind read on, one bounded piece each, until `seconds` are over or nothing can be done.
+        True when lanes are left that are still behind."""
+        deadline = self._shared.clock() + seconds
+        while self._refresh():
+            moved = [self._step(behind) for behind in tuple(self._behind.values())]
+            if not any(moved) or self._shared.clock() >= deadline or self._shared.stop.is_set():
+                break
+        return bool(self._refresh())
+
+    def join(self) -> None:
+        """Let lanes that are not behind at all join, without reading."""
+        self._refresh()
+
+    def _refresh(self) -> Mapping[str, Behind[F]]:
+        """The lanes that are behind now; those that have arrived have joined."""
+        for run in self._tools.roster.runs():
+            if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
+                feed = Feed(self._shared.engine, self._shared.options, run.handed)
+                self._behind[run.lane.id] = Behind(run, run.placed, run.handed, feed)
+        for lane_id, behind in tuple(self._behind.items()):
+            if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
+                del self._behind[lane_id]
+            elif not self._missing(behind):
+                del self._behind[lane_id]
+                self._joined(behind.run, behind.feed)
+        return self._behind
+
+    def _is_current(self, run: LaneRun) -> bool:
+        behind = self._behind.get(run.lane.id)
+        return behind is not None and behind.generation == run.placed
+
+    def _missing(self, behind: Behind[F]) -> Span:
+        """What lies between the lane and the main stream."""
+        return behind.lacks(self._target(behind.run))
+
+    def _step(self, behind: Behind[F]) -> bool:
+        """Read one piece; False when nothing could be done now."""
+        if not self._tools.place.workers[behind.run.lane.sink].has_room():
+            return False
+        missing, most = self._missing(behind), self._shared.options.catch_up_offsets
+        until = Position({p: min(o, missing.start[p] + most) for p, o in missing.end.items()})
+        try:
+            self._tools.place.source.read(missing.start, until, lambda b: self._take(behind, b), self._shared.stop)
+        except Retryable as error:
+            self._shared.lanes.trouble([behind.run], problem_of(error))
+            log.warning("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
+            return False
+        except SinkAway:
+            return False
+        except DataLoss as error:
+            self._shared.lanes.suspend(behind.run, problem_of(error))
+            return True
+        if not self._shared.stop.is_set():
+            self._pass_holes(behind, until)
+        return True
+
+    def _pass_holes(self, behind: Behind[F], until: Position) -> None:
+        """Offsets without a record at the end of the piece."""
+        left = behind.lacks(until)
+        if left:
+            behind.read = behind.read.advanced_to(until)
+            self._give(behind, behind.feed.push((), self._tools.catalog.table(behind.run.lane.table), left), {})
+
+    def _take(self, behind: Behind[F], batch: Batch[F]) -> None:
+        if not batch.span or not self._shared.lanes.is_live(behind.run, behind.generation):
+            return
+        worker = self._tools.place.workers[behind.run.lane.sink]
+        if not worker.wait_for_room(lambda: behind.run.retrying is not None, self._shared.stop):
+            raise SinkAway
+        behind.read = behind.read.advanced_to(batch.span.end)
+        if behind.run.is_event_log:
+            sink = behind.run.lane.sink
+            excluded = {sink: self._tools.roster.excluded(sink)}
+            self._hand_over(self._tools.writes.of_batch(batch, [behind.run], excluded))
+            return
+        try:
+            self._take_changes(behind, batch)
+        except Unusable as error:
+            self._shared.lanes.suspend(behind.run, problem_of(error.cause), error.cause)
+
+    def _take_changes(self, behind: Behind[F], batch: Batch[F]) -> None:
+        tools, table = self._tools, behind.run.lane.table
+        routed = tools.decoding.route(batch, again=True)
+        parts = tools.decoding.changes([r for r in routed.runs if r.table == table], batch, again=True)
+        span = covered(batch.span, tools.roster.topics[table])
+        chunks = behind.feed.push(parts, tools.catalog.table(table), span, batch.frame, batch.size)
+        self._give(behind, chunks, batch.identity)
+
+    def _give(self, behind: Behind[F], chunks: Sequence[Chunk[F]], identity: Mapping[str, str]) -> None:
+        for chunk in chunks:
+            known = only_topics(identity, behind.read)
+            self._hand_over(self._tools.writes.of_chunk(chunk, [behind.run], known))

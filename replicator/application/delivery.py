@@ -1,0 +1,151 @@
+"""Applying writes to one sink until each is committed or its lane is suspended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Generic
+
+import structlog
+
+from replicator.domain.errors import Fatal, Fenced, Retryable, TooManyRejects
+from replicator.domain.plan import ApplyPlan, Counts
+from replicator.ports.frames import F, Lane, LaneApplied
+from replicator.ports.sink import Sink
+
+from .handover import Handed, joined, rounds
+from .problem import Broken, broken, ensure, problem_of
+from .retry import Backoff
+from .shared import Shared
+
+log = structlog.get_logger(__name__)
+
+
+class Delivery(Generic[F]):
+    """The writes of one sink, by its worker's thread only.
+
+    Retryable: the lanes' states are read again, what is committed is left out, the rest is repeated after a delay, until
+    `abandon` is set. Fatal with several writes: each by itself, to find the one it concerns. Fatal with one: its lane is
+    suspended and the others go on. `Fenced`, `TooManyRejects`, and a dead-letter store that fails, are passed on:
+    they concern the whole program.
+    """
+
+    def __init__(self, sink: Sink[F], shared: Shared[F]) -> None:
+        self._sink = sink
+        self._engine = shared.engine
+        self._lanes = shared.lanes
+        self._rejects = shared.rejects
+        self._telemetry = shared.telemetry
+        self._abandon = shared.abandon
+        self._clock = shared.clock
+        self._options = shared.options
+        self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
+
+    def deliver(self, items: Iterable[Handed[F]]) -> None:
+        """Every item is committed, void, or belongs to a suspended lane when this returns, unless `abandon` is set."""
+        for turn in rounds(items):
+            live = [group for group in turn if self._lanes.is_live(group[0].run, group[0].generation)]
+            self._attempt([joined(self._engine, group) for group in live], recheck=False)
+
+    def _attempt(self, pending: Sequence[Handed[F]], *, recheck: bool) -> None:
+        backoff = Backoff(self._options.first_delay, self._options.longest_delay)
+        while pending := [p for p in pending if self._lanes.is_live(p.run, p.generation)]:
+            try:
+                self._commit(self._left(pending) if recheck else pending)
+                if recheck:
+                    self._lanes.sink_away(pending[0].run.lane.sink, None)
+                return
+            except Retryable as error:
+                self._rejects_or(error)
+                sink = pending[0].run.lane.sink
+                self._lanes.sink_away(sink, problem_of(error))
+                log.warning("sink away", sink=sink, sentence=error.sentence, attempt=backoff.attempts)
+                if backoff.wait(self._abandon):
+                    return
+                recheck = True
+            except Exception as error:
+                self._rejects_or(error)
+                self._find_culprit(pending, error)
+                return
+
+    def _rejects_or(self, error: Exception) -> None:
+        """Pass on what concerns the whole program, even when the sink wrapped it."""
+        if self._rejects.broken is not None:
+            raise self._rejects.broken
+        if isinstance(error, Fenced | TooManyRejects):
+            raise error
+
+    def _find_culprit(self, pending: Sequence[Handed[F]], error: Exception) -> None:
+        if len(pending) == 1:
+            self._lanes.suspend(pending[0].run, problem_of(error), error)
+            return
+        for one in pending:
+            self._attempt([one], recheck=True)
+
+    def _left(self, pending: Sequence[Handed[F]]) -> list[Handed[F]]:
+        """What the sink has not committed yet: an apply that failed may have done its work."""
+        left = []
+        for item in pending:
+            state = self._sink.state(item.run.lane)
+            if state is not None and not item.write.span.after(state.position):
+                self._settle(item, LaneApplied(state.position, Counts(applied=item.write.folded.rows)), 0.0)
+            else:
+                left.append(item)
+        return left
+
+    def _commit(self, pending: Sequence[Handed[F]]) -> None:
+        ready = [item for item in pending if self._prepare(item)]
+        if not ready:
+            return
+        began = self._clock()
+        applied = self._sink.apply([item.write for item in ready], lambda lane, rows: self._reject(ready, lane, rows))
+        seconds = self._clock() - began
+        for item in ready:
+            self._conclude(item, applied.get(item.run.lane.id), seconds)
+
+    def _prepare(self, item: Handed[F]) -> bool:
+        """Tell the sink of a plan it has not seen; False when its lane got suspended over it."""
+        lane, plan = item.run.lane, item.write.plan
+        known = self._prepared.get(lane.id)
+        if known and known[0] == item.generation and (known[1] is plan or known[1] == plan):
+            return True
+        try:
+            self._sink.prepare(lane, plan)
+        except (Retryable, Fenced):
+            raise
+        except Exception as error:
+            self._lanes.suspend(item.run, problem_of(error), error)
+            return False
+        self._prepared[lane.id] = (item.generation, plan)
+        return True
+
+    def _conclude(self, item: Handed[F], outcome: LaneApplied | None, seconds: float) -> None:
+        """Take over what the sink says it did; a lane whose figures do not add up is suspended."""
+        if outcome is not None:
+            self._settle(item, outcome, seconds)
+        try:
+            _check(item, outcome)
+        except Broken as error:
+            self._lanes.suspend(item.run, problem_of(error), error)
+
+    def _settle(self, item: Handed[F], outcome: LaneApplied, seconds: float) -> None:
+        folded = item.write.folded
+        counts = folded.counts + outcome.counts
+        self._lanes.settled(item.run, outcome.position, counts, folded.facts.newest)
+        self._telemetry.changes(item.run.lane.id, counts)
+        self._telemetry.applied(item.run.lane.id, seconds, folded.facts.newest)
+        self._rejects.count(outcome.counts.rejected)
+
+    def _reject(self, pending: Sequence[Handed[F]], lane: Lane, rows: F) -> None:
+        item = next((p for p in pending if p.run.lane.id == lane.id), None)
+        if item is None:
+            raise Fatal(f"The sink rejected rows of lane {lane.id}, which it was not asked to apply.")
+        self._rejects.keep(rows, item.raw, stage="apply", table=lane.table, lane=lane.id)
+
+
+def _check(item: Handed[F], outcome: LaneApplied | None) -> None:
+    lane = item.run.lane.id
+    if outcome is None:
+        raise broken(f"The sink said nothing of lane {lane} after applying it.")
+    rows, total = item.write.folded.rows, outcome.counts.total
+    ensure(rows == total, f"Lane {lane} was handed {rows} rows and accounts for {total}.")
+    ensure(not item.write.span.after(outcome.position), f"Lane {lane} applied a span and stands before its end.")

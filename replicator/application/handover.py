@@ -1,0 +1,182 @@
+"""What is on its way from a source to one sink: writes, joined where they touch, in a slot bounded in bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Generic
+
+from replicator.domain.plan import Counts, Facts, highest
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F, Folded, Stop, Write
+
+from .lanes import LaneRun
+from .problem import Stopped, ensure
+from .rules import EVENT_LOG_POLICY
+
+WAKE = 0.2
+"""Seconds after which a waiting thread looks at its stop flag again."""
+
+
+@dataclass(frozen=True)
+class Handed(Generic[F]):
+    """A write for one lane, void once the lane's generation is another. `raw`: the frames its records came in, for rejects
+    that a sink finds. `size`: the bytes it keeps alive."""
+
+    run: LaneRun
+    write: Write[F]
+    generation: int
+    raw: tuple[F, ...]
+    size: int
+
+
+class Slot(Generic[F]):
+    """Where writes gather while their sink is busy. Takes from source threads, gives to one worker thread.
+
+    Full when `limit` bytes are in it; an empty slot takes anything, so one batch may exceed the limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._items: list[Handed[F]] = []
+        self._asked: deque[Callable[[], None]] = deque()
+        self._size = 0
+        self._closed = False
+
+    def has_room(self) -> bool:
+        """True when `put` would not wait."""
+        with self._changed:
+            return not self._is_full()
+
+    def wait_for_room(self, given_up: Callable[[], bool], stop: Stop) -> bool:
+        """Wait until `put` would not; False when `given_up` says so meanwhile, or the end is asked for."""
+        with self._changed:
+            while self._is_full() and not self._closed:
+                if stop.is_set() or given_up():
+                    return False
+                self._changed.wait(WAKE)
+        return True
+
+    def _is_full(self) -> bool:
+        return bool(self._items) and self._size >= self._limit
+
+    def put(self, items: Sequence[Handed[F]], stop: Stop) -> None:
+        """Wait for room, then add all of them. Stopped when the slot is closed, or the end is asked for while it is full."""
+        with self._changed:
+            while self._is_full() and not self._closed:
+                if stop.is_set():
+                    raise Stopped
+                self._changed.wait(WAKE)
+            if self._closed:
+                raise Stopped
+            self._items.extend(items)
+            self._size += sum(item.size for item in items)
+            self._changed.notify_all()
+
+    def ask(self, question: Callable[[], None]) -> None:
+        """Have something else done by the worker, before the writes that wait."""
+        with self._changed:
+            if self._closed:
+                raise Stopped
+            self._asked.append(question)
+            self._changed.notify_all()
+
+    def take(self) -> tuple[Sequence[Callable[[], None]], Sequence[Handed[F]]] | None:
+        """Everything that gathered; waits for something. None when closed and empty."""
+        with self._changed:
+            while not (self._items or self._asked or self._closed):
+                self._changed.wait()
+            if not (self._items or self._asked):
+                return None
+            asked, items = tuple(self._asked), tuple(self._items)
+            self._asked.clear()
+            self._items, self._size = [], 0
+            self._changed.notify_all()
+            return asked, items
+
+    def close(self) -> None:
+        """Take nothing more; what is in it may still be taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def rounds(items: Iterable[Handed[F]]) -> Iterable[list[list[Handed[F]]]]:
+    """The writes by turns of the sink: per turn and lane those that may be joined, in order."""
+    groups: dict[str, list[list[Handed[F]]]] = {}
+    for item in items:
+        of_lane = groups.setdefault(item.run.lane.id, [])
+        if of_lane and joins(of_lane[-1], item):
+            of_lane[-1].append(item)
+        else:
+            of_lane.append([item])
+    for turn in zip_longest(*groups.values()):
+        yield [group for group in turn if group]
+
+
+def joins(group: Sequence[Handed[F]], item: Handed[F]) -> bool:
+    """True when `item` may be applied as one with all of a group: also what lies further back in it may hide a row."""
+    facts = item.write.folded.facts
+    return can_join(group[-1], item) and not any(_hides(other.write.folded.facts, facts) for other in group)
+
+
+def can_join(earlier: Handed[F], later: Handed[F]) -> bool:
+    """True when both may be applied as one: same plan, spans that touch, and together they would be one of the engine's
+    segments: where values were not sent, nothing in one may hide from the other which row they are to come from."""
+    a, b = earlier.write, later.write
+    touches = all(b.span.start[p] == end for p, end in a.span.end.items() if p in b.span.start)
+    return (
+        earlier.generation == later.generation
+        and touches
+        and not _hides(a.folded.facts, b.folded.facts)
+        and (a.plan is b.plan or a.plan == b.plan)
+    )
+
+
+def _hides(a: Facts, b: Facts) -> bool:
+    founds = b.moves or a.moves or a.deletes or a.clear_below is not None
+    return (b.unsent and founds) or (a.unsent and b.clear_below is not None)
+
+
+def joined(engine: Engine[F], group: Sequence[Handed[F]]) -> Handed[F]:
+    """Touching writes of one lane as one. Broken when changes get lost on the way."""
+    if len(group) == 1:
+        return group[0]
+    first, last = group[0], group[-1]
+    span = first.write.span
+    for item in group[1:]:
+        span = span.then(item.write.span)
+    folded = _folded(engine, [item.write for item in group])
+    identity = {k: v for item in group for k, v in item.write.identity.items()}
+    raw = tuple({id(frame): frame for item in group for frame in item.raw}.values())
+    write = replace(last.write, folded=folded, span=span, identity=identity)
+    return Handed(first.run, write, first.generation, raw, sum(item.size for item in group))
+
+
+def _folded(engine: Engine[F], writes: Sequence[Write[F]]) -> Folded[F]:
+    parts = [write.folded for write in writes]
+    counts = sum((part.counts for part in parts), Counts())
+    rows = sum(part.rows for part in parts)
+    frame = engine.concat([part.frame for part in parts if part.rows] or [parts[0].frame])
+    plan = writes[-1].plan
+    if plan.policy == EVENT_LOG_POLICY:
+        return Folded(frame, Facts(), counts, rows, sum(part.size for part in parts))
+    again = engine.fold(frame, plan)
+    ensure(again.rows + again.counts.total == rows, f"Folding {rows} rows of {plan.table.name} again lost some of them.")
+    facts = _facts([part.facts for part in parts], again.facts)
+    return replace(again, facts=facts, counts=counts + again.counts)
+
+
+def _facts(parts: Sequence[Facts], again: Facts) -> Facts:
+    """Folding again sees rows only; how far the changes reached is known from the parts."""
+    return replace(
+        again,
+        lowest=min((f.lowest for f in parts if f.lowest is not None), default=None),
+        highest=highest(*(f.highest for f in parts)),
+        clear_below=highest(*(f.clear_below for f in parts)),
+        newest=max((f.newest for f in parts if f.newest is not None), default=None),
+    )

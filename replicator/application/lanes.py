@@ -1,0 +1,205 @@
+"""The lanes of a running pipeline: what each is doing, how far it got, and why it stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import structlog
+
+from replicator.domain.errors import ExitCode
+from replicator.domain.plan import Counts
+from replicator.domain.position import Position
+from replicator.ports.frames import Lane
+from replicator.ports.telemetry import Telemetry
+
+from .problem import Problem
+from .rules import EVENT_LOG_POLICY
+
+log = structlog.get_logger(__name__)
+
+
+class LaneStatus(StrEnum):
+    """What a lane is doing. `retrying` is shown instead of the first three while its sink does not answer."""
+
+    STARTING = "starting"  # its position is being asked for
+    CATCHING_UP = "catching_up"  # reads from its own position towards the main one
+    RUNNING = "running"  # gets what the main stream brings
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+
+
+@dataclass
+class LaneRun:
+    """One lane at work.
+
+    `begun`: where each of its partitions began, kept in the register. `handed`: everything below is handed over or known to
+    hold nothing for it; `sent`: where the next span starts (behind `handed` while there was nothing to write). These three
+    belong to the thread of its source. `generation` grows whenever the lane's work in flight becomes void; writes carry
+    `placed`, the generation under which the lane was given its position. The rest is guarded by `Lanes`.
+    """
+
+    lane: Lane
+    status: LaneStatus = LaneStatus.STARTING
+    generation: int = 0
+    placed: int = -1
+    begun: Position = field(default_factory=Position)
+    sent: Position = field(default_factory=Position)
+    handed: Position = field(default_factory=Position)
+    applied: Position = field(default_factory=Position)
+    problem: Problem | None = None
+    retrying: Problem | None = None
+    counts: Counts = field(default_factory=Counts)
+    newest: int | None = None
+    applied_at: datetime | None = None
+
+    @property
+    def is_event_log(self) -> bool:
+        """True for the lane of a whole source."""
+        return self.lane.policy == EVENT_LOG_POLICY
+
+    @property
+    def shown(self) -> LaneStatus:
+        """The status as people see it."""
+        trouble = self.retrying and self.status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED)
+        return LaneStatus.RETRYING if trouble else self.status
+
+
+class Lanes:
+    """Every lane of the pipeline, and the only place that changes a lane's status. Safe for use from several threads."""
+
+    def __init__(self, telemetry: Telemetry, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._telemetry = telemetry
+        self._now = now
+        self._lock = threading.RLock()
+        self._runs: dict[str, LaneRun] = {}
+
+    def add(self, lane: Lane) -> LaneRun:
+        """A new lane, starting. KeyError when its id is taken."""
+        with self._lock:
+            if lane.id in self._runs:
+                raise KeyError(lane.id)
+            self._runs[lane.id] = LaneRun(lane)
+            return self._runs[lane.id]
+
+    def find(self, lane_id: str) -> LaneRun | None:
+        """The lane of that id."""
+        with self._lock:
+            return self._runs.get(lane_id)
+
+    def all(self) -> tuple[LaneRun, ...]:
+        """Every lane there is, in order of appearance."""
+        with self._lock:
+            return tuple(self._runs.values())
+
+    def under_lock(self) -> threading.RLock:
+        """For readers that need several fields of a lane to belong together."""
+        return self._lock
+
+    def place(self, run: LaneRun, position: Position, applied: Position) -> None:
+        """The lane's position became known; it has to catch up before it runs."""
+        with self._lock:
+            if run.status is not LaneStatus.STARTING:
+                return
+            run.sent = run.handed = position
+            run.applied = applied
+            run.placed = run.generation
+            self._set(run, LaneStatus.CATCHING_UP)
+
+    def join(self, run: LaneRun) -> None:
+        """The lane has caught up and runs with the main stream."""
+        with self._lock:
+            if run.status is LaneStatus.CATCHING_UP:
+                self._set(run, LaneStatus.RUNNING)
+
+    def fall_back(self, run: LaneRun) -> None:
+        """The main stream is ahead of the lane: it catches up from where it is."""
+        with self._lock:
+            if run.status is LaneStatus.RUNNING:
+                self._set(run, LaneStatus.CATCHING_UP)
+
+    def suspend(self, run: LaneRun, problem: Problem, error: BaseException | None = None) -> None:
+        """Stop the lane for a reason; what it has in flight is void."""
+        with self._lock:
+            run.problem, run.retrying = problem, None
+            self._void(run, LaneStatus.SUSPENDED)
+        log.error(
+            "lane suspended",
+            lane=run.lane.id,
+            code=int(problem.code),
+            sentence=problem.sentence,
+            next_step=problem.next_step,
+            exc_info=error if problem.code is ExitCode.RUNTIME else None,
+        )
+
+    def pause(self, run: LaneRun) -> None:
+        """Stop the lane because somebody asked; what it has in flight is void. A suspended lane stays suspended."""
+        with self._lock:
+            if run.status is not LaneStatus.SUSPENDED:
+                self._void(run, LaneStatus.PAUSED)
+
+    def restart(self, run: LaneRun) -> None:
+        """Begin again by asking the sink where the lane stands."""
+        with self._lock:
+            run.problem = run.retrying = None
+            self._void(run, LaneStatus.STARTING)
+
+    def is_live(self, run: LaneRun, generation: int) -> bool:
+        """True while work handed over under `generation` still counts."""
+        return run.generation == generation
+
+    def trouble(self, runs: Iterable[LaneRun], problem: Problem | None) -> None:
+        """The lanes' sink does not answer (and why), or, with None, answers again."""
+        with self._lock:
+            for run in runs:
+                if run.status not in (LaneStatus.SUSPENDED, LaneStatus.PAUSED):
+                    run.retrying = problem
+
+    def sink_away(self, sink: str, problem: Problem | None) -> None:
+        """A sink does not answer, so that none of its lanes gets on, those included whose writes wait; or, with None, it
+        answers again."""
+        self.trouble((run for run in self.all() if run.lane.sink == sink), problem)
+
+    def settled(self, run: LaneRun, position: Position, counts: Counts, newest: int | None) -> None:
+        """A write of the lane is committed."""
+        with self._lock:
+            run.applied = run.applied.advanced_to(position)
+            run.counts = run.counts + counts
+            run.retrying = None
+            run.newest = max((n for n in (run.newest, newest) if n is not None), default=None)
+            run.applied_at = self._now()
+
+    def none_left(self) -> bool:
+        """True when there are lanes and every one of them is suspended."""
+        with self._lock:
+            runs = self._runs.values()
+            return bool(runs) and all(run.status is LaneStatus.SUSPENDED for run in runs)
+
+    def exit_code(self) -> ExitCode:
+        """The gravest code of the suspended lanes; OK without any."""
+        with self._lock:
+            problems = [run.problem for run in self._runs.values() if run.status is LaneStatus.SUSPENDED]
+        return max((p.code for p in problems if p), default=ExitCode.OK)
+
+    def _void(self, run: LaneRun, status: LaneStatus) -> None:
+        run.generation += 1
+        self._set(run, status)
+
+    def _set(self, run: LaneRun, status: LaneStatus) -> None:
+        if run.status is not status:
+            halted = LaneStatus.PAUSED in (run.status, status) or run.status is LaneStatus.SUSPENDED
+            tell = log.info if halted else log.debug
+            tell("lane status", lane=run.lane.id, was=run.status.value, now=status.value)
+        run.status = status
+        self._telemetry.lane_up(run.lane.id, status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED))
+
+
+Clock = Callable[[], float]
+"""Seconds that only grow."""
+
+monotonic: Clock = time.monotonic

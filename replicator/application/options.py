@@ -1,0 +1,33 @@
+"""The figures that bound the application: memory, patience and pace. Wiring sets them from the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Times in seconds, sizes in bytes.
+
+    `handover_bytes`: what gathers before one sink makes the source wait. `drain`: how long workers may go on after a stop.
+    `state_patience`: how long a lane's position is waited for before the stream goes on without that lane.
+    `reject_patience`: how long the dead-letter store may be away. `tell_every`: pace of lag, commits to the source, and
+    positions of lanes that had nothing to write. `catch_up_offsets`: offsets per partition and read. `catch_up_turn`:
+    how long lanes catch up between two batches. `hold_idle`, `hold_batches`: after so many empty or full batches half a key
+    change is applied as it is. `hold_bytes`: the same by size. `longest_delay`: the cap of every backoff, which begins
+    with `first_delay`. `max_rejects`: None accepts any number.
+    """
+
+    handover_bytes: int = 64 << 20
+    drain: float = 30.0
+    state_patience: float = 5.0
+    reject_patience: float = 60.0
+    tell_every: float = 5.0
+    catch_up_offsets: int = 50_000
+    catch_up_turn: float = 0.5
+    hold_idle: int = 3
+    hold_batches: int = 16
+    hold_bytes: int = 64 << 20
+    first_delay: float = 0.1
+    longest_delay: float = 5.0
+    max_rejects: int | None = None

@@ -1,0 +1,298 @@
+"""One source's stream on its way to every lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Generic
+
+import structlog
+
+from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.decoder import Decoder
+from replicator.ports.frames import Batch, F, Run
+
+from .catalog import Catalog, Unusable
+from .catch_up import CatchUp, Toolbox
+from .decoding import Decoding
+from .feed import Chunk, Feed
+from .handover import Handed
+from .lanes import LaneRun, LaneStatus
+from .problem import Stopped, problem_of
+from .retry import Backoff
+from .roster import Place, Roster, highest_of
+from .shared import Shared
+from .writes import Writes, covered, only_topics
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Flow:
+    """What a source has brought so far, for people. `end` is where its stream ended when last asked."""
+
+    records: int = 0
+    position: Position = field(default_factory=Position)
+    end: Position = field(default_factory=Position)
+    began: float = 0.0
+
+
+class Pipeline(Generic[F]):
+    """Runs one source in the calling thread until it is stopped or, with `once`, has caught up.
+
+    Per batch: what operators asked for; route (rejects durable first); event logs; each table's changes to its lanes; a turn
+    for the lanes that are behind. Workers apply meanwhile. `Retryable` of the source: wait, and go on from the
+    current position. Anything else ends the program.
+    """
+
+    def __init__(self, place: Place[F], decoder: Decoder, shared: Shared[F]) -> None:
+        self.place = place
+        self.flow = Flow(began=shared.clock())
+        self.roster = Roster(place, shared)
+        self._shared = shared
+        self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.roster.keys)
+        self._decoding = Decoding(place, decoder, self._catalog, shared)
+        self._writes = Writes(shared, self._catalog, decoder)
+        tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes)
+        self._catch_up = CatchUp(tools, self._target, self._joined, self._hand_over)
+        self._feeds: dict[str, Feed[F]] = {}
+        self._identity: dict[str, str] = {}
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._position: Position | None = None
+        self._enlisted = False
+        self._told = shared.clock()
+
+    @property
+    def turned(self) -> float:
+        """When the stream last turned, on the clock; at most `Options.tell_every` behind."""
+        return self._told
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Have a command done by the pipeline's thread, between two batches. From any thread."""
+        self._commands.put(command)
+
+    def run(self, *, once: bool) -> None:
+        """See the class."""
+        stop, options = self._shared.stop, self._shared.options
+        backoff = Backoff(options.first_delay, options.longest_delay)
+        while not stop.is_set():
+            before = self._position
+            try:
+                self._read(once=once)
+                return
+            except Stopped:
+                return
+            except Retryable as error:
+                if self._position != before:
+                    backoff.reset()
+                log.warning("source away", source=self.place.name, sentence=error.sentence, attempt=backoff.attempts)
+                backoff.wait(stop)
+
+    def _read(self, *, once: bool) -> None:
+        start = self._open() if self._position is None else self._position
+        self._position = self.flow.position = start
+        self._catch_up.join()
+        self.place.source.run(start, self.apply_batch, self._shared.stop, once=once)
+        if once and not self._shared.stop.is_set():
+            self._catch_everything_up()
+            self._flush()
+        self._pay()
+
+    def _open(self) -> Position:
+        """Where the main stream begins: per partition the highest position of a lane that can go on."""
+        start = self.place.source.start()
+        if not self._enlisted:
+            self._enlisted = True
+            self.roster.open(start)
+        self.roster.settle(self._shared.options.state_patience)
+        known = [run.handed for run in self.roster.runs() if run.status is LaneStatus.CATCHING_UP]
+        if self.roster.knows_tables:
+            return highest_of(known)
+        return Position({**start, **Position.lowest([*known, start]).only(start)})
+
+    def apply_batch(self, batch: Batch[F]) -> None:
+        """Take a batch of the main stream, or an empty one; returns when the next may be read."""
+        self._obey()
+        self.roster.settle(0)
+        self._catch_up.join()
+        self._make_room()
+        if batch.span:
+            self._advance(self._fresh(batch))
+        else:
+            self._idle()
+        self._catch_up.turn(self._shared.options.catch_up_turn)
+        self._tell()
+
+    def _fresh(self, batch: Batch[F]) -> Batch[F]:
+        """The batch without records that came before; DataLoss when some between were left out."""
+        position = self._position or Position()
+        gaps = batch.span.gaps(position)
+        if gaps:
+            raise DataLoss(
+                f"Source {self.place.name} left out records of {gaps[0]}.",
+                next_step="Start again: lanes go on from their own positions.",
+            )
+        span = batch.span.after(position)
+        if span == batch.span:
+            return batch
+        frame = self._shared.engine.within(batch.frame, span)
+        return replace(batch, frame=frame, span=span, records=self._shared.engine.count(frame))
+
+    def _advance(self, batch: Batch[F]) -> None:
+        self._identity.update(batch.identity)
+        routed = self._decoding.route(batch)
+        if self.roster.meet(routed.topics, batch.span):
+            self.roster.settle(self._shared.options.state_patience)
+            self._catch_up.join()
+        handed = self._of_logs(batch)
+        for table in self.roster.touched(batch.span):
+            handed += self._of_table(table, [run for run in routed.runs if run.table == table], batch)
+        self._position = self.flow.position = (self._position or Position()).advanced_to(batch.span.end)
+        self.flow.records += batch.records
+        self._hand_over(handed)
+
+    def _of_logs(self, batch: Batch[F]) -> list[Handed[F]]:
+        excluded = {run.lane.sink: self.roster.excluded(run.lane.sink) for run in self.roster.logs}
+        return self._writes.of_batch(batch, self._followers(self.roster.logs, batch.span.start), excluded)
+
+    def _of_table(self, table: str, runs: Sequence[Run[F]], batch: Batch[F]) -> list[Handed[F]]:
+        span = covered(batch.span, self.roster.topics[table])
+        feed = self._feed(table)
+        followers = self._followers(self.roster.tables[table], Position({**span.start, **feed.released}))
+        if not followers:
+            self._feeds.pop(table, None)
+            return []
+        try:
+            parts = self._decoding.changes(runs, batch)
+        except Unusable as error:
+            for run in followers:
+                self._shared.lanes.suspend(run, problem_of(error.cause), error.cause)
+            self._feeds.pop(table, None)
+            return []
+        known = self._catalog.table(table)
+        self.roster.learn_key(table, known.keys if known else ())
+        chunks = feed.push(parts, known, span, batch.frame, batch.size)
+        return self._of_chunks(table, chunks)
+
+    def _of_chunks(self, table: str, chunks: Sequence[Chunk[F]]) -> list[Handed[F]]:
+        followers = [run for run in self.roster.tables[table] if run.status is LaneStatus.RUNNING]
+        return [h for c in chunks for h in self._writes.of_chunk(c, followers, only_topics(self._identity, c.end))]
+
+    def _followers(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
+        """The running lanes; one that has not got up to `start` falls back to catching up instead of skipping records."""
+        for run in runs:
+            if any(run.handed.get(p, o) < o and self.roster.covers(run, p) for p, o in start.items()):
+                self._shared.lanes.fall_back(run)
+        return [run for run in runs if run.status is LaneStatus.RUNNING]
+
+    def _feed(self, table: str) -> Feed[F]:
+        if table not in self._feeds:
+            topics = self.roster.topics[table]
+            position = self._position or Position()
+            at = position.only(p for p in position if p.topic in topics)
+            self._feeds[table] = Feed(self._shared.engine, self._shared.options, at)
+        return self._feeds[table]
+
+    def _target(self, run: LaneRun) -> Position:
+        """Where the main stream stands for a lane that is behind."""
+        if run.is_event_log:
+            position = self._position or Position()
+            return position.only(p for p in position if self.roster.covers(run, p))
+        return self._feed(run.lane.table).released
+
+    def _joined(self, run: LaneRun, feed: Feed[F]) -> None:
+        if not run.is_event_log:
+            self._feed(run.lane.table).absorb(feed)
+        self._shared.lanes.join(run)
+
+    def _hand_over(self, items: Sequence[Handed[F]]) -> None:
+        """To each sink its writes; a sink with a full slot is waited for last."""
+        by_sink: dict[str, list[Handed[F]]] = {}
+        for item in items:
+            by_sink.setdefault(item.run.lane.sink, []).append(item)
+        workers = self.place.workers
+        for sink in sorted(by_sink, key=lambda name: not workers[name].has_room()):
+            workers[sink].hand_over(by_sink[sink], self._shared.stop)
+
+    def forget(self, table: str) -> None:
+        """Learn a table anew whose lanes have all stopped: what its records looked like before may be why they did."""
+        if all(run.status in (LaneStatus.SUSPENDED, LaneStatus.PAUSED) for run in self.roster.tables.get(table, ())):
+            self._catalog.forget(table)
+            self._feeds.pop(table, None)
+
+    def _make_room(self) -> None:
+        """Wait for sinks whose slot is full. While one of them is away and others are not, these do not wait for it: its
+        lanes read for themselves, from where they are, once it is back."""
+        running = [run for run in self.roster.runs() if run.status is LaneStatus.RUNNING]
+        for sink in sorted({run.lane.sink for run in running}):
+            mine = [run for run in running if run.lane.sink == sink]
+            others = [run for run in running if run.lane.sink != sink]
+            has_room = self.place.workers[sink].wait_for_room(partial(_only_away, mine, others), self._shared.stop)
+            for run in [] if has_room or self._shared.stop.is_set() else mine:
+                self._shared.lanes.fall_back(run)
+
+    def _obey(self) -> None:
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except Empty:
+                return
+            command()
+
+    def _idle(self) -> None:
+        for table, feed in self._feeds.items():
+            self._hand_over(self._of_chunks(table, feed.idle(self._catalog.table(table))))
+
+    def _flush(self) -> None:
+        for table, feed in self._feeds.items():
+            self._hand_over(self._of_chunks(table, feed.flush(self._catalog.table(table))))
+
+    def _pay(self) -> None:
+        """Bring positions of lanes that had nothing to write to where they are; not worth waiting for a sink."""
+        for run in self.roster.runs():
+            feed = self._feeds.get(run.lane.table)
+            has_room = self.place.workers[run.lane.sink].has_room()
+            if run.status is LaneStatus.RUNNING and feed is not None and has_room:
+                empty = feed.empty(self._catalog.table(run.lane.table))
+                self._hand_over(self._writes.owed(run, empty, only_topics(self._identity, run.handed)))
+
+    def _catch_everything_up(self) -> None:
+        """Until no lane is behind or waits for its sink."""
+        stop = self._shared.stop
+        while not stop.is_set():
+            self._obey()
+            self.roster.settle(0)
+            if not self._catch_up.turn(self._shared.options.catch_up_turn) and not self.roster.waits:
+                return
+            stop.wait(0.01)
+
+    def _tell(self) -> None:
+        if self._shared.clock() - self._told >= self._shared.options.tell_every:
+            self._told = self._shared.clock()
+            self._pay()
+            self.tell_source()
+
+    def tell_source(self) -> None:
+        """Tell the source how far every lane has got, and telemetry how far that is from the end. Both are hints."""
+        positions = [Position({**run.begun, **run.applied}) for run in self.roster.runs()]
+        lowest = Position.lowest(positions)
+        try:
+            self.place.source.committed(lowest)
+            self.flow.end = self.place.source.end()
+        except Retryable as error:
+            log.warning("source away", source=self.place.name, sentence=error.sentence)
+            return
+        self._shared.telemetry.lag(self.place.name, lag(lowest, self.flow.end))
+
+
+def _only_away(mine: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
+    """True when the sink of the lanes `mine` does not answer, and one of the others does."""
+    return any(run.retrying for run in mine) and any(run.retrying is None for run in others)
+
+
+def lag(position: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
+    """Offsets between `position` and `end`, over the partitions that both know."""
+    return sum(max(0, o - position[p]) for p, o in end.items() if p in position)

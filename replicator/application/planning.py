@@ -1,0 +1,75 @@
+"""What will run: the tables a source holds now, their lanes, and the plan of each lane."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from replicator.domain.errors import ReplicatorError
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.position import Position
+from replicator.domain.table import TableSpec
+from replicator.ports.decoder import Decoder
+from replicator.ports.engine import Engine
+from replicator.ports.frames import Batch, F, Lane
+from replicator.ports.source import Source
+
+from .catalog import Catalog, Unusable
+from .rules import RulesFor
+
+PEEK = 200
+"""Offsets per partition that are read to learn the tables."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One lane: its plan, or the problem that keeps it from having one."""
+
+    lane: Lane
+    table: TableSpec | None
+    plan: ApplyPlan | None
+    problem: ReplicatorError | None = None
+
+
+class Planning(Generic[F]):
+    """Looks at the first records of each partition, applies nothing, moves no position."""
+
+    def __init__(self, source: Source[F], decoder: Decoder, engine: Engine[F], rules_for: RulesFor) -> None:
+        self._source = source
+        self._decoder = decoder
+        self._engine = engine
+        self._rules_for = rules_for
+        self._catalog = Catalog(engine, decoder, rules_for)
+        self._problems: dict[str, ReplicatorError] = {}
+        self._tables: dict[str, None] = {}
+
+    def lanes(self) -> Sequence[Planned]:
+        """Every lane of every table that the first records show. Errors of the source pass through."""
+        start, end = self._source.start(), self._source.end()
+        until = Position({p: min(o + PEEK, end.get(p, o)) for p, o in start.items()})
+        self._source.read(start, until, self._look, threading.Event())
+        return [planned for table in sorted(self._tables) for planned in self._of_table(table)]
+
+    def _look(self, batch: Batch[F]) -> None:
+        for run in self._engine.route(batch.frame, self._decoder).runs:
+            self._tables[run.table] = None
+            try:
+                self._catalog.schema(run)
+            except Unusable as unusable:
+                if isinstance(unusable.cause, ReplicatorError):
+                    self._problems[run.table] = unusable.cause
+
+    def _of_table(self, name: str) -> Sequence[Planned]:
+        rules = self._rules_for(name)
+        return [self._planned(lane) for lane in rules.lanes] if rules else []
+
+    def _planned(self, lane: Lane) -> Planned:
+        table = self._catalog.table(lane.table)
+        if table is None:
+            return Planned(lane, None, None, self._problems.get(lane.table))
+        try:
+            return Planned(lane, table, self._catalog.plan(lane))
+        except ReplicatorError as problem:
+            return Planned(lane, table, None, problem)

@@ -1,0 +1,46 @@
+"""Why something stopped, in words for the operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replicator.domain.errors import ExitCode, Fatal, ReplicatorError
+
+
+class Stopped(Exception):
+    """The end was asked for while a call was waiting; unwinds to whoever began the work. Not an error."""
+
+
+class Broken(Fatal):
+    """The program contradicts itself (an accounting identity does not hold): a bug, never ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, what to do about it, and the exit code it stands for."""
+
+    code: ExitCode
+    sentence: str
+    next_step: str = ""
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The problem behind an error. Of an unknown exception only the class is shown: its text may hold values of rows."""
+    if isinstance(error, ReplicatorError):
+        return Problem(error.exit_code, error.sentence, error.next_step)
+    return Problem(
+        ExitCode.RUNTIME,
+        f"An unexpected {type(error).__name__} was raised.",
+        "The log holds its traceback; please report it.",
+    )
+
+
+def broken(sentence: str) -> Broken:
+    """The error for a contradiction."""
+    return Broken(sentence, next_step="This is a bug; please report it.")
+
+
+def ensure(holds: bool, sentence: str) -> None:
+    """Raise Broken with `sentence` unless the identity holds."""
+    if not holds:
+        raise broken(sentence)

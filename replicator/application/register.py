@@ -1,0 +1,65 @@
+"""What a pipeline remembers of its sources, in one small file per source."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.position import Position
+from replicator.ports.register import Seen
+
+
+class FileRegister:
+    """`ports.register.Register` in a local folder: `<folder>/<source>.json`, replaced by rename."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, source: str) -> Seen:
+        """See `Register.load`. EnvironmentProblem when the file is there and cannot be read."""
+        path = self._path(source)
+        try:
+            data = json.loads(path.read_bytes())
+            topics = {table: frozenset(names) for table, names in data["topics"].items()}
+            beginnings = {lane: Position.from_json(p) for lane, p in data["beginnings"].items()}
+            return Seen(topics, beginnings, {table: tuple(keys) for table, keys in data["keys"].items()})
+        except FileNotFoundError:
+            return Seen()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise EnvironmentProblem(
+                f"{path} cannot be read ({type(error).__name__})",
+                next_step="Remove it: the stream is read from `start_from` again, and nothing is applied twice.",
+            ) from error
+
+    def save(self, source: str, seen: Seen) -> None:
+        """See `Register.save`. EnvironmentProblem when the folder cannot be written."""
+        topics = {table: sorted(names) for table, names in sorted(seen.topics.items())}
+        beginnings = {lane: position.to_json() for lane, position in sorted(seen.beginnings.items())}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            document = {"topics": topics, "beginnings": beginnings, "keys": dict(seen.keys)}
+            self._replace(self._path(source), json.dumps(document).encode())
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{self._folder} cannot be written ({error.strerror})",
+                next_step="Make the folder named by `state` writable.",
+            ) from error
+
+    def _path(self, source: str) -> Path:
+        return self._folder / f"{quote(source, safe='')}.json"
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        new = path.with_suffix(".new")
+        with new.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

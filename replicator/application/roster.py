@@ -1,0 +1,242 @@
+"""The lanes of one source: which there are, where each began, and where each stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from typing import Generic
+
+from replicator.domain.errors import ConfigProblem, DataLoss, Fenced
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import F, Lane
+from replicator.ports.register import Register, Seen
+from replicator.ports.sink import Sink
+from replicator.ports.source import Source
+
+from .handover import WAKE
+from .lanes import LaneRun, LaneStatus
+from .problem import Problem, Stopped, problem_of
+from .rules import RulesFor
+from .shared import Shared
+from .workers import Worker
+
+Question = Callable[[Sink[F]], LaneState | None]
+
+
+@dataclass(frozen=True)
+class Place(Generic[F]):
+    """What a roster is about: one source, its rules and event-log lanes, the workers by sink name, and the register."""
+
+    name: str
+    source: Source[F]
+    rules_for: RulesFor
+    logs: Sequence[Lane]
+    workers: Mapping[str, Worker[F]]
+    register: Register
+
+
+class Roster(Generic[F]):
+    """Used by the thread of its source only.
+
+    Before a lane gets anything of a partition, the register knows where that partition began for it: however the program
+    ends, a lane that has applied nothing of it yet begins there again, although others may have passed.
+    """
+
+    def __init__(self, place: Place[F], shared: Shared[F]) -> None:
+        self._place = place
+        self._shared = shared
+        self._asked: dict[str, tuple[LaneRun, int, Future[LaneState | None]]] = {}
+        self.tables: dict[str, list[LaneRun]] = {}
+        self.logs: list[LaneRun] = []
+        self.topics: dict[str, frozenset[str]] = {}
+        self.keys: dict[str, tuple[str, ...]] = {}
+        self.knows_tables = False
+        self._excluded: dict[str, set[str]] = {}
+
+    def open(self, start: Position) -> None:
+        """Enlist every lane that the register or the configuration names, and ask the sinks where they stand. `start` is
+        where lanes without a position begin."""
+        seen = self._place.register.load(self._place.name)
+        self.knows_tables = bool(seen.topics)
+        self.topics = dict(seen.topics)
+        self.keys.update(seen.keys)
+        for lane in self._place.logs:
+            self.logs.append(self._enlist(lane, seen.beginnings.get(lane.id, start)))
+        # A table that had to leave its target to another one leaves it again: that one's rows are in it.
+        for table in sorted(seen.topics, key=lambda table: any(lane.endswith(f" ({table})") for lane in seen.beginnings)):
+            begin = Position({p: o for p, o in start.items() if p.topic in seen.topics[table]})
+            self._open_table(table, lambda lane, begin=begin: seen.beginnings.get(lane.id, begin))  # type: ignore[misc]
+        self._save()
+
+    def runs(self) -> list[LaneRun]:
+        """Every lane of the source."""
+        return [*self.logs, *(run for runs in self.tables.values() for run in runs)]
+
+    def meet(self, topics: Mapping[str, frozenset[str]], span: Span) -> bool:
+        """Take notice of the tables and partitions of a batch, durably, before anything of it is handed over. True when
+        there are lanes that were not there before."""
+        new = [table for table in topics if table not in self.topics]
+        grown = any(not names <= self.topics.get(table, frozenset()) for table, names in topics.items())
+        for table, names in topics.items():
+            self._add_topics(table, names)
+        for table in new:
+            self._open_table(table, lambda _: Position())
+        begun = [self._begin(run, span) for run in self.runs()]
+        if grown or any(begun):
+            self._save()
+        return bool(new)
+
+    def learn_key(self, table: str, keys: tuple[str, ...]) -> None:
+        """Remember the key of a table, durably."""
+        if keys and self.keys.get(table) != keys:
+            self.keys[table] = keys
+            self._save()
+
+    def touched(self, span: Span) -> list[str]:
+        """The tables that have a topic in `span`."""
+        names = {p.topic for p in span.end}
+        return [table for table in self.tables if self.topics[table] & names]
+
+    def covers(self, run: LaneRun, partition: TopicPartition) -> bool:
+        """True when the lane is concerned with the partition."""
+        if run.is_event_log:
+            return partition.topic not in self.excluded(run.lane.sink)
+        return partition.topic in self.topics.get(run.lane.table, frozenset())
+
+    def excluded(self, sink: str) -> set[str]:
+        """Topics that an event-log sink leaves out: every table seen in them is configured, and none names the sink."""
+        if sink not in self._excluded:
+            wanted: set[str] = set()
+            unwanted: set[str] = set()
+            for table, names in self.topics.items():
+                rules = self._place.rules_for(table)
+                (unwanted if rules is not None and sink not in rules.event_logs else wanted).update(names)
+            self._excluded[sink] = unwanted - wanted
+        return self._excluded[sink]
+
+    def settle(self, patience: float) -> None:
+        """Place the lanes whose sinks have answered; wait up to `patience` seconds for the others."""
+        self._wait(patience)
+        for lane_id, (run, generation, future) in list(self._asked.items()):
+            if future.done():
+                if self._shared.lanes.is_live(run, generation):
+                    self._place_run(run, future)
+                del self._asked[lane_id]
+
+    def _wait(self, patience: float) -> None:
+        futures = [future for _, _, future in self._asked.values()]
+        deadline = self._shared.clock() + patience
+        while wait(futures, timeout=min(WAKE, patience)).not_done and self._shared.clock() < deadline:
+            if self._shared.stop.is_set():
+                return
+
+    @property
+    def waits(self) -> bool:
+        """True while a sink has not said yet where one of its lanes stands."""
+        return bool(self._asked)
+
+    def restart(self, run: LaneRun, question: Question[F] | None = None, begin: Position | None = None) -> None:
+        """Void what the lane has in flight and ask its sink where it stands; `question` may first change that there. With
+        `begin`, a lane without a position begins there from now on."""
+        self._shared.lanes.restart(run)
+        if begin is not None:
+            run.begun = begin
+            self._save()
+        self._ask(run, question)
+
+    def _add_topics(self, table: str, names: frozenset[str]) -> None:
+        self.topics[table] = self.topics.get(table, frozenset()) | names
+        self._excluded.clear()
+
+    def _open_table(self, table: str, begin: Callable[[Lane], Position]) -> None:
+        rules = self._place.rules_for(table)
+        if rules is None or not rules.lanes:
+            return
+        self.tables[table] = [self._enlist(lane, begin(lane)) for lane in rules.lanes]
+
+    def _enlist(self, lane: Lane, begin: Position) -> LaneRun:
+        other = self._shared.lanes.find(lane.id)
+        if other is not None:
+            return self._refuse(lane, other.lane)
+        run = self._shared.lanes.add(lane)
+        run.begun = begin
+        self._ask(run)
+        return run
+
+    def _refuse(self, lane: Lane, other: Lane) -> LaneRun:
+        """Two tables with one target: the one that came first keeps it."""
+        run = self._shared.lanes.add(replace(lane, id=refused_id(lane)))
+        self._shared.lanes.suspend(run, problem_of(target_taken(lane, other.table)))
+        return run
+
+    def _begin(self, run: LaneRun, span: Span) -> bool:
+        new = {p: o for p, o in span.start.items() if p not in run.begun and self.covers(run, p)}
+        if new:
+            run.begun = Position({**new, **run.begun})
+            if run.status is not LaneStatus.STARTING:
+                run.sent, run.handed = Position({**new, **run.sent}), Position({**new, **run.handed})
+        return bool(new)
+
+    def _save(self) -> None:
+        beginnings = {run.lane.id: run.begun for run in self.runs()}
+        self._place.register.save(self._place.name, Seen(self.topics, beginnings, dict(self.keys)))
+
+    def _ask(self, run: LaneRun, question: Question[F] | None = None) -> None:
+        lane = run.lane
+        worker = self._place.workers[lane.sink]
+        future = worker.ask(question or (lambda sink: sink.state(lane)))
+        self._asked[lane.id] = (run, run.generation, future)
+
+    def _place_run(self, run: LaneRun, future: Future[LaneState | None]) -> None:
+        try:
+            state = future.result() or LaneState()
+        except Fenced:
+            raise
+        except Stopped:
+            return
+        except Exception as error:
+            self._shared.lanes.suspend(run, problem_of(error), error)
+            return
+        if not run.is_event_log:
+            self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
+        position = Position({**run.begun, **state.position})
+        lost = self._place.source.losses(position, dict(state.identity))
+        lost = {p: why for p, why in lost.items() if self.covers(run, p)}
+        if lost:
+            self._shared.lanes.suspend(run, _loss(run.lane, lost, self._place.source.start()))
+        else:
+            self._shared.lanes.place(run, position, state.position)
+
+
+def refused_id(lane: Lane) -> str:
+    """The id of a lane whose target another table has: names the table too."""
+    return lane.id if lane.id.endswith(f" ({lane.table})") else f"{lane.id} ({lane.table})"
+
+
+def target_taken(lane: Lane, other: str = "") -> ConfigProblem:
+    """Why the lane cannot run: the table `other` came first, and its rows are in the target."""
+    return ConfigProblem(
+        f"Tables {other or 'of two schemas'} and {lane.table} both go to {lane.into} in sink {lane.sink}.",
+        next_step=f"Give one of them another name with `into` ({lane.config_line}).",
+    )
+
+
+def _loss(lane: Lane, lost: Mapping[TopicPartition, str], start: Position) -> Problem:
+    sentences = "; ".join(f"{p}: {why}" for p, why in sorted(lost.items()))
+    until = ",".join(f"{p.topic}:{p.partition}:{offset}" for p, offset in sorted(start.only(lost).items()))
+    accept = f"; `replicator lanes skip {lane.id} --until {until}` accepts the loss" if until else ""
+    error = DataLoss(
+        f"Lane {lane.id} cannot go on without losing changes: {sentences}.",
+        next_step=f"`replicator lanes resync {lane.id}` loads it anew{accept}.",
+    )
+    return problem_of(error)
+
+
+def highest_of(positions: Iterable[Position]) -> Position:
+    """Per partition the highest offset that any of `positions` knows."""
+    out = Position()
+    for position in positions:
+        out = out.advanced_to(position)
+    return out

@@ -1,0 +1,41 @@
+"""What the configuration says of tables, in the form the application uses. Wiring builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from replicator.ports.frames import Lane
+
+EVENT_LOG_POLICY = "event_log"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """One configured table.
+
+    `lanes`: its targets, event logs left out. `keys`: the configured key columns, empty when they are learnt.
+    `event_logs`: the names of the event-log sinks its topics go to.
+    """
+
+    lanes: tuple[Lane, ...]
+    keys: tuple[str, ...] = ()
+    event_logs: frozenset[str] = frozenset()
+
+
+RulesFor = Callable[[str], TableRules | None]
+"""The rules of a table of one source by its database-side name; None when no entry of the configuration matches it. Pure."""
+
+
+def event_log_lane(pipeline: str, source: str, sink: str, config_line: str = "") -> Lane:
+    """The lane of a source's event log in one sink: every record of the source, whatever table it is of."""
+    return Lane(
+        id=f"{sink}.{source}",
+        pipeline=pipeline,
+        source=source,
+        table="",
+        sink=sink,
+        into=source,
+        policy=EVENT_LOG_POLICY,
+        config_line=config_line,
+    )

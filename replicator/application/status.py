@@ -1,0 +1,121 @@
+"""What a running pipeline looks like from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic
+
+from replicator.domain.position import Position
+from replicator.ports.frames import F
+
+from .lanes import Clock, LaneRun, LaneStatus, monotonic
+from .pipeline import Flow, Pipeline, lag
+from .shared import Shared
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReport:
+    """One lane. `lag_records` to the end of its source as last asked; `lag_seconds` is the age of the newest change applied,
+    0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`."""
+
+    id: str
+    table: str
+    sink: str
+    policy: str
+    status: str
+    position: dict[str, dict[str, int]]
+    lag_records: int | None
+    lag_seconds: float | None
+    counts: dict[str, int]
+    error: str | None
+    next_step: str | None
+    exit_code: int | None
+    applied_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """One source: records read since the start, how many per second on the whole, and how many are left to read."""
+
+    name: str
+    records: int
+    records_per_second: float
+    position: dict[str, dict[str, int]]
+    lag_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything at one moment."""
+
+    at: str
+    sources: tuple[SourceReport, ...]
+    lanes: tuple[LaneReport, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+class Status(Generic[F]):
+    """Takes reports, from any thread; reads memory only."""
+
+    def __init__(
+        self,
+        pipelines: Sequence[Pipeline[F]],
+        shared: Shared[F],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = monotonic,
+    ) -> None:
+        self._pipelines = pipelines
+        self._lanes = shared.lanes
+        self._now = now
+        self._clock = clock
+
+    def report(self) -> Report:
+        """The state now."""
+        now = self._now()
+        flows = {pipeline.place.name: pipeline.flow for pipeline in self._pipelines}
+        with self._lanes.under_lock():
+            lanes = tuple(_lane(run, flows.get(run.lane.source, Flow()), now) for run in self._lanes.all())
+        sources = tuple(_source(name, flow, self._clock()) for name, flow in flows.items())
+        return Report(now.isoformat(), sources, lanes)
+
+
+def _source(name: str, flow: Flow, clock: float) -> SourceReport:
+    seconds = max(clock - flow.began, 1e-9)
+    return SourceReport(
+        name, flow.records, round(flow.records / seconds, 1), flow.position.to_json(), lag(flow.position, flow.end)
+    )
+
+
+def _lane(run: LaneRun, flow: Flow, now: datetime) -> LaneReport:
+    position = Position({**run.begun, **run.applied})
+    left = lag(position, flow.end) if flow.end else None
+    problem = run.problem or run.retrying
+    names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
+    return LaneReport(
+        id=run.lane.id,
+        table=run.lane.table,
+        sink=run.lane.sink,
+        policy=run.lane.policy,
+        status=run.shown.value,
+        position=position.to_json(),
+        lag_records=left,
+        lag_seconds=_age(run, left, now),
+        counts=dict(zip(names, run.counts.as_tuple(), strict=True)),
+        error=problem.sentence if problem else None,
+        next_step=problem.next_step if problem else None,
+        exit_code=int(problem.code) if run.status is LaneStatus.SUSPENDED and problem else None,
+        applied_at=run.applied_at.isoformat() if run.applied_at else None,
+    )
+
+
+def _age(run: LaneRun, left: int | None, now: datetime) -> float | None:
+    if left == 0:
+        return 0.0
+    if run.newest is None:
+        return None
+    return max(0.0, now.timestamp() - run.newest / 1_000_000)

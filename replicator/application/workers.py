@@ -1,0 +1,128 @@
+"""One thread per sink: takes what has gathered, applies it, answers questions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+import structlog
+
+from replicator.domain.errors import Retryable
+from replicator.ports.frames import F, Stop
+from replicator.ports.sink import Sink
+
+from .delivery import Delivery
+from .handover import Handed, Slot
+from .problem import Stopped, problem_of
+from .retry import Backoff
+from .shared import Shared
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class Worker(Generic[F]):
+    """Drives one sink from one thread of its own; every call of the sink happens there.
+
+    An error that concerns the whole program ends the worker and goes to `Shared.fail`.
+    """
+
+    def __init__(self, name: str, sink: Sink[F], shared: Shared[F]) -> None:
+        self.name = name
+        self._sink = sink
+        self._delivery = Delivery(sink, shared)
+        self._lanes = shared.lanes
+        self._options = shared.options
+        self._abandon = shared.abandon
+        self._failed = shared.fail
+        self._slot: Slot[F] = Slot(shared.options.handover_bytes)
+        self._ended = False
+        self._thread = threading.Thread(target=self._work, name=f"sink-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def has_room(self) -> bool:
+        """True when `hand_over` would not wait."""
+        return self._slot.has_room()
+
+    def wait_for_room(self, given_up: Callable[[], bool], stop: Stop) -> bool:
+        """Wait until `hand_over` would not; False when `given_up` says so meanwhile, or the end is asked for."""
+        return self._slot.wait_for_room(given_up, stop)
+
+    def hand_over(self, items: Sequence[Handed[F]], stop: Stop) -> None:
+        """Give writes, in order; waits while the slot is full (back-pressure). Stopped when that will not change."""
+        self._slot.put(items, stop)
+
+    def ask(self, question: Callable[[Sink[F]], T]) -> Future[T]:
+        """Have `question` answered by the sink, on the worker's thread and before the writes that wait.
+
+        Repeated while the sink raises Retryable, which its lanes show meanwhile; any other error is the future's.
+        """
+        answer: Future[T] = Future()
+        self._slot.ask(lambda: self._answer(question, answer))
+        return answer
+
+    def finish(self) -> None:
+        """Take nothing more; end once everything taken is applied."""
+        self._slot.close()
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait for the end; False when it has not come in time."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def close_sink(self) -> None:
+        """Close the sink; only once the worker has ended."""
+        self._sink.close()
+
+    def _work(self) -> None:
+        try:
+            while (taken := self._slot.take()) is not None:
+                asked, items = taken
+                self._ended = self._abandon.is_set()
+                for question in asked:
+                    question()
+                if not self._ended:
+                    self._delivery.deliver(items)
+        except Stopped:
+            log.info("worker stopped", sink=self.name)
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            self._slot.close()
+            self._refuse_the_rest()
+
+    def _refuse_the_rest(self) -> None:
+        """Questions that nobody will answer any more end as Stopped instead of keeping their askers waiting."""
+        self._ended = True
+        while (taken := self._slot.take()) is not None:
+            for question in taken[0]:
+                question()
+
+    def _answer(self, question: Callable[[Sink[F]], T], answer: Future[T]) -> None:
+        if not answer.set_running_or_notify_cancel():
+            return
+        backoff = Backoff(self._options.first_delay, self._options.longest_delay)
+        while not self._ended:
+            try:
+                answer.set_result(question(self._sink))
+                if backoff.attempts:
+                    self._lanes.sink_away(self.name, None)
+                return
+            except Retryable as error:
+                self._lanes.sink_away(self.name, problem_of(error))
+                log.warning("sink away", sink=self.name, sentence=error.sentence, attempt=backoff.attempts)
+                if backoff.wait(self._abandon):
+                    break
+            except Exception as error:
+                answer.set_exception(error)
+                return
+            except BaseException as error:
+                answer.set_exception(error)
+                raise
+        answer.set_exception(Stopped())

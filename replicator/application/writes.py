@@ -1,0 +1,138 @@
+"""From changes to writes: what each lane still lacks, folded once per group of lanes that can share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Generic
+
+from replicator.domain.event_log import event_log_plan
+from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.decoder import Decoder
+from replicator.ports.frames import Batch, F, Folded, Write
+
+from .catalog import Catalog
+from .feed import Chunk
+from .handover import Handed
+from .lanes import LaneRun
+from .problem import ensure, problem_of
+from .shared import Shared
+
+Identity = Mapping[str, str]
+
+
+class Writes(Generic[F]):
+    """Makes the writes of one source's lanes. Used by the thread of the source only.
+
+    Moves a lane's `handed` and `sent`. Where nothing is to be written for a lane, only `handed` moves; `owed` writes what
+    its position lags behind by.
+    """
+
+    def __init__(self, shared: Shared[F], catalog: Catalog[F], decoder: Decoder) -> None:
+        self._shared = shared
+        self._catalog = catalog
+        self._decoder = decoder
+        self._engine = shared.engine
+        self._log_plan = event_log_plan()
+
+    def of_chunk(self, chunk: Chunk[F], runs: Sequence[LaneRun], identity: Identity) -> list[Handed[F]]:
+        """The writes of a chunk for the lanes that follow its feed."""
+        for run in runs:
+            gap = any(run.handed.get(p, start) < start for p, start in chunk.start.items())
+            ensure(not gap, f"Lane {run.lane.id} would miss the records before the chunk it was to get.")
+        if chunk.frame is None:
+            for run in runs:
+                run.handed = run.handed.advanced_to(chunk.end)
+            return []
+        folded: dict[object, Folded[F]] = {}
+        out = []
+        for run, plan in self._planned(runs):
+            trim = run.handed.only(p for p, start in chunk.start.items() if run.handed.get(p, start) > start)
+            key = (plan.fold_key, tuple(sorted(trim.items())))
+            if key not in folded:
+                folded[key] = self._fold(chunk.frame, trim, plan)
+            out += self._written(run, plan, folded[key], chunk, identity)
+        return out
+
+    def of_batch(self, batch: Batch[F], runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]) -> list[Handed[F]]:
+        """The writes of a batch for event logs: every record, but for the topics that a log's sink excludes."""
+        frames: dict[object, F] = {}
+        out = []
+        for run in runs:
+            topics = exclude.get(run.lane.sink, set())
+            span = batch.span.only(p for p in batch.span.end if p.topic not in topics).after(run.handed)
+            if not span:
+                continue
+            key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
+            if key not in frames:
+                frames[key] = self._engine.log(self._within(batch, span), self._decoder)
+            rows = self._engine.count(frames[key])
+            folded = Folded(frames[key], Facts(), Counts(), rows, batch.size)
+            write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
+            out.append(self._handed(run, write, span.end, (), batch.size))
+        return out
+
+    def owed(self, run: LaneRun, empty: F | None, identity: Identity) -> list[Handed[F]]:
+        """A write without rows that brings the lane's position to where it was handed to, when it lags behind."""
+        if empty is None or run.is_event_log or not _span(run.sent, run.handed):
+            return []
+        span = _span(run.sent, run.handed)
+        return [
+            self._handed(run, Write(run.lane, plan, self._engine.fold(empty, plan), span, identity), span.end, (), 0)
+            for run, plan in self._planned([run])
+        ]
+
+    def _planned(self, runs: Iterable[LaneRun]) -> Iterable[tuple[LaneRun, ApplyPlan]]:
+        """The lanes with their plans; a lane without one is suspended."""
+        for run in runs:
+            try:
+                yield run, self._catalog.plan(run.lane)
+            except Exception as error:
+                self._shared.lanes.suspend(run, problem_of(error), error)
+
+    def _fold(self, frame: F, trim: Position, plan: ApplyPlan) -> Folded[F]:
+        left, below = self._engine.after(frame, trim) if trim else (frame, 0)
+        folded = self._engine.fold(left, plan)
+        changes = self._engine.count(frame)
+        accounted = folded.rows + folded.counts.total + below
+        ensure(changes == accounted, f"Of {changes} changes of {plan.table.name} the fold accounts for {accounted}.")
+        return replace(folded, counts=folded.counts + Counts(duplicate=below))
+
+    def _written(
+        self, run: LaneRun, plan: ApplyPlan, folded: Folded[F], chunk: Chunk[F], identity: Identity
+    ) -> list[Handed[F]]:
+        span = _span(Position({**chunk.start, **run.sent}), chunk.end)
+        if not span or not (folded.rows or folded.counts.total):
+            run.handed = run.handed.advanced_to(chunk.end)
+            return []
+        write = Write(run.lane, plan, folded, span, identity)
+        return [self._handed(run, write, chunk.end, chunk.raw, chunk.size)]
+
+    def _handed(
+        self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[F, ...], size: int
+    ) -> Handed[F]:
+        run.handed = run.handed.advanced_to(end)
+        run.sent = run.sent.advanced_to(write.span.end)
+        return Handed(run, write, run.placed, raw, size + write.folded.size)
+
+    def _within(self, batch: Batch[F], span: Span) -> F:
+        return batch.frame if span == batch.span else self._engine.within(batch.frame, span)
+
+
+def covered(span: Span, topics: Iterable[str]) -> Span:
+    """The part of a span that lies in `topics`."""
+    wanted = set(topics)
+    return span.only(p for p in span.end if p.topic in wanted)
+
+
+def only_topics(identity: Identity, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+    """The identities of the topics of `partitions`."""
+    wanted = {p.topic for p in partitions}
+    return {topic: known for topic, known in identity.items() if topic in wanted}
+
+
+def _span(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Span:
+    """The span from `start` to `end`, without partitions in which it is empty."""
+    parts = {p: o for p, o in end.items() if start.get(p, o) < o}
+    return Span(Position({p: start[p] for p in parts}), Position(parts))

@@ -1,0 +1,69 @@
+"""The command line. Data goes to stdout, logs to stderr; `--json` prints one object per command.
+
+Commands import what they need when they run, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+# Arrow's allocator gives pages back to the system after 10 ms by default and faults them in again for the next batch, which
+# is of the same size: keeping them costs no more memory at the peak. Read when pyarrow is first imported.
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
+
+COMMANDS = {
+    "run": "run",
+    "check": "check",
+    "doctor": "doctor",
+    "plan": "plan",
+    "status": "status",
+    "top": "status",
+    "query": "query",
+    "lanes": "lanes",
+    "dlq": "dlq",
+    "stack": "stack",
+}
+"""Command name -> module of this package that defines a click command of that name."""
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of a user's day."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None when there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+
+@click.command(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="replicator")
+def main() -> None:
+    """Keeps copies of a live database correct: one change stream, several sinks, a policy per table."""
+
+
+def entry() -> None:
+    """The program: `main`, then straight to the system.
+
+    Everything is closed and durable when a command returns; what a regular exit still does (unloading native libraries
+    while their threads wind down) can only print noise on stderr or hang.
+    """
+    code = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+        if isinstance(ended.code, str):
+            click.echo(ended.code, err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,37 @@
+"""`replicator doctor`: connects to everything and says what to do about each failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from replicator.domain.errors import ExitCode
+
+from .session import Session, command
+
+GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
+
+
+@command("doctor")
+@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+def doctor(session: Session, strict: bool) -> int:
+    """Look at the broker, topics, source database, targets, lake, and Java; exit 3 when something is wrong."""
+    from replicator.wiring.checks import diagnose
+
+    found = list(diagnose(session.loaded))
+    bad = [d for d in found if d.severity == "error" or (strict and d.severity == "warning")]
+    result = [
+        {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in found
+    ]
+    summary = f"{len(found)} looked at, {len(bad)} to mend"
+    session.emit(result, summary, ok=not bad, text=lambda: _print(found, summary))
+    return int(ExitCode.ENVIRONMENT if bad else ExitCode.OK)
+
+
+def _print(found: list[Any], summary: str) -> None:
+    for one in found:
+        click.echo(f"{GLYPHS[one.severity]} {one.subject}: {one.sentence}")
+        if one.severity != "ok" and one.next_step:
+            click.echo(f"    {one.next_step}")
+    click.echo(summary)

@@ -1,0 +1,77 @@
+"""`replicator lanes`: control of single lanes, while the daemon runs and while it does not."""
+
+from __future__ import annotations
+
+import click
+
+from replicator.domain.errors import EnvironmentProblem
+
+from .session import Session, command
+
+
+@click.group("lanes")
+def lanes() -> None:
+    """List lanes, or pause, resume, resync or skip one (LANE as `lanes list` names it, for example lake.customers)."""
+
+
+@command("list")
+def list_lanes(session: Session) -> None:
+    """The lanes of every table seen so far."""
+    from replicator.wiring.offline import known_lanes
+
+    found = known_lanes(session.loaded)
+    result = [{"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line} for x in found]
+    session.emit(result, f"{len(found)} lanes", text=lambda: click.echo("\n".join(x.id for x in found)))
+
+
+@command("pause")
+@click.argument("lane")
+def pause(session: Session, lane: str) -> None:
+    """Stop a lane of the running daemon until `resume` or a restart; the others go on."""
+    _ask(session, "pause", lane)
+
+
+@command("resume")
+@click.argument("lane")
+def resume(session: Session, lane: str) -> None:
+    """Let a paused or suspended lane go on from its own position."""
+    _ask(session, "resume", lane)
+
+
+@command("resync")
+@click.argument("lane")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def resync(session: Session, lane: str, yes: bool) -> None:
+    """Remove the lane's rows and fill it again from where `start_from` says."""
+    from replicator.wiring import daemon, offline
+
+    if not yes and not session.as_json:
+        click.confirm(f"Remove every row of {lane} and load it again?", abort=True)
+    if not daemon.ask_control(session.loaded, "resync", lane, None):
+        offline.resync(session.loaded, lane)
+    session.emit({"lane": lane}, f"{lane}: loading again")
+
+
+@command("skip")
+@click.argument("lane")
+@click.option("--until", help="TOPIC:PARTITION:OFFSET[,...]; without it, past the records that are lost.")
+def skip(session: Session, lane: str, until: str | None) -> None:
+    """Accept the loss of records: move the lane's position without applying them."""
+    from replicator.wiring import daemon, offline
+
+    position = daemon.parse_position(until) if until else None
+    if not daemon.ask_control(session.loaded, "skip", lane, until):
+        offline.skip(session.loaded, lane, position)
+    session.emit({"lane": lane}, f"{lane}: moved on")
+
+
+def _ask(session: Session, action: str, lane: str) -> None:
+    from replicator.wiring.daemon import ask_control
+
+    if not ask_control(session.loaded, action, lane, None):
+        raise EnvironmentProblem("the daemon does not run", next_step="Start it with `replicator run`.")
+    session.emit({"lane": lane, "action": action}, f"{lane}: {action} asked for")
+
+
+for _command in (list_lanes, pause, resume, resync, skip):
+    lanes.add_command(_command)

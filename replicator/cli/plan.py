@@ -1,0 +1,35 @@
+"""`replicator plan`: what will run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from replicator.domain.errors import ConfigProblem
+
+from .session import Session, command
+
+
+@command("plan")
+@click.argument("table", required=False)
+def plan(session: Session, table: str | None) -> None:
+    """The tables in the source now, their lanes, and with TABLE the SQL that each sink will run. Applies nothing."""
+    from replicator.wiring.planning import plans
+
+    every = list(plans(session.loaded))
+    found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
+    if table is not None and not found:
+        known = ", ".join(sorted({p["table"] for p in every})) or "none yet: nothing is in the topics"
+        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
+    session.emit(found, f"{len(found)} lanes", text=lambda: _print(found, in_full=table is not None))
+
+
+def _print(found: list[dict[str, Any]], *, in_full: bool) -> None:
+    for lane in found:
+        click.echo(f"{lane['table']} -> {lane['lane']}  policy {lane['policy']}  key ({', '.join(lane['keys'])})")
+        if lane["problem"]:
+            click.echo(f"    will be suspended: {lane['problem']}")
+        for stage, text in lane["stages"].items() if in_full else ():
+            click.echo(f"  -- {stage}\n{text}\n")
+    click.echo(f"{len(found)} lanes")

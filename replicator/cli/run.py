@@ -1,0 +1,89 @@
+"""`replicator run`: the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import click
+
+from replicator.domain.errors import EnvironmentProblem, ExitCode
+
+from .session import Session, command
+
+
+@command("run")
+@click.option("--engine", type=click.Choice(["local", "spark"]), help="Override `engine` of the config.")
+@click.option("--until-caught-up", is_flag=True, help="Stop when everything there is now has been applied.")
+def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
+    """Read the sources and keep every target current. SIGTERM drains, commits and exits 0."""
+    from replicator.wiring.memory import settle
+
+    from .logs import configure
+    from .progress import telling_progress
+
+    configure(session.verbosity)
+    if engine:
+        session.overrides += (f"engine={engine}",)
+    daemon = _daemon(session)
+    stop = daemon.stop()
+    _on_signals(stop)
+    page = _serve(session, daemon)
+    supervisor = daemon.supervisor()
+    settle()
+    with telling_progress(daemon.status()):
+        code: ExitCode = supervisor.run(once=until_caught_up)
+    page.close()
+    _say(session, daemon, supervisor, code)
+    return int(code)
+
+
+def _daemon(session: Session) -> Any:
+    from replicator.wiring.container import Container
+
+    return Container(loaded=session.loaded)
+
+
+def _on_signals(stop: threading.Event) -> None:
+    """The first SIGTERM or SIGINT asks for an orderly end, the second forces it."""
+
+    def ask(number: int, _frame: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGINT, ask)
+
+
+def _serve(session: Session, daemon: Any) -> Any:
+    """Start the page. Without it the daemon does its work all the same: a second instance must find out by the lanes'
+    locks that it is one, not by a taken port."""
+    monitor = daemon.monitor()
+    try:
+        address = monitor.start(daemon.views())
+        session.note(f"status page: {address}")
+    except EnvironmentProblem as taken:
+        session.note(f"warning: no status page: {taken}")
+    return monitor
+
+
+def _say(session: Session, daemon: Any, supervisor: Any, code: ExitCode) -> None:
+    problem = supervisor.problem
+    report = daemon.status().report().to_dict()
+    if session.as_json:
+        session.emit(report, problem.sentence if problem else "stopped", ok=code is ExitCode.OK)
+    elif problem is not None:
+        click.echo(f"error: {problem.sentence}", err=True)
+        if problem.next_step:
+            click.echo(f"  {problem.next_step}", err=True)
+    else:
+        session.note(_figures(report))
+
+
+def _figures(report: dict[str, Any]) -> str:
+    applied = sum(lane["counts"]["applied"] for lane in report["lanes"])
+    records = sum(source["records"] for source in report["sources"])
+    return f"stopped in order: {records:,} records read, {applied:,} changes applied in {len(report['lanes'])} lanes"

@@ -1,0 +1,128 @@
+"""What every command shares: the common options, the settings, the two forms of output, errors and exit codes."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from replicator.domain.errors import ExitCode, ReplicatorError, Retryable
+
+if TYPE_CHECKING:
+    from replicator.settings import Loaded
+
+DEFAULT_CONFIG = "config/replicator.yaml"
+
+
+@dataclass
+class Session:
+    """One run of one command."""
+
+    command: str
+    config: Path
+    env: str | None
+    overrides: tuple[str, ...]
+    as_json: bool
+    verbosity: int
+    _loaded: Loaded | None = field(default=None, repr=False)
+
+    @property
+    def loaded(self) -> Loaded:
+        """The settings, read once. ConfigError when they cannot be used."""
+        if self._loaded is None:
+            from replicator.wiring.configuration import read
+
+            self._loaded = read(self.config, self.env, self.overrides)
+            for warning in self._loaded.warnings:
+                self.note(str(warning))
+        return self._loaded
+
+    def note(self, text: str) -> None:
+        """A line for people on stderr, unless `-q`."""
+        if self.verbosity >= 0:
+            click.echo(text, err=True)
+
+    def emit(self, result: Any, summary: str, *, ok: bool = True, text: Callable[[], None] | None = None) -> None:
+        """The command's answer: with `--json` one object, otherwise what `text` prints, or the summary."""
+        if self.as_json:
+            self._print({"command": self.command, "ok": ok, "summary": summary, "result": result, "error": None})
+        elif text is not None:
+            text()
+        else:
+            click.echo(summary)
+
+    def fail(self, problem: Exception, code: ExitCode, details: Any = None) -> None:
+        """The command's error, and the end of the program."""
+        step = getattr(problem, "next_step", "")
+        sentence = getattr(problem, "sentence", None) or str(problem)
+        if self.as_json:
+            error = {"code": int(code), "sentence": sentence, "next_step": step}
+            body = {"command": self.command, "ok": False, "summary": sentence, "result": details, "error": error}
+            self._print(body)
+        else:
+            click.echo(f"error: {sentence}", err=True)
+            if step:
+                click.echo(f"  {step}", err=True)
+        sys.exit(int(code))
+
+    @staticmethod
+    def _print(body: dict[str, Any]) -> None:
+        click.echo(msgspec.json.encode(body, enc_hook=str).decode())
+
+
+def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """A click command with the common options; the function gets a `Session` first. Errors become exit codes."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def run(
+            *args: Any,
+            config: str,
+            env: str | None,
+            overrides: Sequence[str],
+            as_json: bool,
+            quiet: bool,
+            verbose: int,
+            **options: Any,
+        ) -> None:
+            path = click.get_current_context().command_path.split(" ", 1)[-1]
+            session = Session(path, Path(config), env, tuple(overrides), as_json, -1 if quiet else verbose)
+            _guarded(session, functools.partial(function, session, *args, **options))
+
+        made: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
+        return made(_common(run))
+
+    return decorate
+
+
+def _common(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        (
+            click.option("-c", "--config", default=DEFAULT_CONFIG, show_default=True, help="The config file."),
+            click.option("--env", envvar="REPLICATOR_ENV", help="Lay config/environments/NAME.yaml over the config."),
+            click.option("--set", "overrides", multiple=True, metavar="a.b=c", help="Override one value; may be repeated."),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+            click.option("-q", "--quiet", is_flag=True, help="Errors only."),
+            click.option("-v", "--verbose", count=True, help="Say more."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def _guarded(session: Session, call: Callable[[], Any]) -> None:
+    try:
+        code = call()
+    except ReplicatorError as problem:
+        findings = [finding.as_dict() for finding in getattr(problem, "findings", ())]
+        # A command that ends does not try again, so what may pass by itself is for the operator: something is away.
+        code = ExitCode.ENVIRONMENT if isinstance(problem, Retryable) else problem.exit_code
+        session.fail(problem, code, findings or None)
+    else:
+        sys.exit(int(code or 0))

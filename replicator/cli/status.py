@@ -1,0 +1,106 @@
+"""`replicator status` and `top`: what every lane is doing, once or live."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from .session import Session, command
+
+HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected")
+FIRST_FIGURE = 4
+UNBOUNDED = 10_000
+
+
+@command("status")
+def status(session: Session) -> None:
+    """Per lane: state, position, lag, counts and last error; from the running daemon, or from the targets."""
+    report = _report(session)
+    session.emit(report, _summary(report), text=lambda: _print(report))
+
+
+@command("top")
+@click.option("--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between looks.")
+def top(session: Session, interval: float) -> None:
+    """The status, live, until interrupted; with `--json`, or into a pipe, once."""
+    from rich.console import Console
+    from rich.live import Live
+
+    report = _report(session)
+    console = Console()
+    if session.as_json or not console.is_terminal:
+        session.emit(report, _summary(report), text=lambda: _print(report))
+        return
+    try:
+        with Live(_shown(report, console.width), console=console, refresh_per_second=4) as live:
+            while True:
+                time.sleep(interval)
+                live.update(_shown(_report(session), console.width))
+    except KeyboardInterrupt:
+        return
+
+
+def _report(session: Session) -> dict[str, Any]:
+    from replicator.wiring.daemon import ask_status
+    from replicator.wiring.offline import stored_status
+
+    return ask_status(session.loaded) or stored_status(session.loaded)
+
+
+def _summary(report: dict[str, Any]) -> str:
+    running = "running" if report["running"] else "not running"
+    return f"pipeline {report['pipeline']} is {running}, {len(report['lanes'])} lanes"
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    width = console.width if console.is_terminal else UNBOUNDED
+    # Lines are never broken by us: a name that is broken cannot be copied, and a terminal breaks it where it must.
+    console.print(_shown(report, width), soft_wrap=True)
+
+
+def _shown(report: dict[str, Any], width: int) -> Any:
+    """A table where it fits, otherwise a block per lane; then what is wrong with which lane, and what to do."""
+    from rich.text import Text
+
+    table = _table(report)
+    lines = table if max(map(len, table), default=0) <= width else _blocks(report)
+    return Text("\n".join((_summary(report), "", *lines, *_troubles(report))), no_wrap=True)
+
+
+def _table(report: dict[str, Any]) -> list[str]:
+    rows = [HEADS, *(_cells(lane) for lane in report["lanes"])]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADS))]
+    pads = [str.rjust if i >= FIRST_FIGURE else str.ljust for i in range(len(HEADS))]
+    lines = ["  ".join(p(c, w) for p, c, w in zip(pads, row, widths, strict=True)).rstrip() for row in rows]
+    return [lines[0], "  ".join("-" * w for w in widths), *lines[1:]]
+
+
+def _blocks(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for lane in report["lanes"]:
+        name, _, _, status, *figures = _cells(lane)
+        lines += [name, f"    {status}"]
+        lines += [f"    {head} {figure}" for head, figure in zip(HEADS[FIRST_FIGURE:], figures, strict=True) if figure]
+    return lines
+
+
+def _troubles(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for lane in report["lanes"]:
+        if lane["error"]:
+            lines += ["", f"{lane['id']} is {lane['status']}: {lane['error']}"]
+            lines += [f"  {lane['next_step']}"] if lane["next_step"] else []
+    return lines
+
+
+def _cells(lane: dict[str, Any]) -> tuple[str, ...]:
+    counts = lane["counts"] or {}
+    age = lane["lag_seconds"]
+    figures = (lane["lag_records"], None if age is None else round(age, 1), counts.get("applied"), counts.get("rejected"))
+    shown = ("" if f is None else f"{f:,}" for f in figures)
+    return lane["id"], lane["table"], lane["policy"], lane["status"], *shown

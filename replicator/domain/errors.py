@@ -1,0 +1,108 @@
+"""Errors the whole program agrees on.
+
+There are three kinds of failure. A *retryable* one may pass by itself. A *fatal* one stops a lane or the program
+and carries the exit code. A *reject* is not an exception at all: it is a row with a reason (see `Reject`).
+An exception of any other class is treated as fatal: nothing unknown is retried for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller."""
+
+    OK = 0
+    RUNTIME = 1
+    CONFIG = 2
+    ENVIRONMENT = 3
+    DATA_LOSS = 4
+    FENCED = 5
+    REJECTS = 6
+
+
+class ReplicatorError(Exception):
+    """Base of every error raised on purpose.
+
+    `sentence` says what happened, `next_step` what the operator can do; neither holds a row's values or a secret.
+    """
+
+    exit_code = ExitCode.RUNTIME
+
+    def __init__(self, sentence: str, *, next_step: str = "") -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.sentence} {self.next_step}".strip()
+
+
+class Retryable(ReplicatorError):
+    """May pass by itself (a server away, a lost connection, a lost race for a commit): try the same work again."""
+
+
+class Fatal(ReplicatorError):
+    """Trying again would give the same result. Suspends the lane it is raised in, or stops the process."""
+
+
+class EnvironmentProblem(Fatal):
+    """Something outside the program is missing or wrong: a server, a role, a Java runtime, a folder."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class ConfigProblem(Fatal):
+    """The configuration asks for what cannot be done; `next_step` names the line to change."""
+
+    exit_code = ExitCode.CONFIG
+
+
+class DataLoss(Fatal):
+    """Going on would silently skip or double changes, so nothing goes on; `next_step` names the accepting command."""
+
+    exit_code = ExitCode.DATA_LOSS
+
+
+class Fenced(Fatal):
+    """Another instance writes this lane. The loser stops and never finishes what it began."""
+
+    exit_code = ExitCode.FENCED
+
+
+class TooManyRejects(Fatal):
+    """More records were rejected than `max_rejects` allows."""
+
+    exit_code = ExitCode.REJECTS
+
+
+class RejectCode:
+    """Stable reason codes of rejected records; one page of documentation each."""
+
+    MALFORMED = "MALFORMED"  # bytes are not what the configured format says
+    UNKNOWN_OPERATION = "UNKNOWN_OPERATION"
+    NULL_KEY = "NULL_KEY"  # a key column is missing or NULL
+    NO_SEQUENCE = "NO_SEQUENCE"  # the record carries no log position
+    OUT_OF_RANGE = "OUT_OF_RANGE"  # a value does not fit its column
+    INCOMPLETE = "INCOMPLETE"  # values were not sent and there is no row to take them from
+    LATE = "LATE"  # older than what tombstones remember
+    TOO_LARGE = "TOO_LARGE"
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Why one record was not applied: a stable `code` and a `sentence` for people, without any value of the row."""
+
+    code: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.sentence}"
+
+    @classmethod
+    def parse(cls, text: str) -> Reject:
+        """Read what `str` wrote; text without a code counts as malformed input."""
+        code, found, sentence = text.partition(": ")
+        return cls(code, sentence) if found else cls(RejectCode.MALFORMED, text)

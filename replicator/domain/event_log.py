@@ -1,0 +1,44 @@
+"""The event log: every record of a source, raw and whole, with what could be understood of it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from .expr import AllOf, source
+from .plan import ApplyPlan, Clause, Repair
+from .policies import TIMESTAMP
+from .table import Column, TableSpec
+
+EVENT_LOG: tuple[Column, ...] = (
+    Column("event_id", pa.string(), nullable=False),
+    Column("topic", pa.string(), nullable=False),
+    Column("partition", pa.int32(), nullable=False),
+    Column("offset", pa.int64(), nullable=False),
+    Column("timestamp", TIMESTAMP),
+    Column("headers", pa.string()),
+    Column("key", pa.binary()),
+    Column("value", pa.binary()),
+    *(Column(name, pa.string()) for name in ("source", "connector", "db", "table", "op", "before", "after")),
+    *(Column(f"seq_{i}", pa.int64()) for i in range(1, 5)),
+    Column("tx", pa.string()),
+    Column("ts", TIMESTAMP),
+    Column("schema_id", pa.string()),
+    Column("error", pa.string()),
+    Column("ingested_at", TIMESTAMP),
+)
+"""`event_id` is `<topic>-<partition>-<offset>`. `headers` is JSON text: a list of [name, value] pairs, a value that is not
+UTF-8 as {"base64": ...}. `ingested_at` has one value per batch. The rest as in `ports.decoder.ENVELOPE`."""
+
+
+def event_log_plan() -> ApplyPlan:
+    """Insert every row. Its frame is the event-log frame itself; redelivery is told by the position alone."""
+    return ApplyPlan(
+        policy="event_log",
+        table=TableSpec("events", EVENT_LOG, ("event_id",), 0),
+        fold="none",
+        target=EVENT_LOG,
+        repair=Repair(identity=("event_id",), guard="absent", complete=False, ledger=False),
+        merge_keys=(),
+        clauses=(Clause(False, AllOf(()), "insert", tuple((c.name, source(c.name)) for c in EVENT_LOG)),),
+        truncates=False,
+    )

@@ -1,0 +1,76 @@
+"""The vocabulary a policy may use in its conditions and assignments: small, typed, rendered by `adapters.sql`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Side = Literal["source", "target"]
+Comparison = Literal["=", "<>", "<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True, slots=True)
+class Col:
+    """A column of the row to write (`source`) or of the row that is there (`target`)."""
+
+    side: Side
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """A constant. Text constants come from this code base only, never from data."""
+
+    value: str | int | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """SQL comparison: unknown when either side is NULL."""
+
+    op: Comparison
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Conjunction; true when empty."""
+
+    terms: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Disjunction; false when empty."""
+
+    terms: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """True when the operand is NULL; never unknown."""
+
+    operand: Expr
+
+
+Expr = Col | Lit | Compare | AllOf | AnyOf | IsNull
+
+
+def source(name: str) -> Col:
+    """The column of the row to write."""
+    return Col("source", name)
+
+
+def target(name: str) -> Col:
+    """The column of the row that is there."""
+    return Col("target", name)
+
+
+def tuple_after(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> Expr:
+    """`left` > `right`, compared element by element from the left; spelt out so that every dialect agrees."""
+    terms = []
+    for i in range(len(left)):
+        equal = tuple(Compare("=", a, b) for a, b in zip(left[:i], right[:i], strict=True))
+        terms.append(AllOf((*equal, Compare(">", left[i], right[i]))))
+    return AnyOf(tuple(terms))

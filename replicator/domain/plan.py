@@ -1,0 +1,163 @@
+"""A policy as data: what each of the four stages (fold, related, repair, write) does for one table.
+
+Plans are rendered by `adapters.sql` in one dialect per engine; no engine and no sink adds a rule of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+from .expr import Expr
+from .position import Position
+from .sequence import Sequence
+from .table import Column, TableSpec
+
+CDC_OP = "_cdc_op"
+CDC_TS = "_cdc_ts"
+EVENT_ID = "_event_id"
+CDC_APPLIED_AT = "_cdc_applied_at"
+CDC_UNSENT = "_cdc_unsent"
+
+
+def cdc_sequence_columns(count: int) -> tuple[str, ...]:
+    """`_cdc_seq_1` to `_cdc_seq_<count>`: where a target keeps the sequence of each row."""
+    return tuple(f"_cdc_seq_{i}" for i in range(1, count + 1))
+
+
+Action = Literal["update", "insert", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One branch of the MERGE: for rows that are there or not, when the condition holds, do the action.
+
+    `assign` pairs target columns with expressions; empty for a delete. The first clause that holds wins.
+    """
+
+    matched: bool
+    when: Expr
+    action: Action
+    assign: tuple[tuple[str, Expr], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What stage 3 decides per folded row, given the target's related rows and the ledger.
+
+    `identity`: columns (of the rows frame) by which a row of the target is related.
+    `guard`: `newer` drops a row whose sequence is not above the related row's; `absent` drops one that is there.
+    `complete`: values that were not sent are taken from the related row, or from the row of the old key after a key
+    change; where there is none, or it is void (`_reset`), the row is rejected as INCOMPLETE.
+    `ledger`: a row at or below a remembered delete of its key, or a remembered truncate, is dropped as superseded.
+    """
+
+    identity: tuple[str, ...]
+    guard: Literal["newer", "absent"]
+    complete: bool
+    ledger: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPlan:
+    """Everything that decides how changes of one table become rows of one target.
+
+    `fold`: `last` leaves one row per key, `none` keeps every change in arrival order. `merge_keys`, `clauses`: the
+    MERGE of stage 4 over the rows frame: the columns of `target` plus `_op`; without merge keys rows are appended.
+    `truncates`: a truncate clears the target's rows below its sequence; otherwise it is a row like any other.
+    """
+
+    policy: str
+    table: TableSpec
+    fold: Literal["last", "none"]
+    target: tuple[Column, ...]
+    repair: Repair
+    merge_keys: tuple[str, ...]
+    clauses: tuple[Clause, ...]
+    truncates: bool
+
+    @property
+    def target_schema(self) -> pa.Schema:
+        """The target's columns in the order they are created."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.target])
+
+    @property
+    def fold_key(self) -> tuple[object, ...]:
+        """Plans with equal fold keys share one folded frame."""
+        return (self.fold, self.table.name, self.table.keys, self.table.sequence, self.table.column_names)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of changes in one lane; every change is counted in exactly one field."""
+
+    applied: int = 0
+    folded: int = 0
+    superseded: int = 0
+    duplicate: int = 0
+    filtered: int = 0
+    rejected: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(self.as_tuple(), other.as_tuple(), strict=True)))
+
+    def as_tuple(self) -> tuple[int, int, int, int, int, int]:
+        """The six counts in the order of the fields."""
+        return (self.applied, self.folded, self.superseded, self.duplicate, self.filtered, self.rejected)
+
+    @property
+    def total(self) -> int:
+        """The number of changes accounted for."""
+        return sum(self.as_tuple())
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the fold saw, so that stages 2 and 3 run only when they can matter.
+
+    `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded
+    row lacks a value; `moves`: some folded row has an old key; `deletes`: some folded row is a delete; `clear_below`: the
+    sequence of the last truncate; `newest` the greatest event time in microseconds since 1970, or None.
+    """
+
+    lowest: Sequence | None = None
+    highest: Sequence | None = None
+    unsent: bool = False
+    moves: bool = False
+    deletes: bool = False
+    clear_below: Sequence | None = None
+    newest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneState:
+    """What a sink keeps beside a target, committed together with its rows.
+
+    `position`: applied up to here. `high`: the highest sequence applied. `floor`: the sequence of the last truncate:
+    a change at or below it is superseded. `ledger_high`: the highest sequence of a remembered delete.
+    `identity`: per topic the broker's own id of it, so that a re-created topic is noticed.
+    """
+
+    position: Position = field(default_factory=Position)
+    high: Sequence | None = None
+    floor: Sequence | None = None
+    ledger_high: Sequence | None = None
+    identity: tuple[tuple[str, str], ...] = ()
+
+
+def overlaps(facts: Facts, state: LaneState) -> bool:
+    """True when some change of the batch may be no newer than what the target holds, so related rows must be read."""
+    return facts.lowest is not None and state.high is not None and facts.lowest <= state.high
+
+
+def needs_repair(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
+    """True when stages 2 and 3 can change the outcome of this batch."""
+    incomplete = plan.repair.complete and facts.unsent
+    return incomplete or overlaps(facts, state)
+
+
+def highest(*sequences: Sequence | None) -> Sequence | None:
+    """The greatest of the known sequences, or None."""
+    return max((s for s in sequences if s is not None), default=None)

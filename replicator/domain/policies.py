@@ -1,0 +1,101 @@
+"""The policies: each a pure function from a table to an `ApplyPlan`. The only place that knows what a policy means
+besides the independent model in `replicator.testing.model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from .change import OP, Op
+from .errors import ConfigProblem
+from .expr import AllOf, AnyOf, Compare, Expr, IsNull, Lit, source, target, tuple_after
+from .plan import (
+    CDC_APPLIED_AT,
+    CDC_OP,
+    CDC_TS,
+    CDC_UNSENT,
+    EVENT_ID,
+    ApplyPlan,
+    Clause,
+    Repair,
+    cdc_sequence_columns,
+)
+from .table import Column, TableSpec
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+IS_DELETE: Expr = Compare("=", source(OP), Lit(Op.DELETE.value))
+NOT_DELETE: Expr = Compare("<>", source(OP), Lit(Op.DELETE.value))
+
+
+def bookkeeping(table: TableSpec) -> tuple[Column, ...]:
+    """The columns every mirror carries after the source's own."""
+    return (
+        Column(CDC_OP, pa.string()),
+        Column(CDC_TS, TIMESTAMP),
+        Column(EVENT_ID, pa.string()),
+        Column(CDC_APPLIED_AT, TIMESTAMP),
+        *(Column(name, pa.int64()) for name in cdc_sequence_columns(table.sequence)),
+    )
+
+
+def newer(table: TableSpec) -> Expr:
+    """The row to write is newer than the row that is there. A target row without a sequence was there before
+    replication began and counts as older."""
+    names = cdc_sequence_columns(table.sequence)
+    after = tuple_after(tuple(source(n) for n in names), tuple(target(n) for n in names))
+    return AnyOf((IsNull(target(names[0])), after))
+
+
+def scd1(table: TableSpec) -> ApplyPlan:
+    """Current rows: the newest change of a key decides; a delete removes the row (hard delete)."""
+    if not table.keys:
+        raise ConfigProblem(
+            f"table {table.name} has no key, which policy scd1 needs",
+            next_step="Name its key columns with `keys: [...]`, or set `policy: append` for this table.",
+        )
+    columns = table.columns + bookkeeping(table)
+    row = tuple((c.name, source(c.name)) for c in columns)
+    update = tuple((name, value) for name, value in row if name not in table.keys)
+    return ApplyPlan(
+        policy="scd1",
+        table=table,
+        fold="last",
+        target=columns,
+        repair=Repair(identity=table.keys, guard="newer", complete=True, ledger=True),
+        merge_keys=table.keys,
+        clauses=(
+            Clause(True, AllOf((newer(table), IS_DELETE)), "delete"),
+            Clause(True, AllOf((newer(table), NOT_DELETE)), "update", update),
+            Clause(False, NOT_DELETE, "insert", row),
+        ),
+        truncates=True,
+    )
+
+
+def append(table: TableSpec) -> ApplyPlan:
+    """Every change as a row, in order. A change that is there already (same key and sequence; without a key, same
+    values and sequence) is a duplicate. `_cdc_unsent` names the columns that were not sent, which are NULL."""
+    columns = (*table.columns, *bookkeeping(table), Column(CDC_UNSENT, pa.list_(pa.string())))
+    identity = (*(table.keys or table.column_names), *cdc_sequence_columns(table.sequence))
+    return ApplyPlan(
+        policy="append",
+        table=table,
+        fold="none",
+        target=columns,
+        repair=Repair(identity=identity, guard="absent", complete=False, ledger=False),
+        merge_keys=(),
+        clauses=(Clause(False, AllOf(()), "insert", tuple((c.name, source(c.name)) for c in columns)),),
+        truncates=False,
+    )
+
+
+POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append": append}
+
+
+def plan_for(policy: str, table: TableSpec) -> ApplyPlan:
+    """The plan of `policy` for `table`; ConfigProblem when the policy is unknown or does not suit the table."""
+    if policy not in POLICIES:
+        raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
+    return POLICIES[policy](table)

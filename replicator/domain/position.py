@@ -1,0 +1,108 @@
+"""How far a stream was read: positions and spans.
+
+A position holds, per (topic, partition), the offset of the *next* record. Files and archives use the same shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One ordered log. Offsets within it only grow; they may have holes (transaction markers, compaction)."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+@dataclass(frozen=True)
+class Position(Mapping[TopicPartition, int]):
+    """Next offset per partition. Immutable; a partition that is not in it is unknown, which is not the same as 0."""
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def __getitem__(self, partition: TopicPartition) -> int:
+        return self.offsets[partition]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def advanced_to(self, end: Mapping[TopicPartition, int]) -> Position:
+        """This position moved forward to `end` where `end` is ahead; never backward."""
+        return Position({**self.offsets, **{p: max(o, self.offsets.get(p, o)) for p, o in end.items()}})
+
+    def only(self, partitions: Iterable[TopicPartition]) -> Position:
+        """The part of this position that concerns `partitions`."""
+        wanted = set(partitions)
+        return Position({p: o for p, o in self.offsets.items() if p in wanted})
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        """`{topic: {"partition": offset}}`, sorted, for files, rows and people."""
+        out: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in sorted(self.offsets.items()):
+            out.setdefault(topic, {})[str(partition)] = offset
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Mapping[str, int]]) -> Position:
+        """Read what `to_json` wrote."""
+        return cls({TopicPartition(t, int(p)): int(o) for t, parts in data.items() for p, o in parts.items()})
+
+    @classmethod
+    def lowest(cls, positions: Iterable[Position]) -> Position:
+        """Per partition the lowest offset that any of `positions` knows."""
+        out: dict[TopicPartition, int] = {}
+        for position in positions:
+            for partition, offset in position.items():
+                out[partition] = min(offset, out.get(partition, offset))
+        return cls(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A contiguous piece of a stream: per partition the half-open range of offsets [start, end).
+
+    `start` and `end` know the same partitions. Spans of consecutive batches touch: `end` of one is `start` of the next.
+    """
+
+    start: Position
+    end: Position
+
+    def __bool__(self) -> bool:
+        return any(self.start[p] < o for p, o in self.end.items())
+
+    def then(self, later: Span) -> Span:
+        """The span covering this one and the `later` one that touches it."""
+        return Span(Position({**later.start, **self.start}), Position({**self.end, **later.end}))
+
+    def only(self, partitions: Iterable[TopicPartition]) -> Span:
+        """The part of this span in `partitions`."""
+        wanted = set(partitions)
+        return Span(self.start.only(wanted), self.end.only(wanted))
+
+    def after(self, applied: Position) -> Span:
+        """What is left of this span for a target that stands at `applied`; partitions wholly applied are dropped."""
+        left = [p for p, end in self.end.items() if applied.get(p, -1) < end]
+        start = {p: max(self.start[p], applied.get(p, self.start[p])) for p in left}
+        return Span(Position(start), self.end.only(left))
+
+    def gaps(self, applied: Position) -> tuple[TopicPartition, ...]:
+        """Partitions in which records between `applied` and this span's start would be skipped."""
+        return tuple(p for p, start in self.start.items() if p in applied and applied[p] < start)
+
+    def to_json(self) -> dict[str, dict[str, dict[str, int]]]:
+        """`{"start": ..., "end": ...}` in the form of `Position.to_json`."""
+        return {"start": self.start.to_json(), "end": self.end.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Span:
+        """Read what `to_json` wrote."""
+        return cls(Position.from_json(data["start"]), Position.from_json(data["end"]))

@@ -1,0 +1,90 @@
+"""What a source table looks like, as learnt from its own change events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from .errors import Fatal
+
+RESERVED_PREFIXES = ("_cdc_", "__START_AT", "__END_AT", "_event_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A source column: its name as the source spells it, and the Arrow type its values are decoded to."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+    source_type: str = ""
+    """The source's own name of the type where it sends one (`io.debezium.data.Json`, `io.debezium.data.Uuid` ...);
+    a target may use it to pick a closer type."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table at one version of its schema.
+
+    `name` is the database-side name (`public.customers`). `keys` are names of `columns`, empty for a table without a
+    key. `sequence` is the number of int64 elements `_seq_1..n` its decoder declares. `fingerprint` identifies the
+    schema as it was sent; it is opaque and never compared across formats.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...] = ()
+    sequence: int = 1
+    fingerprint: str = field(default="", compare=False)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """All columns in order."""
+        return tuple(c.name for c in self.columns)
+
+    @property
+    def values(self) -> tuple[Column, ...]:
+        """The columns that are not part of the key."""
+        return tuple(c for c in self.columns if c.name not in self.keys)
+
+    def column(self, name: str) -> Column:
+        """The column of that exact name; KeyError when there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def with_keys(self, keys: tuple[str, ...]) -> TableSpec:
+        """The same table keyed by `keys`, which must be its columns."""
+        missing = [k for k in keys if k not in self.column_names]
+        if missing:
+            raise Fatal(
+                f"table {self.name} has no column {missing[0]!r}, which its configured keys name",
+                next_step="Correct `keys` of this table in the configuration.",
+            )
+        return replace(self, keys=keys)
+
+    def union(self, newer: TableSpec) -> TableSpec:
+        """This table with the columns that only `newer` has added at the end; known columns keep their type."""
+        known = set(self.column_names)
+        added = tuple(c for c in newer.columns if c.name not in known)
+        return replace(self, columns=self.columns + added, fingerprint=newer.fingerprint)
+
+    def refuse_reserved_names(self) -> None:
+        """Raise Fatal when a column's name is one that targets use for bookkeeping, in any case."""
+        for name in self.column_names:
+            if name.casefold().startswith(tuple(p.casefold() for p in RESERVED_PREFIXES)):
+                raise Fatal(
+                    f"column {name!r} of table {self.name} has a name that replicator keeps for itself",
+                    next_step="Leave the column out at the source, or rename it there.",
+                )
+
+    def refuse_keys_alike(self) -> None:
+        """Raise Fatal when the names of two key columns differ in case only: engines that fold case would take two rows
+        for one."""
+        if len({k.casefold() for k in self.keys}) < len(self.keys):
+            raise Fatal(
+                f"the key of table {self.name} ({', '.join(self.keys)}) has columns whose names differ in case only",
+                next_step="Rename one of them at the source, or name another key with `keys`.",
+            )

@@ -1,0 +1,35 @@
+"""For notebooks and scripts: targets as Arrow tables, found through the config.
+
+>>> from replicator.notebook import load_table
+>>> load_table("customers", version=1).to_pandas()
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from replicator.wiring.configuration import read as read_config
+from replicator.wiring.reading import read
+
+DEFAULT_CONFIG = "config/replicator.yaml"
+
+
+def load_table(
+    name: str,
+    *,
+    version: int | None = None,
+    as_of: datetime | None = None,
+    where: str | None = None,
+    limit: int | None = None,
+    config: str | Path = DEFAULT_CONFIG,
+    env: str | None = None,
+) -> pa.Table:
+    """The rows of a target, now or at a version or time of its table.
+
+    `name` is `SINK.TABLE`, or `TABLE` in the first sink of the config that has it; `where` a SQL condition on its columns.
+    Raises `ConfigProblem` for a config that cannot be used, `Fatal` for a table or version that there is not.
+    """
+    return read(read_config(Path(config), env, ()), name, version=version, as_of=as_of, where=where, limit=limit)

@@ -1,0 +1,86 @@
+"""The port to engines: whatever carries frames from raw records to folded rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.position import Position, Span
+from replicator.domain.table import TableSpec
+
+from .decoder import Decoder
+from .frames import F, Folded, Rejected, Routed, Run
+
+
+class Engine(Protocol[F]):
+    """Stage 1 of every plan, and everything before it. Holds no state between calls; safe for use from several threads."""
+
+    frame: type[F]
+
+    def route(self, raw: F, decoder: Decoder) -> Routed[F]:
+        """The batch by table and schema (test_route_accounts_for_every_record)."""
+
+    def learn(self, run: Run[F], decoder: Decoder) -> TableSpec:
+        """`decoder.learn` of a sample of the run's records; its errors pass through."""
+
+    def decode(self, run: Run[F], decoder: Decoder, table: TableSpec) -> tuple[F, F]:
+        """The changes of a run, and its rejects (changes frame with `_error`); together every change of the run."""
+
+    def unite(self, parts: Sequence[F], table: TableSpec) -> F:
+        """Changes frames of one table at successive versions as one frame of `table`, the union of their columns;
+        columns that a part lacks are null. Order is kept."""
+
+    def after(self, changes: F, position: Position) -> tuple[F, int]:
+        """The changes at or above `position` (partitions that are not in it pass whole), and how many were below it."""
+
+    def before(self, changes: F, position: Position) -> tuple[F, F]:
+        """The changes below `position` in the partitions it names and all others, and the rest."""
+
+    def unsettled(self, changes: F) -> Position:
+        """Per partition the offset of a delete half of a key change whose create half has not come yet; empty when none.
+
+        The caller holds such changes back: applied alone, the values that the create half lacks would be lost.
+        """
+
+    def ends(self, changes: F) -> Position:
+        """Per partition of a changes frame the offset after its last record; empty for a frame without rows."""
+
+    def within(self, raw: F, span: Span) -> F:
+        """The records of a raw frame that lie in `span`, in their order; partitions that it does not name are left out."""
+
+    def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[Rejected]:
+        """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
+
+        `rows` have `_error` set: a raw frame (`Routed.rejects`), or a changes or folded frame, whose records are looked
+        up in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several rejected rows comes once, with
+        the first error. A record that is in none of them comes without bytes rather than not at all.
+        """
+
+    def segments(self, changes: F, table: TableSpec) -> Sequence[F]:
+        """`changes` cut, in order, never within a record, so that values which a segment's changes did not send are found in
+        the target as it stood before the segment, or in the segment itself (test_segments_keep_the_old_row_readable).
+
+        Within a segment no key change with unsent values takes them from a key that the segment touches before it; no
+        other change with unsent values follows a delete of its key or such a key change to it, unless a change between
+        them sent everything; a truncate is alone where values were not sent. One segment unless such changes are there.
+        """
+
+    def fold(self, changes: F, plan: ApplyPlan) -> Folded[F]:
+        """Stage 1: drops changes that are not above the running maximum of their key in arrival order (equal: duplicate,
+        below: superseded), then, for `plan.fold == "last"`, one row per key: the last change, with columns it did not send
+        taken from the last change that sent them after the key's last delete or truncate (test_fold_equals_model). `_unsent`
+        is left empty, not null, where all values are known but no single change sent them all: a row must still be there.
+
+        Folding the concatenation of folded frames gives the same as folding their changes at once
+        (test_fold_composes). Input may therefore be a folded frame.
+        """
+
+    def log(self, raw: F, decoder: Decoder) -> F:
+        """The event-log frame of raw records: the columns of `domain.event_log.EVENT_LOG`, one row per record."""
+
+    def count(self, changes: F) -> int:
+        """The number of rows of a frame."""
+
+    def concat(self, frames: Sequence[F]) -> F:
+        """Frames of equal schema as one, in order."""

@@ -1,0 +1,139 @@
+"""The records that cross ports, generic in the frame type `F` (a `pyarrow.Table` in process)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.position import Position, Span
+
+F = TypeVar("F")
+
+
+class Stop(Protocol):
+    """Asks a long-running call to end at the next safe point; a `threading.Event` is one."""
+
+    def is_set(self) -> bool:
+        """True once the end was asked for."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep up to `timeout` seconds, or until the end is asked for; returns `is_set()`."""
+
+
+@dataclass(frozen=True)
+class Batch(Generic[F]):
+    """Some consecutive records of a source.
+
+    `frame` has the raw schema (`domain.change.RAW`), per partition in offset order. `span` covers every record of the
+    frame and nothing else, holes in the offsets included. `identity` holds per topic the broker's own id of it.
+    `records` and `size` (bytes of keys and values) are known without looking into the frame.
+    """
+
+    frame: F
+    span: Span
+    records: int
+    size: int
+    identity: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run(Generic[F]):
+    """Records of one table under one schema. `frame` is a raw frame, per partition in offset order."""
+
+    table: str
+    fingerprint: str
+    frame: F
+
+
+@dataclass(frozen=True)
+class Routed(Generic[F]):
+    """A batch by table. Every record of the batch is in exactly one place.
+
+    `runs` in arrival order; several runs of one table when its schema changes within the batch. `ignored` counts by kind
+    (`tombstone`, `heartbeat`, `schema_change`, `transaction`, `message`). `rejects` is a raw frame with `_error` added.
+    `topics` names the topics in which each table was seen.
+    """
+
+    runs: tuple[Run[F], ...]
+    ignored: Mapping[str, int]
+    rejects: F
+    reject_count: int
+    topics: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A record that cannot be used: where it is, its bytes as they came, and the `CODE: sentence` of `errors.Reject`."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    error: str
+
+
+@dataclass(frozen=True)
+class Folded(Generic[F]):
+    """A folded frame (`domain.change`), what the fold saw, and what it already accounts for.
+
+    `rows` is the number of folded rows; `counts` covers the changes that went in and are not rows any more, so that
+    `rows + counts.total` is the number of changes that went in.
+    """
+
+    frame: F
+    facts: Facts
+    counts: Counts
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One table x one target x one policy. `id` is unique in the pipeline: `<sink>.<into>`.
+
+    `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
+    `config_line` is `file:line` of the entry, for messages.
+    """
+
+    id: str
+    pipeline: str
+    source: str
+    table: str
+    sink: str
+    into: str
+    policy: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    config_line: str = ""
+
+
+@dataclass(frozen=True)
+class Write(Generic[F]):
+    """What one lane is asked to apply: folded rows and the span of the stream they stand for (its lane's topics only).
+
+    A write without rows (`folded.rows == 0` and no truncate) still moves the position. `identity` as in `Batch`.
+    """
+
+    lane: Lane
+    plan: ApplyPlan
+    folded: Folded[F]
+    span: Span
+    identity: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneApplied:
+    """The outcome of one write: where the lane stands now, and what became of its folded rows (`counts` continues the
+    counts of the fold: applied + superseded + duplicate + rejected = folded rows)."""
+
+    position: Position
+    counts: Counts
+
+
+Applied = Mapping[str, LaneApplied]
+"""Per lane id."""
+
+RejectRows = Callable[[Lane, F], None]
+"""Takes rows of a folded frame with `_error` set, and returns only when they are durable in the dead-letter store."""

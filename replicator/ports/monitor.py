@@ -1,0 +1,33 @@
+"""The port to the daemon's page: health, metrics, status and run-time control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Status = Mapping[str, Any]
+"""A JSON-ready snapshot; its `ready` is true when every lane runs or catches up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """What a monitor may ask of the running daemon. Each call is cheap and safe from any thread.
+
+    `alive` is false when the pipeline has not turned for a while. `control(action, lane, argument)` queues a lane
+    command and raises `ReplicatorError` when it makes no sense.
+    """
+
+    status: Callable[[], Status]
+    alive: Callable[[], bool]
+    control: Callable[[str, str, str | None], None]
+
+
+class Monitor(Protocol):
+    """Serves `Views` and metrics until it is closed."""
+
+    def start(self, views: Views) -> str:
+        """Begin to serve, in the background; returns the address. `EnvironmentProblem` when the address is taken."""
+
+    def close(self) -> None:
+        """Stop serving; may be called twice."""

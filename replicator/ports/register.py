@@ -1,0 +1,34 @@
+"""The port to what a pipeline remembers of its source beside the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from replicator.domain.position import Position
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one source: per table its topics and its key, and per lane where each of its partitions began.
+
+    Targets own how far a lane got; this only says which lanes there are and where one that has applied nothing of a
+    partition yet has to begin, whatever other lanes have passed meanwhile. A key is kept because some records (a truncate)
+    do not tell it; a table without one is not in `keys`.
+    """
+
+    topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    beginnings: Mapping[str, Position] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Register(Protocol):
+    """Keeps `Seen` per source. Losing it is safe: the stream is then read from the source's `start_from` again, and lanes
+    trim what they have applied."""
+
+    def load(self, source: str) -> Seen:
+        """What `save` kept last; empty when nothing was."""
+
+    def save(self, source: str, seen: Seen) -> None:
+        """Durable when it returns, and replaced whole or not at all."""

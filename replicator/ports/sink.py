@@ -1,0 +1,83 @@
+"""The port to targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.sequence import Sequence as SequenceKey
+
+from .frames import Applied, F, Lane, RejectRows, Write
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCapabilities:
+    """What a sink can do, so that the pipeline need not know which sink it is.
+
+    `atomic_across_lanes`: all writes of one `apply` become visible together. `policies`: names it accepts.
+    """
+
+    atomic_across_lanes: bool
+    policies: frozenset[str]
+
+
+class Sink(Protocol[F]):
+    """A target system; owns the position of every lane it applies.
+
+    Who calls: one worker thread per sink. Errors: `Retryable` when the outcome is "not applied, or applied and
+    recorded": the caller asks `state` again and repeats what is left. `Fenced` when another instance writes the lane.
+    Any other `Fatal` concerns the lane (or all writes of the call) and suspends it. Driver errors are translated here.
+    """
+
+    capabilities: SinkCapabilities
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """Make the target ready for rows of `plan.target`: create it, or add the columns it lacks (nullable). May be
+        called again with a plan of more columns. An existing table is used as it is: its columns keep their types, and
+        columns that the plan does not name are left alone. Takes the lane's lock: a second instance that prepares the
+        same lane makes one of the two fail with `Fenced` at the latest at its next commit (test_second_instance_is_fenced).
+        """
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """What was committed last for this lane, read from the target; None when nothing ever was. Needs no `prepare`."""
+
+    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> Applied:
+        """Stages 2 to 4, and the position, in one commit (per lane, or for all: see `capabilities`).
+
+        MUST be all or nothing per commit, whatever fails when (test_fail_after_apply_then_retry). Per partition: a span that
+        ends at or below the applied position is a no-op; rows below it are dropped as duplicates (test_redelivery); a
+        span that starts above it raises `DataLoss` (test_gap_is_refused). Rows that do not fit the target, and rows that
+        cannot be completed, go to `reject` before the commit and are not applied (test_rejects_are_durable_first).
+        A write that changes no row still moves the position (test_empty_write_moves_position).
+        """
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """Set the lane's state without applying anything: the operator accepts the loss."""
+
+    def reset(self, lane: Lane) -> None:
+        """Remove the lane's rows and its state, so that it starts from nothing."""
+
+    def close(self) -> None:
+        """Release locks and connections; may be called twice."""
+
+
+class TombstoneLedger(Protocol[F]):
+    """(key, sequence) of deletes beside a target, so that an older update that arrives later cannot bring the row back.
+
+    Entries are true facts: recording one twice, or before the target's own commit, is harmless.
+    """
+
+    def record(self, lane: Lane, plan: ApplyPlan, deletes: F) -> SequenceKey | None:
+        """Remember the deletes of a folded frame; returns the highest sequence now remembered."""
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, keys: F) -> F:
+        """The remembered entries of these keys: the key columns and `_cdc_seq_1..n`, the highest per key."""
+
+
+class Explains(Protocol):
+    """A sink that can say, without connecting, what it will run."""
+
+    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
+        """Per stage (`fold`, `repair`, `write`) the text that runs, in the order in which it runs."""

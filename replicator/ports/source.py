@@ -1,0 +1,57 @@
+"""The port to change streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from replicator.domain.position import Position, TopicPartition
+
+from .frames import Batch, F, Stop
+
+
+class Source(Protocol[F]):
+    """A transport: where the records come from. Knows nothing of what the bytes mean.
+
+    Who calls: one thread of the pipeline. Errors: `Retryable` when the other side is away (the caller backs off and
+    calls again from its position), `DataLoss` when records between the position and the stream's beginning are gone or
+    the stream's end lies before the position, `EnvironmentProblem` when it cannot be reached as configured.
+    """
+
+    def run(self, start: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop, *, once: bool) -> None:
+        """Read from `start` until `stop`, or, with `once`, up to where the stream ended when the call began.
+
+        Partitions absent from `start` begin where the source's `start_from` says; partitions and topics that appear while
+        running are picked up from their beginning. Batches MUST touch: per partition the first span starts at `start` and
+        each next one where the last ended (test_spans_touch). Per partition records MUST come in offset order
+        (test_order). A record MUST be delivered exactly once per call (test_exactly_once_per_run). `apply_batch` returns
+        when the next batch may be read; an exception of it ends the call and is passed on (test_error_passes_through).
+        A batch is handed over as soon as records are there; it never waits to be full. While no records come,
+        `apply_batch` MUST be called with an empty batch about every second, so that the caller can do its own work.
+        """
+
+    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:
+        """Read exactly [start, until) of the partitions in `until`, in bounded batches, as `run` does (test_bounded_read).
+
+        Safe to call from within `apply_batch` of `run`.
+        """
+
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
+        """Partitions that cannot be continued from `position`, each with a sentence that says why.
+
+        Records below the stream's first offset, offsets above its end, a topic that is gone, or whose id is not the one in
+        `identity` (test_losses_are_named).
+        """
+
+    def start(self) -> Position:
+        """Where the source's `start_from` says that lanes without a position begin, for every partition there is now."""
+
+    def end(self) -> Position:
+        """Where the stream ends now, for lag (test_end)."""
+
+    def committed(self, position: Position) -> None:
+        """Told from time to time how far every lane has got; may publish it (a Kafka group offset). A hint, never read
+        back to decide where to start."""
+
+    def close(self) -> None:
+        """Let go of everything; may be called twice."""

@@ -1,0 +1,174 @@
+"""YAML text to plain data, with the line of every value. Bounded, and blind to tags: nothing is ever constructed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, Protocol
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from .findings import Origin, Path, Problem, inside, place, quoted
+
+MAX_BYTES = 512 * 1024
+MAX_VALUES = 50_000
+MAX_DEPTH = 32
+TAG = "tag:yaml.org,2002:"
+PLAIN_TAGS = frozenset(f"{TAG}{name}" for name in ("str", "int", "float", "bool", "null"))
+TEXT_TAGS = frozenset({f"{TAG}timestamp"})
+
+
+class OriginOf(Protocol):
+    """Gives the origin of a value from its 0-based line and its path."""
+
+    def __call__(self, line: int, path: Path) -> Origin:
+        """The origin to record."""
+
+
+@dataclass
+class Document:
+    """Plain data (dict, list, str, int, float, bool, None), the origin of every value in it, and what was wrong.
+
+    `origins[()]` is always present. A mapping's value has the line of its key. Broken parts are left out of `data`.
+    """
+
+    data: Any = None
+    origins: dict[Path, Origin] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_document(path: FilePath) -> Document:
+    """The document in the file `path`; a file that cannot be read, or is not YAML, is a problem in the result."""
+    document = Document(origins={(): Origin(str(path))})
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        document.problems.append(Problem((), "unreadable", f"cannot be read ({error.strerror or type(error).__name__})"))
+        return document
+    except UnicodeDecodeError:
+        document.problems.append(Problem((), "yaml", "is not UTF-8 text"))
+        return document
+    return parse_document(text, lambda line, _: Origin(str(path), line + 1), document)
+
+
+def parse_document(text: str, origin_of: OriginOf, document: Document | None = None) -> Document:
+    """Parse one YAML 1.2 document. Refused, each with its line: tags, duplicate keys, keys that are not text, merge
+    keys (`<<`), more than MAX_BYTES of text, MAX_VALUES values (aliases expanded) or MAX_DEPTH levels."""
+    document = document or Document()
+    document.origins[()] = origin_of(0, ())
+    if len(text) > MAX_BYTES:
+        document.problems.append(Problem((), "too_large", f"holds more than {MAX_BYTES} bytes"))
+        return document
+    try:
+        yaml = YAML(typ="safe", pure=True)
+        node = yaml.compose(text)
+    except (YAMLError, RecursionError, ValueError) as error:
+        return _not_yaml(error, origin_of, document)
+    _Plain(document, origin_of, yaml.constructor).take(node)
+    return document
+
+
+def _not_yaml(error: Exception, origin_of: OriginOf, document: Document) -> Document:
+    """Records a syntax error without the text it quotes, which may be a secret."""
+    line, sentence = 0, "is nested too deeply" if isinstance(error, RecursionError) else "is not valid YAML"
+    if isinstance(error, MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        line = mark.line if mark else 0
+        sentence += ": " + re.sub(r"'[^']{2,}'", "(...)", error.problem or error.context or "syntax error")
+    document.origins[()] = origin_of(line, ())
+    document.problems.append(Problem((), "yaml", sentence))
+    return document
+
+
+class _TooLarge(Exception):
+    """The document has more values or levels than the bounds allow."""
+
+
+class _Plain:
+    """Turns nodes into plain data; counts every visit, so that aliases cannot multiply beyond the bound."""
+
+    def __init__(self, document: Document, origin_of: OriginOf, constructor: SafeConstructor) -> None:
+        self.constructor = constructor
+        self.document = document
+        self.origin_of = origin_of
+        self.visits = 0
+
+    def take(self, node: Node | None) -> None:
+        if node is None:
+            return
+        try:
+            self.document.data = self.value(node, ())
+        except _TooLarge:
+            limit = f"more than {MAX_VALUES} values or {MAX_DEPTH} levels (aliases count each time they are used)"
+            self.problem((), "too_large", f"holds {limit}")
+
+    def problem(self, path: Path, code: str, message: str, suggestion: str = "") -> None:
+        self.document.problems.append(Problem(path, code, message, suggestion))
+
+    def value(self, node: Node, path: Path) -> Any:
+        self.visits += 1
+        if self.visits > MAX_VALUES or len(path) > MAX_DEPTH:
+            raise _TooLarge
+        self.document.origins.setdefault(path, self.origin_of(node.start_mark.line, path))
+        if isinstance(node, MappingNode):
+            return self.mapping(node, path)
+        if isinstance(node, SequenceNode):
+            return self.sequence(node, path)
+        return self.scalar(node, path)
+
+    def mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        self.refuse_tag(node, path, "map")
+        for key_node, value_node in node.value:
+            key = self.key(key_node, path)
+            if key is None:
+                continue
+            below = (*path, key)
+            origin = self.origin_of(key_node.start_mark.line, below)
+            if key in result:
+                first = self.document.origins[below]
+                self.document.origins[below] = origin
+                self.problem(below, "duplicate_key", f"key {quoted(key)} {inside(path)} is there already, at {first}")
+                continue
+            self.document.origins[below] = origin
+            result[key] = self.value(value_node, below)
+        return result
+
+    def key(self, node: Node, path: Path) -> str | None:
+        if node.tag == f"{TAG}merge":
+            self.unusable_key(node, path, "merge keys (<<) are not supported", "write the keys out, or use 'defaults'")
+            return None
+        if not isinstance(node, ScalarNode) or node.tag != f"{TAG}str":
+            self.unusable_key(node, path, f"a key {inside(path)} is not text", "put it in quotes")
+            return None
+        return str(node.value)
+
+    def unusable_key(self, node: Node, path: Path, message: str, suggestion: str) -> None:
+        marker = (*path, f"\0{node.start_mark.line}:{node.start_mark.column}")
+        self.document.origins[marker] = self.origin_of(node.start_mark.line, path)
+        self.problem(marker, "key", message, suggestion)
+
+    def sequence(self, node: SequenceNode, path: Path) -> list[Any]:
+        self.refuse_tag(node, path, "seq")
+        return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+
+    def scalar(self, node: Node, path: Path) -> Any:
+        if node.tag in TEXT_TAGS:
+            return str(node.value)
+        if node.tag not in PLAIN_TAGS:
+            self.problem(path, "tag", f"{place(path)}: YAML tags are not allowed")
+            return str(node.value)
+        try:
+            return self.constructor.construct_object(node)
+        except (YAMLError, ValueError):
+            return str(node.value)
+
+    def refuse_tag(self, node: Node, path: Path, plain: str) -> None:
+        if node.tag != f"{TAG}{plain}":
+            self.problem(path, "tag", f"{place(path)}: YAML tags are not allowed")

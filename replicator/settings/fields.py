@@ -1,0 +1,193 @@
+"""Types of single values: names, paths, addresses, secrets. Every error they raise is free of the value itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from .findings import Path
+from .globs import malformed
+from .supported import LATER_STORES, OBJECT_STORES
+
+SECRET_KEYS = frozenset({"dsn", "token"})
+SECRET_PARENTS = frozenset({"security"})
+
+
+class Strict(BaseModel):
+    """Base of all settings models: immutable, unknown keys refused, input never shown in errors."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True, serialize_by_alias=True
+    )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What was said, without the many keys that were not."""
+        return ((name, value) for name, value in super().__repr_args__() if value is not None and value != {})
+
+
+def is_secret(path: Path) -> bool:
+    """The value at `path` is a secret: never printed, and its variables may come from NAME_FILE."""
+    names = [part for part in path if isinstance(part, str)]
+    return bool(names) and (names[-1] in SECRET_KEYS or (len(names) > 1 and names[-2] in SECRET_PARENTS))
+
+
+def _refused(code: str, sentence: str) -> PydanticCustomError:
+    """An error whose sentence completes `<key> in <place> ...`; it must not hold the value."""
+    return PydanticCustomError(f"replicator_{code}", "{sentence}", {"sentence": sentence})
+
+
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise _refused("type", "must be a number")
+    return value
+
+
+def _size(value: Any) -> int:
+    """A number of bytes, or text with a unit as pydantic's ByteSize reads it."""
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)? *([kKMGT]i?)?B?", value.strip()):
+        text = value.strip()
+        return ByteSize._validate(text if not text[-1].isdigit() else f"{text}B", None)  # type: ignore[arg-type]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise _refused("size", "must be a number of bytes, or a size such as 64MiB")
+
+
+def plain_path(text: str, root: FilePath | None) -> str:
+    """A path from the config as adapters use it: object-store URLs as they are, others absolute under `root`.
+
+    Raises PydanticCustomError for a path that is empty, leaves `root` by `..`, starts with `~`, holds control
+    characters, or is a URL that is of an unknown kind, not yet supported, or with credentials in it.
+    """
+    if not text.strip() or any(ord(character) < 32 for character in text):
+        raise _refused("path", "must be a path, without control characters")
+    scheme, separator, _ = text.partition("://")
+    if separator:
+        return _url(text, scheme)
+    if text.startswith("~"):
+        raise _refused("path", "starts with ~, which is not expanded; write ${HOME}")
+    path = FilePath(text)
+    if ".." in path.parts:
+        raise _refused("path_escapes", "leaves its folder by '..'; write an absolute path instead")
+    return str(root / path) if root is not None else str(path)
+
+
+def _url(text: str, scheme: str) -> str:
+    """A `file://` URL as a path; an object store's URL as it is."""
+    url = urlsplit(text)
+    if ".." in text.split("/"):
+        raise _refused("path_escapes", "leaves its folder by '..'")
+    if scheme == "file" and not url.netloc and url.path.startswith("/") and not url.query:
+        return url2pathname(url.path)
+    if scheme in LATER_STORES:
+        raise _refused(
+            "not_yet_supported", f"is in an object store ({scheme}), which is not yet supported; give a local folder"
+        )
+    if scheme not in OBJECT_STORES:
+        raise _refused("path", "is a URL of an unknown kind; give a local folder")
+    if scheme not in {"abfs", "abfss"} and "@" in url.netloc:
+        raise _refused("path", "holds credentials; give them to the process by its environment")
+    return text
+
+
+def _path(text: str, info: ValidationInfo) -> str:
+    return plain_path(text, (info.context or {}).get("root"))
+
+
+def _dsn(secret: SecretStr) -> SecretStr:
+    try:
+        url = urlsplit(secret.get_secret_value())
+        valid = url.scheme in {"postgresql", "postgres"} and len(url.path) > 1 and (url.port is None or url.port > 0)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise _refused("dsn", "must be a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+    return secret
+
+
+def _start(value: Any) -> Any:
+    if value in ("earliest", "latest"):
+        return value
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise _refused("start", "must be earliest, latest, or a time such as 2026-01-31T12:00:00Z") from None
+    if moment.tzinfo is None:
+        raise _refused("start", "needs a time zone, such as 2026-01-31T12:00:00Z")
+    return value
+
+
+def _glob(text: str) -> str:
+    why = malformed(text)
+    if why:
+        raise _refused("glob", f"is not a name or glob: {why}")
+    return text
+
+
+def _topic(text: str) -> str:
+    if not text.startswith("^"):
+        return _glob(text)
+    try:
+        re.compile(text)
+    except re.error:
+        raise _refused("glob", "is not a regular expression, which the ^ at its start says it is") from None
+    return text
+
+
+def _into(text: str) -> str:
+    if text != text.strip() or not text or any(c in "/\\" or ord(c) < 32 for c in text):
+        raise _refused("into", "must be a table's name: not empty, no slashes, no control characters")
+    if text in {".", ".."} or text.startswith("_replicator"):
+        raise _refused("into", "is a reserved name")
+    return text
+
+
+def _server(text: str) -> str:
+    for server in text.split(","):
+        if "@" in server or not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}", server.strip()):
+            raise _refused("server", "must be HOST:PORT, or several with commas between them")
+    return text
+
+
+def _http(text: str) -> str:
+    url = urlsplit(text)
+    if url.scheme not in {"http", "https"} or not url.hostname or "@" in url.netloc or url.query:
+        raise _refused("url", "must be a URL such as http://HOST:PORT, without user and password")
+    return text.rstrip("/")
+
+
+def _address(text: str) -> str:
+    if "," in text:
+        raise _refused("server", "must be one HOST:PORT")
+    return _server(text)
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
+"""A pipeline, sink or source: letters, digits, - and _, starting with a letter."""
+
+Count = Annotated[int, Field(ge=1), BeforeValidator(_not_bool)]
+Size = Annotated[int, Field(ge=1, json_schema_extra={"type": ["integer", "string"]}), BeforeValidator(_size)]
+"""Bytes; written as a number or with a unit (64MiB)."""
+
+ConfigPath = Annotated[str, AfterValidator(_path)]
+"""A path or object-store URL; absolute once loaded."""
+
+Dsn = Annotated[SecretStr, AfterValidator(_dsn)]
+"""A PostgreSQL URL."""
+
+StartFrom = Annotated[str, BeforeValidator(_start)]
+Glob = Annotated[str, AfterValidator(_glob)]
+Topic = Annotated[str, AfterValidator(_topic)]
+"""A name, a glob, or a regular expression that starts with ^."""
+
+Into = Annotated[str, AfterValidator(_into)]
+Servers = Annotated[str, AfterValidator(_server)]
+Address = Annotated[str, AfterValidator(_address)]
+HttpUrl = Annotated[str, AfterValidator(_http)]

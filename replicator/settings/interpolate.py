@@ -1,0 +1,90 @@
+"""`${NAME}` and `${NAME:-default}` from the environment, and `NAME_FILE` where the value is a secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from .document import Document
+from .fields import is_secret
+from .findings import Path, Problem, place
+
+REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-(?P<value>[^{}]*))?\}|\$\{")
+MAX_SECRET_BYTES = 64 * 1024
+
+
+def interpolate(document: Document, environ: Mapping[str, str]) -> set[Path]:
+    """Replace the references in every text value, in place; keys are left alone, `$${` stands for `${`.
+
+    Problems: an unset variable without a default, a malformed reference, and for secrets both NAME and NAME_FILE set
+    or a file that cannot be read. Returns the paths of the values that could not be completed. A variable that
+    is set but empty counts as unset when there is a default, as in a shell.
+    """
+    return _Interpolation(document, environ).run()
+
+
+class _Interpolation:
+    def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
+        self.document = document
+        self.environ = environ
+        self.failed: set[Path] = set()
+
+    def run(self) -> set[Path]:
+        self.document.data = self.value(self.document.data, ())
+        return self.failed
+
+    def value(self, value: Any, path: Path) -> Any:
+        if isinstance(value, dict):
+            return {key: self.value(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, str) and "${" in value:
+            return REFERENCE.sub(lambda found: self.reference(found, path), value)
+        return value
+
+    def reference(self, found: re.Match[str], path: Path) -> str:
+        if found.group() == "$${":
+            return "${"
+        name = found["name"]
+        if name is None:
+            return self.fail(path, "reference", "holds a malformed ${...}", "write ${NAME} or ${NAME:-default}")
+        text = self.secret(name, path) if is_secret(path) else self.environ.get(name)
+        if text or path in self.failed:
+            return text or ""
+        if found["default"] is not None:
+            return str(found["value"])
+        if text is None:
+            also = f" or {name}_FILE" if is_secret(path) else ""
+            hint = f"set {name}{also}, or write ${{{name}:-default}}"
+            return self.fail(path, "unset", f"needs the environment variable {name}", hint)
+        return text
+
+    def secret(self, name: str, path: Path) -> str | None:
+        direct, file = self.environ.get(name), self.environ.get(f"{name}_FILE")
+        if not file:
+            return direct
+        if direct is not None:
+            return self.fail(path, "secret", f"finds both {name} and {name}_FILE set", "unset one of them")
+        return self.secret_file(f"{name}_FILE", FilePath(file), path)
+
+    def secret_file(self, variable: str, file: FilePath, path: Path) -> str:
+        """The file's text without its line end, which editors add and no password has."""
+        try:
+            with file.open("rb") as opened:
+                raw = opened.read(MAX_SECRET_BYTES + 1)
+            text = raw.decode("utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            return self.fail(path, "secret", f"cannot read the file that {variable} names ({why})")
+        if not text or len(raw) > MAX_SECRET_BYTES:
+            sentence = f"finds the file that {variable} names empty, or larger than {MAX_SECRET_BYTES} bytes"
+            return self.fail(path, "secret", sentence)
+        return text
+
+    def fail(self, path: Path, code: str, message: str, suggestion: str = "") -> str:
+        if path not in self.failed:
+            self.document.problems.append(Problem(path, code, f"{place(path)} {message}", suggestion))
+        self.failed.add(path)
+        return ""

@@ -1,0 +1,71 @@
+"""Lanes as the config says them: one table, one sink, one policy, everything resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from .fields import Strict
+from .findings import Path
+from .tables import Deletes, EntrySettings, Policy, PolicyKeys, SchemaChanges, TableSettings, Tombstones
+
+V = TypeVar("V")
+Said = tuple[EntrySettings, TableSettings, PolicyKeys]
+"""Who has a say about a lane, the first first."""
+
+
+class LaneSettings(Strict):
+    """One lane of one source table, after entry, table and defaults have had their say (in that order)."""
+
+    table: str
+    """The source table's name on the database side."""
+    source: str
+    """The name of its source."""
+    sink: str
+    """The name of its sink."""
+    kind: str
+    """The sink's kind."""
+    into: str
+    """The target's name inside the sink."""
+    policy: Policy
+    keys: tuple[str, ...] | None
+    """The key columns; None when they are to be learnt from the change events."""
+    deletes: Deletes
+    tombstones: Tombstones | None
+    """None: a delete in compacted topics only."""
+    schema_changes: SchemaChanges
+    declared: Mapping[str, str] | None
+    """Columns and Arrow types that the config declares."""
+    at: Path
+    """The path of its `to` entry in the config: `Loaded.where(*lane.at)` gives file and line."""
+
+
+def own_name(table: str) -> str:
+    """The table's own name, without schema and database: `public.orders` is `orders`."""
+    return table.rpartition(".")[2]
+
+
+def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
+    """The lane of the source table `name` through the entry, in the table, with the defaults of `said`. The entry stands
+    at the path `at`, and its sink is of `kind`."""
+    entry, table, _ = said
+    keys = first(*(level.keys for level in said))
+    return LaneSettings(
+        table=name,
+        source=table.source,
+        sink=entry.sink,
+        kind=kind,
+        into=first(*(level.into for level in said)) or own_name(name),
+        policy=first(*(level.chosen_policy() for level in said)) or "scd1",
+        keys=None if keys is None else tuple(keys),
+        deletes=first(*(level.deletes for level in said)) or "hard",
+        tombstones=first(*(level.tombstones for level in said)),
+        schema_changes=first(*(level.schema_changes for level in said)) or "evolve",
+        declared=table.declared,
+        at=at,
+    )
+
+
+def first(*said: V | None) -> V | None:
+    """The first that is not None."""
+    return next((value for value in said if value is not None), None)

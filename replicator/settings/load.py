@@ -1,0 +1,110 @@
+"""From a config file to settings: layers, references to the environment, and every check, all findings at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from .checks import problems
+from .document import Document, read_document
+from .findings import ConfigError, Finding, Origin, Path, Problem
+from .interpolate import interpolate
+from .keys import Names, pruned
+from .layers import lay_over, override
+from .nearest import did_you_mean
+from .plugins import NO_PLUGINS, Plugins
+from .schema import Settings
+from .values import validated
+from .views import view
+
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Settings that may be used, with what is known about where they come from."""
+
+    settings: Settings
+    root: FilePath
+    """The folder that relative paths start from."""
+    files: tuple[FilePath, ...]
+    """The config file and the overlay, where there is one."""
+    warnings: tuple[Finding, ...]
+    origins: Mapping[Path, Origin]
+
+    def where(self, *path: str | int) -> str:
+        """Where the value at `path` was written: `config/replicator.yaml:14` or `--set a.b`; for a value that nobody
+        wrote, where the nearest one around it was."""
+        while path and path not in self.origins:
+            path = path[:-1]
+        return str(self.origins[path])
+
+    def redacted(self) -> dict[str, Any]:
+        """The resolved settings as plain JSON data, every secret as asterisks."""
+        return self.settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def load(
+    path: str | FilePath,
+    env: str | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    plugins: Plugins = NO_PLUGINS,
+) -> Loaded:
+    """The settings in the file `path`, with the overlay `environments/<env>.yaml` beside it and `--set` overrides.
+
+    Precedence: overrides, then overlay, then file, then defaults. `env` defaults to the variable REPLICATOR_ENV.
+    `environ` (default: the process's environment) is where `${NAME}` is looked up; `plugins` names adapters
+    of other packages. Nothing is connected to. Raises ConfigError with all findings, never only the first.
+    """
+    environ = os.environ if environ is None else environ
+    file = FilePath(path)
+    document = read_document(file)
+    files = [file]
+    overlay = env or environ.get("REPLICATOR_ENV")
+    if overlay:
+        files += _overlay(document, file.parent / "environments", overlay)
+    override(document, overrides)
+    return _checked(document, tuple(files), file.absolute().parent.parent, environ, plugins)
+
+
+def _overlay(document: Document, folder: FilePath, name: str) -> list[FilePath]:
+    file = folder / f"{name}.yaml"
+    if ENVIRONMENT_NAME.fullmatch(name) and file.is_file():
+        lay_over(document, read_document(file))
+        return [file]
+    known = sorted(found.stem for found in folder.glob("*.yaml"))
+    hint = did_you_mean(name, known) or f"known: {', '.join(known) or 'none'}"
+    document.origins[("\0env",)] = Origin(f"--env {name}" if ENVIRONMENT_NAME.fullmatch(name) else "--env")
+    document.problems.append(Problem(("\0env",), "unknown_environment", f"there is no such file in {folder}", hint))
+    return []
+
+
+def _checked(
+    document: Document, files: tuple[FilePath, ...], root: FilePath, environ: Mapping[str, str], plugins: Plugins
+) -> Loaded:
+    if not isinstance(document.data, dict):
+        if not document.problems:
+            document.problems.append(Problem((), "empty", "is empty, or not a mapping of keys to values"))
+        raise ConfigError(_located(document, document.problems))
+    names = Names(plugins, settled=interpolate(document, environ))
+    plain = pruned(document.data, names)
+    settings, wrong = validated(plain, root, names.settled)
+    across = problems(view(document.data), lambda path: document.origins.get(path, document.origins[()]))
+    findings = _located(document, (*document.problems, *names.problems, *wrong, *across))
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if settings is None or errors:
+        # What is unused is not known while a reference is broken, so warnings wait.
+        raise ConfigError(errors)
+    return Loaded(settings, root, files, tuple(findings), dict(document.origins))
+
+
+def _located(document: Document, found: Iterable[Problem]) -> list[Finding]:
+    """Findings in the order of files and lines; the same one only once."""
+    findings = dict.fromkeys(problem.located(document.origins, document.origins[()]) for problem in found)
+    return sorted(findings, key=lambda finding: (finding.file, finding.line or 0))

@@ -1,0 +1,130 @@
+"""The whole config file as one model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, SecretStr, model_validator
+
+from .fields import Address, ConfigPath, Count, Name, Size, Strict, _refused
+from .findings import Path
+from .globs import is_glob, literal_count, matches
+from .lanes import LaneSettings, resolve
+from .sinks import DeadLetterSettings, Engine, Sink
+from .sources import Source
+from .tables import PolicyKeys, TableSettings
+
+MIB = 1024 * 1024
+LOOPBACK = ("127.", "localhost:", "[::1]:")
+
+
+class LimitSettings(Strict):
+    """Bounds on input and memory; input beyond them is rejected, never truncated."""
+
+    message_bytes: Size = 16 * MIB
+    """Longest record."""
+    depth: Annotated[Count, Field(ge=2, le=500)] = 64
+    """Deepest nesting of a value."""
+    columns: Count = 4096
+    """Most columns of a table."""
+    batch_bytes: Size = 64 * MIB
+    """Bytes of input that one batch gathers at most."""
+    memory: Size = 1024 * MIB
+    """Memory for records on their way, from the source to the slowest sink: with many sinks batches become smaller."""
+
+
+class HttpSettings(Strict):
+    """The daemon's page, health and metrics."""
+
+    address: Address = "127.0.0.1:8090"
+    """HOST:PORT to listen on; port 0 takes a free one."""
+    token: SecretStr | None = None
+    """Asked of every caller; required when the address is not a loopback address."""
+
+    @model_validator(mode="after")
+    def _not_open(self) -> HttpSettings:
+        if not self.address.startswith(LOOPBACK) and not (self.token and self.token.get_secret_value()):
+            raise _refused("open", "listens beyond this machine, so it needs a 'token'")
+        return self
+
+
+class Settings(Strict):
+    """Everything that the config file says. Immutable; secrets are SecretStr; paths are absolute once loaded."""
+
+    pipeline: Name
+    """The pipeline's name: part of every stored position, so it stays."""
+    engine: Engine = "local"
+    """What runs the pipeline."""
+    sources: dict[Name, Source]
+    """Where changes come from."""
+    sinks: dict[Name, Sink]
+    """Where copies are kept."""
+    dead_letters: DeadLetterSettings
+    """Where rejected records are kept."""
+    tables: list[TableSettings]
+    """Which tables go where; the most specific match wins, whole."""
+    defaults: PolicyKeys = PolicyKeys()
+    """What holds for every entry that says nothing else."""
+    state: ConfigPath = Field("./state", validate_default=True)
+    """The folder of local state."""
+    limits: LimitSettings = LimitSettings()
+    http: HttpSettings = HttpSettings()
+    spark: dict[str, str] = Field(default_factory=dict)
+    on_reject: Literal["continue", "stop"] = "continue"
+    max_rejects: Count | None = None
+
+    def table_for(self, name: str, source: str | None = None) -> TableSettings | None:
+        """The entry of `tables` that decides about the source table `name` (of `source`, when given); None when no
+        entry matches. An exact name beats a glob; among globs the one that fixes most characters wins."""
+        found = [t for t in self.tables if source in (None, t.source) and matches(t.match, name)]
+        return max(found, key=lambda t: (not is_glob(t.match), literal_count(t.match)), default=None)
+
+    def lanes_for(self, name: str, source: str | None = None) -> tuple[LaneSettings, ...]:
+        """The lanes of the source table `name`, in the order of its `to`; event logs are not lanes of a table."""
+        table = self.table_for(name, source)
+        return () if table is None else self.lanes_of(table, name)
+
+    def lanes_of(self, table: TableSettings, name: str) -> tuple[LaneSettings, ...]:
+        """The lanes of the source table `name` through one entry of `tables`; what does not depend on the name is that
+        of every table the entry matches."""
+        kinds = {sink: settings.kind for sink, settings in self.sinks.items()}
+        at: Path = ("tables", self.tables.index(table), "to")
+        return tuple(
+            resolve(name, (entry, table, self.defaults), kinds[entry.sink], (*at, index))
+            for index, entry in enumerate(table.to)
+            if kinds[entry.sink] != "event_log"
+        )
+
+    def event_logs_for(self, name: str, source: str | None = None) -> tuple[str, ...]:
+        """The names of the event-log sinks that take the records of the source table `name`."""
+        table = self.table_for(name, source)
+        return tuple(e.sink for e in table.to if self.sinks[e.sink].kind == "event_log") if table else ()
+
+    def event_logs_of(self, source: str) -> tuple[str, ...]:
+        """The names of the event-log sinks that any table of `source` names, in the order of `sinks`."""
+        named = {entry.sink for table in self.tables if table.source == source for entry in table.to}
+        return tuple(name for name, sink in self.sinks.items() if sink.kind == "event_log" and name in named)
+
+    def collisions(self, names: Iterable[str], source: str | None = None) -> dict[tuple[str, str], list[str]]:
+        """Targets, as (sink, into), that more than one of these source tables would write, and those tables.
+
+        Globs can bring this about with tables that nobody knew when the config was checked.
+        """
+        targets: dict[tuple[str, str], list[str]] = {}
+        for name in names:
+            for lane in self.lanes_for(name, source):
+                targets.setdefault((lane.sink, lane.into), []).append(name)
+        return {target: tables for target, tables in targets.items() if len(set(tables)) > 1}
+
+
+def plain_options(settings: BaseModel) -> Mapping[str, Any]:
+    """The settings of one source, sink or dead-letter store as its adapter takes them: the names of the config
+    file, unset ones left out, secrets in clear. Never log or print the result."""
+    return {name: _revealed(value) for name, value in settings.model_dump(by_alias=True, exclude_none=True).items()}
+
+
+def _revealed(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return {name: _revealed(item) for name, item in value.items()} if isinstance(value, dict) else value

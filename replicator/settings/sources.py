@@ -1,0 +1,164 @@
+"""Settings of sources: one model per transport."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, WithJsonSchema
+
+from .fields import ConfigPath, Dsn, HttpUrl, Servers, StartFrom, Strict, Topic, _refused
+
+FORMATS = ("debezium_json", "debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows")
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+OWNED_OPTIONS = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    "group.id": "group_id",
+    "auto.offset.reset": "start_from",
+    "enable.auto.commit": "",
+    "enable.auto.offset.store": "",
+    "enable.partition.eof": "",
+    "isolation.level": "",
+}
+"""librdkafka settings that correctness depends on, and the key to use instead."""
+
+
+def _text(value: Any) -> Any:
+    """librdkafka takes text: true becomes "true", 5 becomes "5"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _options(options: dict[str, str]) -> dict[str, str]:
+    for name in options:
+        if name.startswith(SECURITY_PREFIXES):
+            raise _refused("option", "holds a security setting; write those under 'security', where they are kept secret")
+        if name in OWNED_OPTIONS:
+            instead = OWNED_OPTIONS[name]
+            hint = f"write '{instead}' of the source instead" if instead else "correctness depends on it"
+            raise _refused("option", f"sets {name}, which is not yours to set: {hint}")
+    return options
+
+
+def _security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    if any(not name.startswith(SECURITY_PREFIXES) for name in options):
+        raise _refused("option", "takes librdkafka's security.*, sasl.* and ssl.* settings only; others go under 'options'")
+    return options
+
+
+SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
+Text = Annotated[str, BeforeValidator(_text), SCALAR]
+SecretText = Annotated[SecretStr, BeforeValidator(_text), SCALAR]
+
+
+class SourceSettings(Strict):
+    """What every source has."""
+
+    format: str = Field(json_schema_extra={"enum": list(FORMATS)})
+    """How records are encoded."""
+
+
+class DatabaseSettings(Strict):
+    """What `doctor` looks at in the source database; the daemon never connects to it."""
+
+    dsn: Dsn
+    publication: str = Field(min_length=1, max_length=63)
+    """The publication that the connector reads."""
+    slot: str = Field(pattern=r"^[a-z0-9_]{1,63}$")
+    """The connector's replication slot."""
+
+
+class ConnectSettings(Strict):
+    """What `doctor` looks at in Kafka Connect; the daemon never asks it."""
+
+    url: HttpUrl
+    """The worker's REST interface: http://HOST:PORT."""
+    connector: str = Field(min_length=1)
+    """The connector's name."""
+
+
+class KafkaSettings(SourceSettings):
+    """Records from Kafka topics."""
+
+    transport: Literal["kafka"]
+    bootstrap_servers: Servers
+    """HOST:PORT of one or more brokers, with commas between them."""
+    topics: list[Topic] = Field(min_length=1)
+    """Topic names; globs, or regular expressions that start with ^. New topics that match are picked up while running."""
+    group_id: str = Field("cdc-python-consumer", min_length=1)
+    """The consumer group whose offsets show progress; positions are kept in the sinks."""
+    start_from: StartFrom = "earliest"
+    """Where lanes without a position start: earliest, latest, or a time with its zone."""
+    security: Annotated[dict[str, SecretText], AfterValidator(_security)] = Field(default_factory=dict)
+    """librdkafka's security.*, sasl.* and ssl.* settings."""
+    options: Annotated[dict[str, Text], AfterValidator(_options)] = Field(default_factory=dict)
+    """Any other librdkafka setting."""
+    database: DatabaseSettings | None = None
+    """The database that the records come from, for `doctor` to look at."""
+    connect: ConnectSettings | None = None
+    """The Kafka Connect worker that writes the topics, for `doctor` to look at."""
+
+
+class ArchiveSettings(SourceSettings):
+    """Recorded topics: JSON Lines (optionally .gz) or Parquet."""
+
+    transport: Literal["archive"]
+    path: ConfigPath
+    """A file, folder, glob or object-store URL."""
+
+
+class FilesSettings(SourceSettings):
+    """Files of rows or changes."""
+
+    transport: Literal["files"]
+    path: ConfigPath
+
+
+class DeltaSourceSettings(SourceSettings):
+    """A Delta table that others write."""
+
+    transport: Literal["delta"]
+    path: ConfigPath
+
+
+class QuerySettings(SourceSettings):
+    """A query polled by a cursor column."""
+
+    transport: Literal["query"]
+    dsn: Dsn
+    cursor_column: str
+    start_after: str | None = None
+
+
+class PluginSourceSettings(SourceSettings):
+    """A transport of an installed package; its own keys are checked by its adapter."""
+
+    model_config = ConfigDict(extra="allow")
+    transport: str
+
+
+BuiltInSource: TypeAlias = KafkaSettings | ArchiveSettings | FilesSettings | DeltaSourceSettings | QuerySettings
+SOURCES: dict[str, type[SourceSettings]] = {
+    "kafka": KafkaSettings,
+    "archive": ArchiveSettings,
+    "files": FilesSettings,
+    "delta": DeltaSourceSettings,
+    "query": QuerySettings,
+}
+
+
+def _transport(value: Any) -> str:
+    name = value.get("transport") if isinstance(value, dict) else getattr(value, "transport", None)
+    return name if isinstance(name, str) and name in SOURCES else "plugin"
+
+
+Source = Annotated[
+    Annotated[KafkaSettings, Tag("kafka")]
+    | Annotated[ArchiveSettings, Tag("archive")]
+    | Annotated[FilesSettings, Tag("files")]
+    | Annotated[DeltaSourceSettings, Tag("delta")]
+    | Annotated[QuerySettings, Tag("query")]
+    | Annotated[PluginSourceSettings, Tag("plugin")],
+    Discriminator(_transport),
+]

@@ -1,0 +1,67 @@
+"""What of the public contract works now. Later work flips entries here, and nowhere else in the settings.
+
+A key or value named here is known: it is checked for its name, left out of the JSON Schema, and refused as
+"not yet supported" instead of as a typo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+LATER_KEYS: Mapping[str, frozenset[str]] = {
+    "Settings": frozenset({"spark", "on_reject", "max_rejects"}),
+    "DeadLetterSettings": frozenset({"dsn", "topic"}),
+    "PolicyKeys": frozenset(
+        {
+            "sequence_by",
+            "apply_as_deletes",
+            "apply_as_truncates",
+            "ignore_null_updates",
+            "ignore_null_updates_column_list",
+            "ignore_null_updates_except_column_list",
+            "column_list",
+            "except_column_list",
+            "track_history_column_list",
+            "track_history_except_column_list",
+            "tombstone_retention",
+            "partition_by",
+            "cluster_by",
+            "change_data_feed",
+            "columns",
+            "where",
+        }
+    ),
+}
+"""By the class that declares the key."""
+
+LATER_VALUES: Mapping[str, frozenset[str | int]] = {
+    "engine": frozenset({"spark"}),
+    "format": frozenset({"debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows"}),
+    "transport": frozenset({"files", "delta", "query"}),
+    "policy": frozenset({"scd2"}),
+    "stored_as_scd_type": frozenset({2}),
+    "deletes": frozenset({"soft", "ignore"}),
+    "schema_changes": frozenset({"try_evolve", "ignore", "fail", "quarantine"}),
+}
+"""By the name of the key."""
+
+LATER_MAPPINGS = frozenset({"schema_changes"})
+"""Keys whose value may later be a mapping too (a behaviour per kind of schema change)."""
+
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "abfs", "abfss"})
+"""Schemes of URLs that are known as paths."""
+
+LATER_STORES = OBJECT_STORES
+"""Which of them are not yet supported."""
+
+
+def later_keys(model: type) -> frozenset[str]:
+    """The keys of a settings model that are known but not yet supported, inherited ones included."""
+    return frozenset().union(*(LATER_KEYS.get(base.__name__, frozenset()) for base in model.__mro__))
+
+
+def is_later(key: str, value: object) -> bool:
+    """The value is known for this key, and not yet supported."""
+    if isinstance(value, dict):
+        return key in LATER_MAPPINGS
+    return isinstance(value, str | int) and value in LATER_VALUES.get(key, frozenset())

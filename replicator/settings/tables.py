@@ -1,0 +1,95 @@
+"""Settings of tables: which source tables, where to, and how."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from .fields import Glob, Into, Strict, _refused
+
+Policy = Literal["scd1", "scd2", "append"]
+Deletes = Literal["hard", "soft", "ignore"]
+Tombstones = Literal["delete", "ignore"]
+SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
+POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
+EXCLUSIVE = (
+    ("column_list", "except_column_list"),
+    ("track_history_column_list", "track_history_except_column_list"),
+    ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
+)
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+Columns = Annotated[list[str], Field(min_length=1)]
+
+
+class PolicyKeys(Strict):
+    """What can be said for one `to` entry, for its table, or in `defaults`; the nearest one counts."""
+
+    policy: Policy | None = None
+    """scd1: current rows. append: every change as a row. scd2: every version."""
+    stored_as_scd_type: Annotated[Literal[1, 2], BeforeValidator(_number)] | None = None
+    """1 means policy scd1, 2 means scd2."""
+    keys: Columns | None = None
+    """The key columns; by default they are learnt from the change events."""
+    deletes: Deletes | None = None
+    """What a delete does to the target's row."""
+    tombstones: Tombstones | None = None
+    """What a record without a value means; by default it is a delete in compacted topics only."""
+    schema_changes: SchemaChanges | None = None
+    """What happens when the source's columns change."""
+    into: Into | None = None
+    """The target's name; by default the source table's own name without its schema."""
+    sequence_by: Columns | str | None = None
+    apply_as_deletes: str | None = None
+    apply_as_truncates: str | None = None
+    ignore_null_updates: bool | None = None
+    ignore_null_updates_column_list: Columns | None = None
+    ignore_null_updates_except_column_list: Columns | None = None
+    column_list: Columns | None = None
+    except_column_list: Columns | None = None
+    track_history_column_list: Columns | None = None
+    track_history_except_column_list: Columns | None = None
+    tombstone_retention: str | None = None
+    partition_by: Columns | None = None
+    cluster_by: Columns | None = None
+    change_data_feed: bool | None = None
+    columns: dict[str, Any] | None = None
+    where: str | None = None
+
+    def chosen_policy(self) -> Policy | None:
+        """The policy said here, by either of its two names; None when nothing is said."""
+        return self.policy or POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PolicyKeys:
+        by_type = POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
+        if self.policy and by_type and self.policy != by_type:
+            raise _refused("contradiction", "has a 'policy' and a 'stored_as_scd_type' that contradict each other; keep one")
+        if self.keys and len(set(self.keys)) != len(self.keys):
+            raise _refused("contradiction", "names a key column twice")
+        return self
+
+
+class EntrySettings(PolicyKeys):
+    """One entry of a table's `to`: a lane into a sink."""
+
+    sink: str
+    """The name of a sink."""
+
+
+class TableSettings(PolicyKeys):
+    """The tables that `match` names, and where their changes go."""
+
+    match: Glob
+    """The table's name on the database side, with its schema; globs allowed. The most specific match wins, whole."""
+    source: str
+    """The name of a source."""
+    declared: dict[str, str] | None = Field(None, alias="schema")
+    """Columns and their Arrow types, where the source carries no types."""
+    to: list[EntrySettings]
+    """The lanes: one entry per target."""

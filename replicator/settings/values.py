@@ -1,0 +1,93 @@
+"""Pydantic's verdict on values, in our words: one problem per error, never with the value in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from .findings import Path, Problem, inside, place, quoted
+from .schema import Settings
+
+EXPECTED = {
+    "string_type": "must be text",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "string_too_long": "is too long",
+    "string_pattern_mismatch": "must be letters, digits, - and _, starting with a letter, 63 at most",
+}
+
+
+def validated(data: Any, root: FilePath, settled: set[Path]) -> tuple[Settings | None, list[Problem]]:
+    """The settings, or all problems of values. Errors at paths in `settled`, or about what was removed there, are
+    left out; when nothing else is wrong both are empty and the caller's own problems stand."""
+    try:
+        return Settings.model_validate(data, context={"root": root}), []
+    except ValidationError as error:
+        details = error.errors(include_input=False, include_url=False)
+        return None, [p for p in map(_problem, details) if not _is_settled(p, settled)]
+
+
+def _is_settled(problem: Problem, settled: set[Path]) -> bool:
+    """The path or one around it was judged already; or what is said to be missing inside it was removed."""
+    path = problem.path
+    removed = problem.code == "place" and any(known[: len(path)] == path for known in settled)
+    return removed or any(path[: len(known)] == known for known in settled)
+
+
+def _problem(error: ErrorDetails) -> Problem:
+    path = tuple(_data_path(error["loc"]))
+    kind = error["type"]
+    if kind == "missing":
+        return Problem(path, "missing", f"missing key {quoted(path[-1])} {inside(path[:-1])}", _example(path))
+    if kind == "extra_forbidden":
+        return Problem(path, "unknown_key", f"unknown key {quoted(path[-1])} {inside(path[:-1])}")
+    if kind.startswith("replicator_"):
+        return Problem(path, kind.removeprefix("replicator_"), f"{place(path)} {error['msg']}")
+    if kind == "string_pattern_mismatch":
+        return Problem(path, "name", f"{place(path)}: a name {EXPECTED[kind]}")
+    if kind in ("greater_than_equal", "less_than_equal", "literal_error"):
+        return Problem(path, "value", f"{place(path)} {_bound(kind, error.get('ctx', {}))}")
+    return Problem(path, "type", f"{place(path)} {EXPECTED.get(kind, 'does not have the right type')}", _quotes(kind))
+
+
+def _bound(kind: str, context: dict[str, Any]) -> str:
+    if kind == "literal_error":
+        return f"must be one of {context['expected']}"
+    return f"must be at least {context['ge']}" if "ge" in context else f"must be at most {context['le']}"
+
+
+def _quotes(kind: str) -> str:
+    return "put it in quotes" if kind == "string_type" else ""
+
+
+def _example(path: Path) -> str:
+    """What to write for a key that a newcomer may not know."""
+    examples = {
+        "dead_letters": "for example dead_letters: {path: ./deltalake/_replicator/dead_letters}",
+        "pipeline": "for example pipeline: shop",
+        "format": "for example format: debezium_json",
+        "transport": "for example transport: kafka",
+        "kind": "for example kind: delta",
+    }
+    return examples.get(str(path[-1]), "")
+
+
+def _data_path(loc: tuple[int | str, ...]) -> Iterator[int | str]:
+    """The path inside the document: pydantic adds the union's tag after a source's or sink's name, and `[key]`."""
+    for index, part in enumerate(loc):
+        tag = index == 2 and loc[0] in ("sources", "sinks")
+        if not tag and part != "[key]":
+            yield part

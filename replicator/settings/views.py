@@ -1,0 +1,124 @@
+"""The config as far as it can be read: what the checks across parts look at, even when other parts are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .findings import Path
+from .tables import POLICY_OF_SCD_TYPE
+
+OF_TABLE = ("keys", "tombstones")
+"""Keys that say how the records of a table are read, which is done once for all its lanes."""
+
+
+@dataclass(frozen=True)
+class EntryView:
+    """One `to` entry; None where the value is missing or not text."""
+
+    path: Path
+    sink: str | None
+    into: str | None
+    policy: str | None
+    said: frozenset[str]
+    """The keys that are written in the entry."""
+    of_table: tuple[tuple[str, str], ...]
+    """What all lanes of a table have to agree on, as the entry, its table and the defaults say it: key and value."""
+
+
+@dataclass(frozen=True)
+class TableView:
+    """One entry of `tables`; None where the value is missing or not text."""
+
+    path: Path
+    match: str | None
+    source: str | None
+    into: str | None
+    said: frozenset[str]
+    """The keys that are written in the table."""
+    to: tuple[EntryView, ...] | None
+    """None when `to` is missing or not a list."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The parts of the config that refer to each other."""
+
+    engine: str
+    sources: dict[str, dict[str, Any]] | None
+    """None when missing or not a mapping, so that nothing is said about references to it."""
+    sinks: dict[str, dict[str, Any]] | None
+    tables: tuple[TableView, ...]
+    levels: tuple[tuple[Path, frozenset[str]], ...]
+    """Where keys of a policy are written, and which keys are: the defaults, every table, every entry."""
+    empty: tuple[str, ...]
+    """Which of sources, sinks and tables are there and hold nothing."""
+
+    def kind(self, sink: str | None) -> str | None:
+        """The kind of a sink, None when unknown."""
+        return text((self.sinks or {}).get(sink or "", {}), "kind")
+
+    def entries(self) -> Iterator[tuple[TableView, EntryView]]:
+        """Every `to` entry with its table."""
+        return ((table, entry) for table in self.tables for entry in table.to or ())
+
+
+def view(data: dict[str, Any]) -> View:
+    """What can be read of `data`, whatever else is wrong with it."""
+    raw_tables = data.get("tables")
+    defaults = mapping(data.get("defaults"))
+    tables = tuple(
+        _table(("tables", index), raw, defaults)
+        for index, raw in enumerate(raw_tables if isinstance(raw_tables, list) else ())
+        if isinstance(raw, dict)
+    )
+    entries = [entry for table in tables for entry in table.to or ()]
+    return View(
+        engine=text(data, "engine") or "local",
+        sources=_mappings(data.get("sources")),
+        sinks=_mappings(data.get("sinks")),
+        tables=tables,
+        levels=(
+            (("defaults",), frozenset(defaults)),
+            *((table.path, table.said) for table in tables),
+            *((entry.path, entry.said) for entry in entries),
+        ),
+        empty=tuple(name for name in ("sources", "sinks", "tables") if data.get(name) in ({}, [])),
+    )
+
+
+def _table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableView:
+    to = raw.get("to")
+    entries = None
+    if isinstance(to, list):
+        pairs = ((index, item) for index, item in enumerate(to) if isinstance(item, dict))
+        entries = tuple(_entry((*path, "to", index), item, (item, raw, defaults)) for index, item in pairs)
+    into = text(raw, "into") or text(defaults, "into")
+    return TableView(path, text(raw, "match"), text(raw, "source"), into, frozenset(raw), entries)
+
+
+def _entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) -> EntryView:
+    policy = next((found for level in said if (found := _policy(level))), "scd1")
+    common = tuple((key, str(next((level[key] for level in said if key in level), None))) for key in OF_TABLE)
+    return EntryView(path, text(raw, "sink"), text(raw, "into"), policy, frozenset(raw), common)
+
+
+def _policy(raw: dict[str, Any]) -> str | None:
+    by_type = raw.get("stored_as_scd_type")
+    return text(raw, "policy") or (POLICY_OF_SCD_TYPE.get(by_type) if isinstance(by_type, int) else None)
+
+
+def _mappings(value: Any) -> dict[str, dict[str, Any]] | None:
+    return {name: mapping(item) for name, item in value.items()} if isinstance(value, dict) else None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The value when it is a mapping, otherwise an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def text(raw: dict[str, Any], key: str) -> str | None:
+    """The value of `key` when it is text."""
+    value = raw.get(key)
+    return value if isinstance(value, str) else None

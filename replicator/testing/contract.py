@@ -1,0 +1,86 @@
+"""What the published contract suites share: examples, seeds, and the way to relax a test.
+
+An adapter's author inherits a suite and gives it one factory. A test of the suite may only be replaced on purpose:
+
+    class TestMySink(SinkContract):
+        def new_target(self): ...
+
+        @overrides_contract(reason="the service has no transactions across tables")
+        def test_apply_is_atomic_across_lanes(self): ...
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "25"))
+"""How many random histories each property test tries."""
+
+SEED = int(os.environ.get("REPLICATOR_SEED", "0"))
+"""Where the random histories begin; the same seed tries the same histories."""
+
+REASON = "__contract_override_reason__"
+
+
+def overrides_contract(*, reason: str) -> Callable[[C], C]:
+    """Mark a method that replaces a test of a contract suite; `reason` says why the adapter cannot pass it as it is."""
+    if not reason.strip():
+        raise ValueError("a test of a contract is relaxed with a reason or not at all")
+
+    def mark(method: C) -> C:
+        setattr(method, REASON, reason)
+        return method
+
+    return mark
+
+
+class Contract:
+    """Base of the suites. A subclass that replaces a test without `overrides_contract` is refused when it is defined."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith(f"{__package__}."):
+            return
+        for name, _ in _tests_of(*cls.__mro__[1:]):
+            own = vars(cls).get(name)
+            if own is not None and not hasattr(own, REASON):
+                raise TypeError(f"{cls.__name__}.{name} replaces a test of a contract; mark it with overrides_contract")
+
+
+def _tests_of(*classes: type) -> Iterator[tuple[str, Any]]:
+    for cls in classes:
+        yield from ((name, value) for name, value in vars(cls).items() if name.startswith("test_"))
+
+
+def for_all(**strategies: Any) -> Callable[[Callable[..., None]], None]:
+    """Run a check for EXAMPLES random inputs, now: `@for_all(history=histories())` above a function with that parameter.
+
+    Unlike a decorated test this can be inherited by several suites. The seed and the failing input are printed.
+    """
+
+    def run(check: Callable[..., None]) -> None:
+        settings = hypothesis.settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        print(f"REPLICATOR_SEED={SEED} REPLICATOR_EXAMPLES={EXAMPLES}")  # noqa: T201
+        hypothesis.seed(SEED)(settings(hypothesis.given(**strategies)(check)))()
+
+    return run
+
+
+def needs(condition: bool, reason: str) -> None:
+    """Skip the running test unless the adapter says it can do this."""
+    if not condition:
+        pytest.skip(reason)

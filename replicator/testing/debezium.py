@@ -1,0 +1,163 @@
+"""A history as Debezium's PostgreSQL connector writes it: JSON envelopes, with or without schema.
+
+Use histories with `toast=True`: Debezium can leave out only values of variable length, and marks them by a placeholder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.table import TableSpec
+
+from .histories import History
+from .kinds import KEY_KINDS, KINDS, TOAST, micros
+from .model import Change, Key
+from .source import Event
+
+Kinds = Mapping[str, str]
+SOURCE_FIELDS: tuple[tuple[str, str, bool], ...] = (
+    ("version", "string", False),
+    ("connector", "string", False),
+    ("name", "string", False),
+    ("ts_ms", "int64", False),
+    ("snapshot", "string", True),
+    ("db", "string", False),
+    ("sequence", "string", True),
+    ("ts_us", "int64", True),
+    ("ts_ns", "int64", True),
+    ("schema", "string", False),
+    ("table", "string", False),
+    ("txId", "int64", True),
+    ("lsn", "int64", True),
+    ("xmin", "int64", True),
+)
+BLOCK_FIELDS = (("id", "string", False), ("total_order", "int64", False), ("data_collection_order", "int64", False))
+
+
+def raw_frame(history: History, start: int = 0, end: int | None = None, *, schemas: bool = True) -> pa.Table:
+    """The events [start, end) as records."""
+    kinds = column_kinds(history)
+    rows = [_record(history, event, kinds, schemas=schemas) for event in history.events[start:end]]
+    return pa.Table.from_pylist(rows, RAW)
+
+
+def column_kinds(history: History) -> Kinds:
+    """The kind of every column the table ever had."""
+    keys = {f"k{i}": kind for i, kind in enumerate(KEY_KINDS[history.shape.key], 1)}
+    return keys | history.source.kinds
+
+
+def _record(history: History, event: Event, kinds: Kinds, *, schemas: bool) -> dict[str, Any]:
+    table = history.source.versions[event.version]
+    return {
+        "topic": history.source.topic,
+        "partition": event.partition,
+        "offset": event.offset,
+        "timestamp": event.change.ts if event.change else None,
+        "headers": _headers(event, table, kinds),
+        "key": None if event.key is None else _document(_key_schema(table, kinds), _key(event.key, table, kinds), schemas),
+        "value": None if event.change is None else _value(event.change, table, kinds, schemas=schemas),
+    }
+
+
+def _document(schema: Mapping[str, Any], payload: Mapping[str, Any], schemas: bool) -> bytes:
+    whole = {"schema": schema, "payload": payload} if schemas else payload
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _headers(event: Event, table: TableSpec, kinds: Kinds) -> list[dict[str, Any]]:
+    moved_from = event.change.moved_from if event.change else None
+    headers = {"__debezium.newkey": event.moved_to, "__debezium.oldkey": moved_from}
+    return [
+        {"name": name, "value": json.dumps(_key(key, table, kinds), ensure_ascii=False).encode()}
+        for name, key in headers.items()
+        if key
+    ]
+
+
+def _key(key: Key, table: TableSpec, kinds: Kinds) -> dict[str, Any]:
+    return {name: KINDS[kinds[name]].encode(value) for name, value in zip(table.keys, key, strict=True)}
+
+
+def _value(change: Change, table: TableSpec, kinds: Kinds, *, schemas: bool) -> bytes:
+    image = {name: _encoded(change, name, kinds) for name in table.column_names}
+    payload = {
+        "before": image if change.op == "d" else None,
+        "after": None if change.op in "dt" else image,
+        "source": _source(change),
+        "transaction": _block(change),
+        "op": change.op,
+        "ts_ms": _micros(change) // 1000,
+    }
+    return _document(_envelope_schema(table, kinds), payload, schemas)
+
+
+def _encoded(change: Change, name: str, kinds: Kinds) -> Any:
+    if name in change.unsent:
+        return TOAST[kinds[name]]
+    value = change.image.get(name)
+    return None if value is None else KINDS[kinds[name]].encode(value)
+
+
+def _micros(change: Change) -> int:
+    return 0 if change.ts is None else micros(change.ts)
+
+
+def _source(change: Change) -> dict[str, Any]:
+    at = _micros(change)
+    return {
+        "version": "3.5.0.Final",
+        "connector": "postgresql",
+        "name": "cdc",
+        "ts_ms": at // 1000,
+        "snapshot": "true" if change.op == "r" else "false",
+        "db": "shop",
+        "sequence": json.dumps([str(change.sequence[0]), str(change.sequence[1])]),
+        "ts_us": at,
+        "ts_ns": at * 1000,
+        "schema": "public",
+        "table": "items",
+        "txId": change.sequence[0],
+        "lsn": change.sequence[1],
+        "xmin": None,
+    }
+
+
+def _block(change: Change) -> dict[str, Any] | None:
+    order = change.sequence[2]
+    return {"id": f"{change.sequence[0]}", "total_order": order, "data_collection_order": order} if order else None
+
+
+def _field(name: str, kind: str, *, optional: bool) -> dict[str, Any]:
+    return {**KINDS[kind].schema, "optional": optional, "field": name}
+
+
+def _struct(fields: Sequence[Mapping[str, Any]], name: str, *, optional: bool = False) -> dict[str, Any]:
+    return {"type": "struct", "fields": list(fields), "optional": optional, "name": name}
+
+
+def _plain_struct(fields: Sequence[tuple[str, str, bool]], name: str, *, optional: bool) -> dict[str, Any]:
+    return _struct([{"type": t, "optional": o, "field": n} for n, t, o in fields], name, optional=optional)
+
+
+def _key_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:
+    return _struct([_field(name, kinds[name], optional=False) for name in table.keys], "cdc.public.items.Key")
+
+
+def _envelope_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:
+    columns = [_field(name, kinds[name], optional=name not in table.keys) for name in table.column_names]
+    row = _struct(columns, "cdc.public.items.Value", optional=True)
+    fields = [
+        {**row, "field": "before"},
+        {**row, "field": "after"},
+        {**_plain_struct(SOURCE_FIELDS, "io.debezium.connector.postgresql.Source", optional=False), "field": "source"},
+        {**_plain_struct(BLOCK_FIELDS, "event.block", optional=True), "field": "transaction"},
+        {"type": "string", "optional": False, "field": "op"},
+        {"type": "int64", "optional": True, "field": "ts_ms"},
+    ]
+    return _struct(fields, "cdc.public.items.Envelope")

@@ -1,0 +1,193 @@
+"""What every decoder promises. Inherit `DecoderContract`."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+
+from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, Op, changes_schema, sequence_columns
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.table import TableSpec
+from replicator.ports.decoder import ENVELOPE, ROUTE, Decoder
+
+from .contract import Contract, for_all
+
+CODES = {value for name, value in vars(RejectCode).items() if name.isupper()}
+BAD_VALUES = (
+    b"",
+    b"\xff\xfe\x00",
+    b"null",
+    b"42",
+    b'"text"',
+    b"[]",
+    b"{}",
+    b'{"payload": null}',
+    b'{"op": "u"',
+    b'{"a":' * 5000,
+    b'{"op": "c", "after": 1, "source": []}',
+)
+
+
+class DecoderContract(Contract):
+    """Every promise of `ports.decoder.Decoder` as a test. Give `new_decoder`, and `samples`: a raw frame of good records,
+    of at least one table and with at least two records of it."""
+
+    def new_decoder(self) -> Decoder:
+        """A decoder as it is configured for the samples."""
+        raise NotImplementedError
+
+    def samples(self) -> pa.Table:
+        """Good records, as they come from real servers if possible."""
+        raise NotImplementedError
+
+    def runs(self, decoder: Decoder, raw: pa.Table) -> Iterator[tuple[TableSpec, pa.Table]]:
+        """The records by table and fingerprint, with what was learnt of each."""
+        routes = decoder.route(raw)
+        pairs = list(zip(routes["table"].to_pylist(), routes["fingerprint"].to_pylist(), strict=True))
+        for table, fingerprint in dict.fromkeys(p for p in pairs if p[0] is not None):
+            run = raw.filter(pa.array([pair == (table, fingerprint) for pair in pairs]))
+            yield decoder.learn(run, table, fingerprint), run
+
+    def decoded(self, decoder: Decoder, raw: pa.Table) -> dict[tuple[str, int, int], list[str]]:
+        """Per record the rows it became, as text."""
+        out: dict[tuple[str, int, int], list[str]] = {}
+        for table, run in self.runs(decoder, raw):
+            for row in decoder.decode(run, table).to_pylist():
+                out.setdefault((row[TOPIC], row[PARTITION], row[OFFSET]), []).append(repr(row))
+        return out
+
+    def test_route_says_one_thing_of_each_record(self) -> None:
+        """Schema `ROUTE`, a row per record: a table with its fingerprint, or a kind to ignore, or an error."""
+        raw = pa.concat_tables([self.samples(), bad_records()])
+        routes = self.new_decoder().route(raw)
+        assert routes.schema.equals(ROUTE)
+        assert routes.num_rows == raw.num_rows
+        for row in routes.to_pylist():
+            assert sum(row[name] is not None for name in ("table", "ignored", "error")) == 1, row
+            assert (row["table"] is None) == (row["fingerprint"] is None), row
+        assert any(routes["table"].to_pylist())
+
+    def test_changes_have_the_schema_of_their_table(self) -> None:
+        """`decode` gives `changes_schema(table)`; operations and sequences are as the frame's definition says."""
+        decoder = self.new_decoder()
+        for table, run in self.runs(decoder, self.samples()):
+            changes = decoder.decode(run, table)
+            assert changes.schema.equals(changes_schema(table))
+            assert 1 <= table.sequence <= 4
+            assert set(table.keys) <= set(table.column_names)
+            for row in changes.to_pylist():
+                self._check_change(row, table)
+
+    def _check_change(self, row: dict[str, Any], table: TableSpec) -> None:
+        if row[ERROR] is not None:
+            assert Reject.parse(row[ERROR]).code in CODES, row[ERROR]
+            return
+        assert row[OP] in set(Op)
+        assert all(row[name] is not None for name in sequence_columns(table.sequence))
+        if row[OP] != Op.TRUNCATE:
+            assert all(row[key] is not None for key in table.keys)
+        assert set(row["_unsent"] or ()) <= set(table.column_names) - set(table.keys)
+        assert all(row[name] is None for name in row["_unsent"] or ())
+
+    def test_nothing_vanishes(self) -> None:
+        """Every record routed to a table comes out as at least one row, in order."""
+        decoder = self.new_decoder()
+        for table, run in self.runs(decoder, self.samples()):
+            places = list(zip(*(run[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
+            changes = decoder.decode(run, table)
+            came = list(zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True))
+            assert list(dict.fromkeys(came)) == places
+
+    def test_bad_record_is_isolated(self) -> None:
+        """A bad record gets an error of its own, and its neighbours decode as they do without it."""
+        good = self.samples()
+        alone = self.decoded(self.new_decoder(), good)
+        bad = bad_records()
+        mixed = pa.concat_tables([bad, *(t for row in halves(good) for t in (row, bad))])
+        found = self.decoded(self.new_decoder(), mixed)
+        assert {place: rows for place, rows in found.items() if place[0] != "bad"} == alone
+        errors = self.new_decoder().route(bad)["error"].to_pylist()
+        assert any(errors)
+        assert {Reject.parse(error).code for error in errors if error} <= CODES
+
+    def test_decode_never_raises(self) -> None:
+        """Records cut short or altered anywhere are routed and decoded to changes or rejects, without an exception."""
+        good = self.samples()
+        values = [v for v in good["value"].to_pylist() if v]
+        keys = good["key"].to_pylist()
+
+        @for_all(value=st.sampled_from(values), key=st.sampled_from(keys), cut=st.floats(0, 1), junk=st.binary(max_size=8))
+        def check(value: bytes, key: bytes | None, cut: float, junk: bytes) -> None:
+            at = int(cut * len(value))
+            bad = [value[:at], value[:at] + junk + value[at + len(junk) :], junk]
+            rows = [{"topic": "bad", "partition": 0, "offset": i, "key": key, "value": v} for i, v in enumerate(bad)]
+            raw = pa.concat_tables([good.slice(0, 1), pa.Table.from_pylist(rows, RAW)])
+            decoder = self.new_decoder()
+            routed = decoder.route(raw)
+            assert routed.num_rows == 4
+            envelope = decoder.envelope(raw)
+            assert (envelope.num_rows, envelope.schema) == (4, ENVELOPE)
+            for table, run in self.runs(decoder, good):
+                same = pa.concat_tables([run.slice(0, 1), pa.Table.from_pylist(rows, RAW)])
+                places = decoder.decode(same, table).select([TOPIC, OFFSET]).to_pylist()
+                assert len({(p[TOPIC], p[OFFSET]) for p in places}) == 4
+                break
+
+    def test_errors_show_no_values(self) -> None:
+        """No error holds anything of the record's content."""
+        secret = "hunter2-secret"  # noqa: S105
+        good = self.samples().slice(0, 1).to_pylist()[0]
+        bad = [f'{{"password": "{secret}"'.encode(), secret.encode(), (good["value"] or b"")[:-20] + secret.encode()]
+        rows = [{"topic": secret[:3], "partition": 0, "offset": i, "value": v} for i, v in enumerate(bad)]
+        errors = self.new_decoder().route(pa.Table.from_pylist(rows, RAW))["error"].to_pylist()
+        assert not any(secret in (error or "") for error in errors)
+
+    def test_envelope_never_fails(self) -> None:
+        """Schema `ENVELOPE`, a row per record, whatever the bytes; of good records it knows the table and the operation."""
+        raw = pa.concat_tables([self.samples(), bad_records()])
+        envelope = self.new_decoder().envelope(raw)
+        assert envelope.schema.equals(ENVELOPE)
+        assert envelope.num_rows == raw.num_rows
+        known = Counter(envelope["op"].to_pylist())
+        assert known.total() > known[None]
+
+    def test_decoder_is_pure_and_picklable(self) -> None:
+        """A copy that went through pickle says the same, and so does the same decoder the second time."""
+        decoder = self.new_decoder()
+        first = self.decoded(decoder, self.samples())
+        copy = pickle.loads(pickle.dumps(decoder))  # noqa: S301
+        assert self.decoded(decoder, self.samples()) == first == self.decoded(copy, self.samples())
+
+    def test_empty_frames(self) -> None:
+        """No records give no rows, with the right schemas."""
+        decoder = self.new_decoder()
+        assert decoder.route(RAW.empty_table()).schema.equals(ROUTE)
+        assert decoder.envelope(RAW.empty_table()).num_rows == 0
+        for table, run in self.runs(decoder, self.samples()):
+            assert decoder.decode(run.slice(0, 0), table).schema.equals(changes_schema(table))
+
+    @pytest.mark.parametrize("size", [1, 2, 7])
+    def test_frames_may_be_cut_anywhere(self, size: int) -> None:
+        """Decoding piece by piece gives what decoding at once gives."""
+        decoder = self.new_decoder()
+        for table, run in self.runs(decoder, self.samples()):
+            pieces = [decoder.decode(run.slice(i, size), table) for i in range(0, run.num_rows, size)]
+            assert repr(pa.concat_tables(pieces).to_pylist()) == repr(decoder.decode(run, table).to_pylist())
+
+
+def halves(frame: pa.Table) -> list[pa.Table]:
+    """A frame in two parts."""
+    middle = frame.num_rows // 2
+    return [frame.slice(0, middle), frame.slice(middle)]
+
+
+def bad_records() -> pa.Table:
+    """Records that are no change of anything."""
+    rows = [{"topic": "bad", "partition": 0, "offset": i, "value": value} for i, value in enumerate(BAD_VALUES)]
+    return pa.Table.from_pylist(rows, RAW)

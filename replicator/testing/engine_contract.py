@@ -1,0 +1,303 @@
+"""What every engine promises. Inherit `EngineContract`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import TableSpec
+from replicator.ports.engine import Engine
+
+from .contract import Contract, for_all
+from .delivery import Delivering, assert_equals_model, canonical_rows
+from .fake_decoder import FakeDecoder, encoded
+from .fakes import FakeTarget
+from .histories import History, histories
+from .sink_base import simple, writes
+from .sink_contract import KEYED, any_history
+from .source import FIRST_OFFSET, Shape, Statement
+
+BOOKKEEPING = ("_op", "_seq_1", "_seq_2", "_seq_3", "_topic", "_partition", "_offset", "_unsent", "_moved_from", "_reset")
+UNSEEN = Shape(values=("text", "int"), tombstones=False, unseen=True)
+MOVE = (Statement("write", 0, salt=4), Statement("move", 0, 1, salt=9, mask=1))
+
+
+class EngineContract(Contract):
+    """Every promise of `ports.engine.Engine` as a test. Give `new_engine`, and the conversions for frames of your own."""
+
+    def new_engine(self) -> Engine[Any]:
+        """An engine."""
+        raise NotImplementedError
+
+    def to_frame(self, frame: pa.Table) -> Any:
+        """A table as a frame of the engine."""
+        return frame
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        """A frame of the engine as a table, rows in order."""
+        return frame
+
+    def changes(self, history: History, start: int = 0, end: int | None = None) -> Any:
+        """The changes of some events, under the table's last schema."""
+        table = history.table()
+        parts = [self.to_frame(frame) for _, frame in history.runs(start, len(history.events) if end is None else end)]
+        return self.new_engine().unite(parts or [self.to_frame(history.frame((), table))], table)
+
+    def rows(self, frame: Any, names: Sequence[str]) -> Counter[str]:
+        """The rows of a frame as a multiset."""
+        return canonical_rows(self.to_arrow(frame).to_pylist(), names)
+
+    # The fold.
+
+    def test_fold_equals_model(self) -> None:
+        """Folded batch by batch and applied row by row, random histories end as the model says, under every policy."""
+        for policy, keys in (("scd1", KEYED), ("append", (*KEYED, "none"))):
+            self._equals_model(policy, keys)
+
+    def _equals_model(self, policy: str, keys: tuple[str, ...]) -> None:
+        @for_all(history=any_history(keys))
+        def check(history: History) -> None:
+            arrow = PlainFrames(self)
+            delivering = Delivering(arrow, FakeTarget(), history, policy)
+            delivering.run()
+            assert_equals_model(delivering)
+
+    def test_fold_composes(self) -> None:
+        """Folding the concatenation of folded frames gives what folding all their changes gives."""
+        engine = self.new_engine()
+
+        @for_all(history=histories(keys=KEYED), at=st.floats(0, 1))
+        def check(history: History, at: float) -> None:
+            plan = plan_for("scd1", history.table())
+            names = (*BOOKKEEPING, *plan.table.column_names)
+            for segment in engine.segments(self.changes(history), plan.table):
+                whole = self.to_arrow(segment)
+                cut = int(at * whole.num_rows)
+                parts = [self.to_frame(whole.slice(0, cut)), self.to_frame(whole.slice(cut))]
+                folded = [engine.fold(part, plan) for part in parts]
+                again = engine.fold(engine.concat([f.frame for f in folded]), plan)
+                once = engine.fold(segment, plan)
+                assert self.rows(again.frame, names) == self.rows(once.frame, names)
+                total = sum((f.counts.total for f in folded), again.counts.total) + again.rows
+                assert total == whole.num_rows == once.rows + once.counts.total
+
+    def test_fold_marks_what_is_void(self) -> None:
+        """`_reset` is true where the key was deleted, or the table truncated, earlier in the batch; else it is false."""
+        engine = self.new_engine()
+        moved = simple(*writes(0, 1), Statement("delete", 1), Statement("move", 0, 1, salt=9, mask=1))
+        plan = plan_for("scd1", moved.table())
+        for start, expected in ((2, [True]), (3, [False])):
+            rows = self.to_arrow(engine.fold(self.changes(moved, start), plan).frame).to_pylist()
+            assert [row["_reset"] for row in rows if row["_op"] == "c"] == expected
+            assert [row["_unsent"] for row in rows if row["_op"] == "c"] == [["v1"]]
+        cleared = simple(*writes(0), Statement("truncate"), *writes(0, 1))
+        rows = self.to_arrow(engine.fold(self.changes(cleared), plan).frame).to_pylist()
+        assert [row["_reset"] for row in rows if row["_op"] == "c"] == [True, True]
+
+    def test_fold_does_not_add_up_partial_rows(self) -> None:
+        """Two changes that together sent every column still need a row to be there, as each of them does alone."""
+        engine = self.new_engine()
+        halves = (Statement("write", 0, salt=1, mask=1), Statement("write", 0, salt=2, mask=2))
+        history = simple(*halves, shape=UNSEEN)
+        plan = plan_for("scd1", history.table())
+        (row,) = self.to_arrow(engine.fold(self.changes(history), plan).frame).to_pylist()
+        assert row["_unsent"] == []
+        assert row["v1"] is not None
+        assert row["v2"] is not None
+
+    def test_fold_states_its_facts(self) -> None:
+        """`Facts` say what the batch holds, and the counts cover what went in."""
+        engine = self.new_engine()
+        history = simple(*writes(0, 1), Statement("truncate"), *MOVE, *writes(2), Statement("delete", 2))
+        plan = plan_for("scd1", history.table())
+        folded = engine.fold(self.changes(history), plan)
+        sequences = [change.sequence for change in history.changes()]
+        assert (folded.facts.lowest, folded.facts.highest) == (min(sequences), max(sequences))
+        assert folded.facts.clear_below == sequences[2]
+        assert folded.facts.deletes
+        assert folded.rows == engine.count(folded.frame)
+        assert folded.rows + folded.counts.total == len(sequences)
+        empty = engine.fold(self.changes(simple()), plan_for("scd1", simple().table()))
+        assert (empty.rows, empty.facts.lowest, empty.facts.highest) == (0, None, None)
+
+    # Cutting a stream.
+
+    def test_unsettled_names_the_waiting_half(self) -> None:
+        """A key change cut in the middle is held back from its delete half on; a whole one is not, wherever it lies."""
+        engine = self.new_engine()
+        for partitions in (1, 3):
+            history = simple(*MOVE, shape=Shape(partitions=partitions, tombstones=False))
+            half = history.events[1]
+            place = TopicPartition(history.source.topic, half.partition)
+            assert engine.unsettled(self.changes(history, 0, 2)) == Position({place: half.offset})
+            assert not engine.unsettled(self.changes(history, 0, 3))
+            assert not engine.unsettled(self.changes(history, 0, 1))
+
+    def test_segments_keep_the_old_row_readable(self) -> None:
+        """A key that is written and then moved with values unsent begins a new segment with its move; so does a partial
+        change after a delete of its key, or after such a move to it; a truncate among partial changes is alone. Else
+        there is one segment."""
+        engine = self.new_engine()
+        history = simple(*MOVE, *writes(2))
+        pieces = [self.to_arrow(piece) for piece in engine.segments(self.changes(history), history.table())]
+        assert [piece[OFFSET].to_pylist() for piece in pieces] == [[10], [11, 12, 13]] or len(pieces) > 2
+        assert self.rows(engine.concat([self.to_frame(p) for p in pieces]), BOOKKEEPING[:7]) == self.rows(
+            self.changes(history), BOOKKEEPING[:7]
+        )
+        void = simple(*writes(0, 1), Statement("delete", 1), Statement("skip"), Statement("move", 0, 1, salt=9, mask=1))
+        pieces = [self.to_arrow(piece) for piece in engine.segments(self.changes(void, 2), void.table())]
+        assert [piece["_op"].to_pylist() for piece in pieces] == [["d"], ["d", "c"]]
+        after = simple(*MOVE, Statement("write", 1, salt=2, mask=1), Statement("truncate"), *writes(0))
+        pieces = [self.to_arrow(piece) for piece in engine.segments(self.changes(after, 1), after.table())]
+        assert [piece["_op"].to_pylist() for piece in pieces] == [["d", "c"], ["u"], ["t"], ["c"]]
+        plain = simple(*writes(0, 1, 0), Statement("move", 0, 3, salt=3))
+        assert len(engine.segments(self.changes(plain), plain.table())) == 1
+
+    def test_after_and_before_part_by_position(self) -> None:
+        """`after` and `before` cut per partition; partitions that the position does not name pass whole."""
+        engine = self.new_engine()
+        history = simple(*writes(0, 1, 2, 3, 4, 0, 1, 2), shape=Shape(partitions=3))
+        changes = self.changes(history)
+        offsets = Counter((e.partition, e.offset) for e in history.events)
+        partition = history.events[0].partition
+        position = Position({TopicPartition(history.source.topic, partition): FIRST_OFFSET + 1})
+        below = Counter({(partition, FIRST_OFFSET): 1})
+        rest, count = engine.after(changes, position)
+        assert (self._places(rest), count) == (offsets - below, 1)
+        ready, held = engine.before(changes, position)
+        at_or_above = Counter(place for place in offsets if place[0] == partition) - below
+        assert (self._places(ready), self._places(held)) == (offsets - at_or_above, at_or_above)
+
+    def _places(self, frame: Any) -> Counter[tuple[int, int]]:
+        arrow = self.to_arrow(frame)
+        return Counter(zip(arrow[PARTITION].to_pylist(), arrow[OFFSET].to_pylist(), strict=True))
+
+    def test_ends_are_after_the_last_records(self) -> None:
+        """`ends` knows the partitions that have rows, and no others."""
+        engine = self.new_engine()
+        history = simple(*writes(0, 1, 2, 3, 4), shape=Shape(partitions=3))
+        assert engine.ends(self.changes(history)) == history.position(5)
+        assert not engine.ends(self.changes(history, 0, 0))
+
+    def test_unite_keeps_order_and_fills_with_null(self) -> None:
+        """Frames of several schemas become one, in order; what a schema lacks is null and not unsent."""
+        history = simple(*writes(0), Statement("add_column", salt=3), *writes(1, salt=1))
+        arrow = self.to_arrow(self.changes(history))
+        assert arrow[OFFSET].to_pylist() == [10, 11]
+        assert arrow["v3"].to_pylist()[0] is None
+        assert arrow["v3"].to_pylist()[1] is not None
+        assert arrow["_unsent"].null_count == 2
+
+    # Records.
+
+    def test_route_accounts_for_every_record(self) -> None:
+        """Every record is in exactly one run, ignored by kind, or rejected with its bytes and a reason."""
+        engine, history = self.new_engine(), simple(*writes(0, 1), Statement("add_column", salt=3), *writes(2))
+        raw = pa.concat_tables([fake_raw(history), odd_records()])
+        routed = engine.route(self.to_frame(raw), FakeDecoder())
+        placed = Counter(p for run in routed.runs for p in self._raw_places(run.frame)) + self._raw_places(routed.rejects)
+        assert max(placed.values()) == 1
+        assert placed.total() + sum(routed.ignored.values()) == raw.num_rows
+        assert dict(routed.ignored) == {"tombstone": 1}
+        assert routed.reject_count == 1
+        assert [(run.table, run.fingerprint) for run in routed.runs] == [("public.items", "0"), ("public.items", "1")]
+        assert routed.topics == {"public.items": frozenset({history.source.topic})}
+
+    def _raw_places(self, frame: Any) -> Counter[tuple[str, int, int]]:
+        arrow = self.to_arrow(frame)
+        return Counter(zip(*(arrow[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
+
+    def test_decode_parts_changes_and_rejects(self) -> None:
+        """`learn` and `decode` of a run give every change of it, once, as the decoder says."""
+        engine, decoder, history = self.new_engine(), FakeDecoder(), simple(*writes(0, 1, 2))
+        (run,) = engine.route(self.to_frame(fake_raw(history)), decoder).runs
+        table = engine.learn(run, decoder)
+        assert (table.column_names, table.keys) == (history.table().column_names, history.table().keys)
+        changes, rejects = engine.decode(run, decoder, table)
+        names = (*BOOKKEEPING[:7], *table.column_names)
+        assert self.rows(changes, names) == self.rows(self.changes(history), names)
+        assert engine.count(rejects) == 0
+
+    def test_rejected_brings_the_record_back(self) -> None:
+        """Rejected rows, of any frame, come with the bytes of their record; one item per record."""
+        engine, history = self.new_engine(), simple(*writes(0, 1, 2))
+        raw = fake_raw(history)
+        error = str(Reject(RejectCode.OUT_OF_RANGE, "too much"))
+        arrow = self.to_arrow(self.changes(history)).slice(1)
+        bad = arrow.set_column(arrow.column_names.index(ERROR), ERROR, pa.array([error, error]))
+        frames = [self.to_frame(raw.slice(0, 2))]
+        found = engine.rejected(self.to_frame(pa.concat_tables([bad, bad.slice(0, 1)])), frames)
+        assert [(r.offset, r.error) for r in found] == [(11, error), (12, error)]
+        assert [r.value for r in found] == [raw["value"][1].as_py(), None]
+        routed = engine.rejected(self.to_frame(raw.append_column(ERROR, pa.array([error] * 3))), [])
+        assert [r.value for r in routed] == raw["value"].to_pylist()
+
+    def test_within_keeps_a_span(self) -> None:
+        """`within` keeps the records of a span; partitions that it does not name are left out."""
+        engine, history = self.new_engine(), simple(*writes(0, 1, 2, 3, 4), shape=Shape(partitions=3))
+        span = history.span(1, 4)
+        expected = Counter((history.source.topic, e.partition, e.offset) for e in history.events[1:4])
+        assert self._raw_places(engine.within(self.to_frame(fake_raw(history)), span)) == expected
+        one = TopicPartition(history.source.topic, history.events[1].partition)
+        only = Span(span.start.only([one]), span.end.only([one]))
+        kept = self._raw_places(engine.within(self.to_frame(fake_raw(history)), only))
+        assert kept == Counter(place for place in expected if place[1] == one.partition)
+
+    def test_log_keeps_every_record(self) -> None:
+        """The event log has one row per record, readable or not, with its bytes and the columns of `EVENT_LOG`."""
+        engine, history = self.new_engine(), simple(*writes(0, 1))
+        raw = pa.concat_tables([fake_raw(history), odd_records()])
+        log = self.to_arrow(engine.log(self.to_frame(raw), FakeDecoder()))
+        assert log.schema.names == [c.name for c in EVENT_LOG]
+        assert [log.schema.field(c.name).type for c in EVENT_LOG] == [c.type for c in EVENT_LOG]
+        assert log["value"].to_pylist() == raw["value"].to_pylist()
+        assert log["event_id"].to_pylist()[0] == f"{history.source.topic}-0-{FIRST_OFFSET}"
+        assert len(set(log["ingested_at"].to_pylist())) == 1
+
+
+class PlainFrames:
+    """An engine of any frame type, seen as one of `pyarrow.Table`, so that `FakeSink` can take what it folds."""
+
+    frame = pa.Table
+
+    def __init__(self, suite: EngineContract) -> None:
+        self.suite = suite
+        self.engine = suite.new_engine()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def fold(self, changes: Any, plan: Any) -> Any:
+        """As the engine folds."""
+        folded = self.engine.fold(changes, plan)
+        return type(folded)(self.suite.to_arrow(folded.frame), folded.facts, folded.counts, folded.rows, folded.size)
+
+    def unite(self, parts: Iterable[pa.Table], table: TableSpec) -> Any:
+        """As the engine unites."""
+        return self.engine.unite([self.suite.to_frame(part) for part in parts], table)
+
+
+def fake_raw(history: History) -> pa.Table:
+    """The changes of a history as records that `FakeDecoder` reads."""
+    tables = history.source.versions
+    rows = []
+    for event in history.events:
+        frame = history.frame([event], tables[event.version])
+        place = {"topic": history.source.topic, "partition": event.partition, "offset": event.offset}
+        rows.append({**place, "key": repr(event.key).encode(), "value": encoded(frame, tables[event.version])})
+    return pa.Table.from_pylist(rows, RAW)
+
+
+def odd_records() -> pa.Table:
+    """A tombstone, and a record that nobody can read."""
+    places = [{"topic": "odd", "partition": 0, "offset": offset} for offset in (0, 1)]
+    return pa.Table.from_pylist([{**places[0], "key": b"k", "value": None}, {**places[1], "value": b"\xff"}], RAW)

@@ -1,0 +1,290 @@
+"""Ports kept in memory, for tests of what uses them. They pass the contract suites that real adapters pass."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW, TOPIC
+from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
+from replicator.ports.sink import SinkCapabilities
+
+from .plain_plan import PlainTarget, apply_row
+
+
+@dataclass
+class FakeLane:
+    """What a target keeps of one lane: its rows, its state, and who may write it."""
+
+    target: PlainTarget = field(default_factory=PlainTarget)
+    state: LaneState | None = None
+    plan: ApplyPlan | None = None
+    epoch: int = 0
+
+
+class FakeStore:
+    """The target system behind `FakeSink`; outlives the sinks that write to it. `commits` counts what they committed."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, FakeLane] = {}
+        self.commits = 0
+        self.lock = threading.RLock()
+
+    def rows(self, lane_id: str) -> list[dict[str, Any]]:
+        """The rows of a lane's target."""
+        return self.lanes[lane_id].target.rows if lane_id in self.lanes else []
+
+
+class FakeSink:
+    """A sink over `pyarrow.Table` that keeps its target in a `FakeStore`. One `apply` is one commit for all lanes."""
+
+    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"scd1", "append"}))
+
+    def __init__(self, store: FakeStore) -> None:
+        self.store = store
+        self.held: dict[str, int] = {}
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`. The instance that prepares a lane last may write it."""
+        with self.store.lock:
+            kept = self.store.lanes.setdefault(lane.id, FakeLane())
+            kept.plan = plan
+            if lane.id not in self.held:
+                kept.epoch += 1
+                self.held[lane.id] = kept.epoch
+            for row in kept.target.rows:
+                row.update({c.name: row.get(c.name) for c in plan.target})
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self.store.lanes[lane.id].state if lane.id in self.store.lanes else None
+
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
+        """See `ports.sink.Sink.apply`."""
+        with self.store.lock:
+            drafts = {write.lane.id: self._draft(write, reject) for write in writes}
+            for lane_id in drafts:
+                self._refuse_fenced(lane_id)
+            for lane_id, (kept, _) in drafts.items():
+                self.store.lanes[lane_id] = kept
+            self.store.commits += 1
+        return {lane_id: applied for lane_id, (_, applied) in drafts.items()}
+
+    def _refuse_fenced(self, lane_id: str) -> None:
+        if self.held.get(lane_id) != self.store.lanes[lane_id].epoch:
+            raise Fenced(f"another instance writes lane {lane_id}")
+
+    def _draft(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> tuple[FakeLane, LaneApplied]:
+        """The lane as it will be."""
+        self._refuse_fenced(write.lane.id)
+        kept = self.store.lanes[write.lane.id]
+        state = kept.state or LaneState()
+        refuse_gap(write, state.position)
+        target, counts = kept.target.copy(), Counter[str]()
+        rejects: list[dict[str, Any]] = []
+        for row in write.folded.frame.to_pylist():
+            if row[OFFSET] < state.position.get(TopicPartition(row[TOPIC], row[PARTITION]), -1):
+                counts["duplicate"] += 1
+                continue
+            verdict = apply_row(write.plan, target, row, kept.target)
+            counts[verdict.outcome] += 1
+            if verdict.reject:
+                rejects.append(row | {ERROR: str(verdict.reject)})
+        if rejects:
+            reject(write.lane, pa.Table.from_pylist(rejects, write.folded.frame.schema))
+        moved = advanced(state, write, target)
+        return replace(kept, target=target, state=moved), LaneApplied(moved.position, Counts(**counts))
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`."""
+        self.store.lanes.setdefault(lane.id, FakeLane()).state = state
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`."""
+        kept = self.store.lanes.get(lane.id, FakeLane())
+        self.store.lanes[lane.id] = FakeLane(plan=kept.plan, epoch=kept.epoch)
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self.held.clear()
+
+
+def refuse_gap(write: Write[Any], position: Position) -> None:
+    """Raise DataLoss when applying `write` at `position` would skip records."""
+    for partition in write.span.gaps(position):
+        raise DataLoss(f"records of {partition} between {position[partition]} and {write.span.start[partition]} are missing")
+
+
+def advanced(state: LaneState, write: Write[Any], target: PlainTarget) -> LaneState:
+    """The state of a lane after `write`."""
+    return LaneState(
+        position=state.position.advanced_to(write.span.end),
+        high=highest(state.high, write.folded.facts.highest),
+        floor=target.floor,
+        ledger_high=max(target.deletes.values(), default=None),
+        identity=tuple(sorted((dict(state.identity) | dict(write.identity)).items())),
+    )
+
+
+class FakeTarget:
+    """A `FakeStore` as the contract suite asks for it (`delivery.Target`)."""
+
+    def __init__(self) -> None:
+        self.store = FakeStore()
+
+    def open(self) -> FakeSink:
+        """Another sink on the same store."""
+        return FakeSink(self.store)
+
+    def rows(self, lane: Lane) -> list[dict[str, Any]]:
+        """What the lane's target holds."""
+        return self.store.rows(lane.id)
+
+    def close(self) -> None:
+        """Nothing to take away."""
+
+
+class FakeDeadLetters:
+    """Dead letters in a list. `failing` makes every write raise, as a full disk would."""
+
+    def __init__(self) -> None:
+        self.letters: dict[tuple[str, str], DeadLetter] = {}
+        self.failing = False
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.write`."""
+        if self.failing:
+            raise Fatal("the dead letters cannot be written")
+        for letter in letters:
+            known = self.letters.get((letter.event_id, letter.lane))
+            if known:
+                letter = replace(letter, first_seen=known.first_seen, attempts=known.attempts + 1)  # noqa: PLW2901
+            self.letters[letter.event_id, letter.lane] = letter
+
+    def read(self, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """See `ports.dead_letters.DeadLetters.read`."""
+
+        def seen(letter: DeadLetter) -> datetime:
+            return letter.last_seen
+
+        return sorted(self.letters.values(), key=seen, reverse=True)[:limit]
+
+    def close(self) -> None:
+        """See `ports.dead_letters.DeadLetters.close`."""
+
+
+class FakeSource:
+    """A log in memory, delivered in the pieces in which it was written. `feed` may be called while it runs."""
+
+    def __init__(self, pieces: Sequence[pa.Table] = (), identity: Mapping[str, str] | None = None) -> None:
+        self.pieces = list(pieces)
+        self.identity = dict(identity or {})
+        self.told: list[Position] = []
+        self.fed = threading.Condition()
+
+    def feed(self, piece: pa.Table) -> None:
+        """Add records (a raw frame) at the end of the log."""
+        with self.fed:
+            self.pieces.append(piece)
+            self.fed.notify_all()
+
+    def run(self, start: Position, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop, *, once: bool) -> None:
+        """See `ports.source.Source.run`."""
+        until = len(self.pieces)
+        number, position = 0, start
+        while not stop.is_set() and not (once and number >= until):
+            if number < len(self.pieces):
+                position = self._hand_over(self.pieces[number], position, apply_batch)
+                number += 1
+                continue
+            if not self._more(number, stop):
+                self._hand_over(RAW.empty_table(), position, apply_batch)
+
+    def _more(self, number: int, stop: Stop) -> bool:
+        """Wait a little for another piece."""
+        with self.fed:
+            return self.fed.wait_for(lambda: len(self.pieces) > number or stop.is_set(), 0.2)
+
+    def _hand_over(self, piece: pa.Table, position: Position, apply_batch: Callable[[Batch[pa.Table]], None]) -> Position:
+        start = Position({**bounds([piece], first=True), **position})
+        keep = [offset >= start[partition] for partition, offset in places(piece)]
+        frame = piece.filter(pa.array(keep, pa.bool_()))
+        end = start.advanced_to(bounds([frame]))
+        touched = bounds([frame])
+        apply_batch(batch(frame, Span(start.only(touched), end.only(touched)), self.identity))
+        return end
+
+    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop) -> None:
+        """See `ports.source.Source.read`."""
+        position = start.only(until)
+        for piece in list(self.pieces):
+            if stop.is_set():
+                return
+            keep = [partition in until and offset < until[partition] for partition, offset in places(piece)]
+            position = self._hand_over(piece.filter(pa.array(keep, pa.bool_())), position, apply_batch)
+        left = {p: offset for p, offset in until.items() if position.get(p, offset) < offset}
+        if left:
+            apply_batch(batch(RAW.empty_table(), Span(position.only(left), Position(left)), self.identity))
+
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
+        """See `ports.source.Source.losses`."""
+        first, end = self.start(), self.end()
+        found = {}
+        for partition, offset in position.items():
+            if partition not in end:
+                found[partition] = f"{partition} is gone"
+            elif offset < first[partition]:
+                found[partition] = f"{partition} begins at {first[partition]}, after {offset}"
+            elif offset > end[partition]:
+                found[partition] = f"{partition} ends at {end[partition]}, before {offset}"
+            elif identity.get(partition.topic, self.identity.get(partition.topic)) != self.identity.get(partition.topic):
+                found[partition] = f"topic {partition.topic} was created again"
+        return found
+
+    def start(self) -> Position:
+        """See `ports.source.Source.start`: the earliest record there is."""
+        return bounds(self.pieces, first=True)
+
+    def end(self) -> Position:
+        """See `ports.source.Source.end`."""
+        return bounds(self.pieces)
+
+    def committed(self, position: Position) -> None:
+        """See `ports.source.Source.committed`; kept in `told`."""
+        self.told.append(position)
+
+    def close(self) -> None:
+        """See `ports.source.Source.close`."""
+
+
+def places(raw: pa.Table) -> list[tuple[TopicPartition, int]]:
+    """Per record of a raw frame where it lies."""
+    columns = (raw[name].to_pylist() for name in ("topic", "partition", "offset"))
+    return [(TopicPartition(topic, partition), offset) for topic, partition, offset in zip(*columns, strict=True)]
+
+
+def bounds(pieces: Sequence[pa.Table], *, first: bool = False) -> Position:
+    """Per partition the first offset in `pieces`, or the one after the last."""
+    out: dict[TopicPartition, int] = {}
+    for piece in pieces:
+        for partition, offset in places(piece):
+            known = out.get(partition)
+            ends = offset if first else offset + 1
+            out[partition] = ends if known is None else min(known, ends) if first else max(known, ends)
+    return Position(out)
+
+
+def batch(raw: pa.Table, span: Span, identity: Mapping[str, str] | None = None) -> Batch[pa.Table]:
+    """A batch of the records of `raw`."""
+    size = sum(len(value or b"") for name in ("key", "value") for value in raw[name].to_pylist())
+    return Batch(raw, span, raw.num_rows, size, identity or {})

@@ -1,0 +1,73 @@
+"""Scripted faults of a port: what a target or a store does when it is refused, away, or answers too late."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from replicator.domain.errors import Fatal, ReplicatorError, Retryable
+
+
+@dataclass(frozen=True)
+class Reject:
+    """The call is refused for good: nothing is done."""
+
+    error: ReplicatorError = field(default_factory=lambda: Fatal("refused by a scripted fault"))
+
+
+@dataclass(frozen=True)
+class FailBefore:
+    """The call fails before anything is done."""
+
+    error: Exception = field(default_factory=lambda: Retryable("failed before, by a scripted fault"))
+
+
+@dataclass(frozen=True)
+class FailAfterApply:
+    """The call does everything, and its answer is lost."""
+
+    error: Exception = field(default_factory=lambda: Retryable("failed after, by a scripted fault"))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The call is left alone."""
+
+
+Action: TypeAlias = Reject | FailBefore | FailAfterApply | Pass
+
+
+class Faulty:
+    """Any port with faults: `Faulty(sink, {"apply": [Pass(), FailAfterApply()]})` lets the first `apply` through, loses the
+    answer of the second, and leaves every later call alone. `calls` lists the names of the methods called."""
+
+    def __init__(self, port: Any, script: Mapping[str, Iterable[Action]] | None = None) -> None:
+        self._port = port
+        self._script = defaultdict[str, deque[Action]](deque)
+        self.calls: list[str] = []
+        for name, actions in (script or {}).items():
+            self._script[name].extend(actions)
+
+    def schedule(self, name: str, *actions: Action) -> None:
+        """Add faults for the next calls of a method."""
+        self._script[name].extend(actions)
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._port, name)
+        return self._scripted(name, attribute) if callable(attribute) else attribute
+
+    def _scripted(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            waiting = self._script[name]
+            action = waiting.popleft() if waiting else Pass()
+            if isinstance(action, Reject | FailBefore):
+                raise action.error
+            result = method(*args, **kwargs)
+            if isinstance(action, FailAfterApply):
+                raise action.error
+            return result
+
+        return call

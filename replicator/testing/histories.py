@@ -1,0 +1,213 @@
+"""Random histories of one table, cut into batches, replayed and retried: by Hypothesis, or by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+from typing import Any, Literal
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from replicator.domain.change import (
+    ERROR,
+    MOVED_FROM,
+    MOVED_TO,
+    OFFSET,
+    OP,
+    PARTITION,
+    TOPIC,
+    TS,
+    TX,
+    UNSENT,
+    changes_schema,
+    sequence_columns,
+)
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import TableSpec
+
+from .kinds import KEY_KINDS, KINDS
+from .model import Change
+from .source import ACTS, FIRST_OFFSET, KEY_COUNT, Event, Shape, SourceTable, Statement
+
+Fault = Literal["", "before", "after"]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One batch: the events [start, end) in the order of arrival. `start` lies before the end of the batch before it when
+    events are delivered again. `fault` befalls its first attempt: before anything was applied, or after all was."""
+
+    start: int
+    end: int
+    fault: Fault = ""
+
+
+@dataclass(frozen=True)
+class History:
+    """A stream of one table, given by what was done at the source. Its `repr` is enough to build it again."""
+
+    shape: Shape
+    statements: tuple[Statement, ...]
+    cuts: tuple[tuple[int, int, Fault], ...] = field(default=())
+    """Per batch: how many new events, how many old ones again before them, and the fault."""
+
+    @cached_property
+    def source(self) -> SourceTable:
+        """The source after all statements."""
+        source = SourceTable(self.shape)
+        for statement in self.statements:
+            source.run(statement)
+        return source
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """All records in the order of arrival."""
+        return tuple(self.source.arrivals())
+
+    @cached_property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """The batches, together every event; the last one takes what the cuts leave."""
+        batches, done = [], 0
+        for size, again, fault in self.cuts:
+            batches.append(Delivery(max(0, done - again), min(len(self.events), done + size), fault))
+            done = batches[-1].end
+        return (*batches, Delivery(done, len(self.events)))
+
+    def table(self, end: int | None = None) -> TableSpec:
+        """The table as the events before `end` (all by default) have shown it."""
+        return self.source.versions[max((e.version for e in self.events[:end]), default=0)]
+
+    def changes(self, start: int = 0, end: int | None = None) -> list[Change]:
+        """The changes among the events [start, end), for the model."""
+        return [e.change for e in self.events[start:end] if e.change is not None]
+
+    def runs(self, start: int, end: int) -> list[tuple[TableSpec, pa.Table]]:
+        """The changes among the events [start, end) as a decoder gives them: a changes frame per version of the schema,
+        in order of arrival; a new one whenever the version changes."""
+        runs: list[tuple[int, list[Event]]] = []
+        for event in self.events[start:end]:
+            if not runs or runs[-1][0] != event.version:
+                runs.append((event.version, []))
+            runs[-1][1].append(event)
+        versions = self.source.versions
+        return [(versions[v], self.frame(events, versions[v])) for v, events in runs]
+
+    def frame(self, events: Iterable[Event], table: TableSpec) -> pa.Table:
+        """The changes frame of some events under one version of the table."""
+        return changes_frame(((e, e.change) for e in events if e.change is not None), table, self.source.topic)
+
+    def position(self, end: int) -> Position:
+        """Where a reader stands that has read the events before `end`."""
+        offsets = {TopicPartition(self.source.topic, p): FIRST_OFFSET for p in range(self.shape.partitions)}
+        read = {TopicPartition(self.source.topic, e.partition): e.offset + 1 for e in self.events[:end]}
+        return Position(offsets | read)
+
+    def span(self, start: int, end: int) -> Span:
+        """The span of the events [start, end)."""
+        return Span(self.position(start), self.position(end))
+
+
+def changes_frame(changes: Iterable[tuple[Event, Change]], table: TableSpec, topic: str) -> pa.Table:
+    """The changes frame of `changes`, in their order."""
+    schema = changes_schema(table)
+    return pa.Table.from_pylist([_frame_row(event, change, table, topic) for event, change in changes], schema)
+
+
+def _frame_row(event: Event, change: Change, table: TableSpec, topic: str) -> dict[str, Any]:
+    moved = dict(zip(table.keys, change.moved_from, strict=True)) if change.moved_from else None
+    return {
+        OP: change.op,
+        **dict(zip(sequence_columns(table.sequence), change.sequence, strict=True)),
+        TS: change.ts,
+        TOPIC: topic,
+        PARTITION: event.partition,
+        OFFSET: event.offset,
+        TX: None,
+        ERROR: None,
+        UNSENT: sorted(change.unsent) or None,
+        MOVED_FROM: moved,
+        MOVED_TO: True if change.moved_to else None,
+        **change.image,
+    }
+
+
+def random_history(seed: int, length: int = 60, *, toast: bool = False, keys: Sequence[str] = tuple(KEY_KINDS)) -> History:
+    """The history of that seed. A shorter `length` gives a beginning of the same statements."""
+    random = Random(seed)
+    shape = _random_shape(random, toast, keys)
+    weights = [12, 3, 2, 4, 1, 1, 1, 1, 1, 1]
+    statements = tuple(_random_statement(random, weights) for _ in range(length))
+    count = 1 + seed % 12
+    return History(shape, statements, tuple(_random_cut(Random(seed + 1), 2 * length // count, count)))
+
+
+def _random_shape(random: Random, toast: bool, keys: Sequence[str]) -> Shape:
+    partitions = random.choice((1, 1, 1, 3))
+    return Shape(
+        key=random.choice(keys),
+        values=tuple(random.choice(sorted(KINDS)) for _ in range(random.randint(1, 4))),
+        partitions=partitions,
+        shuffle=random.choice((None, random.randrange(1000))) if partitions > 1 else None,
+        blocks=random.random() < 0.5,
+        tombstones=random.random() < 0.7,
+        full=random.random() < 0.3,
+        unseen=random.random() < 0.2,
+        toast=toast,
+        snapshot=random.choice((0, 0, 3)),
+    )
+
+
+def _random_statement(random: Random, weights: list[int]) -> Statement:
+    mask = random.choice((0, random.randrange(16)))
+    keys = random.randrange(KEY_COUNT), random.randrange(KEY_COUNT)
+    return Statement(random.choices(ACTS, weights)[0], *keys, random.randrange(64), mask)
+
+
+def _random_cut(random: Random, size: int, count: int) -> Iterable[tuple[int, int, Fault]]:
+    faults: tuple[Fault, ...] = ("", "", "", "", "before", "after")
+    for _ in range(count):
+        again = random.choice((0, 0, 0, random.randrange(1, 12)))
+        yield random.randint(0, max(1, size)), again, random.choice(faults)
+
+
+@st.composite
+def shapes(draw: st.DrawFn, *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bool = False) -> Shape:
+    """Any shape, shrinking towards one partition, a plain key and two plain columns."""
+    partitions = draw(st.sampled_from((1, 1, 3)))
+    return Shape(
+        key=draw(st.sampled_from(list(keys))),
+        values=tuple(draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=4))),
+        partitions=partitions,
+        shuffle=draw(st.none() | st.integers(0, 999)) if partitions > 1 else None,
+        blocks=draw(st.booleans()),
+        tombstones=draw(st.booleans()),
+        full=draw(st.booleans()),
+        unseen=draw(st.sampled_from((False, False, False, True))),
+        toast=toast,
+        snapshot=draw(st.sampled_from((0, 0, 3))),
+    )
+
+
+def statements() -> st.SearchStrategy[Statement]:
+    """One statement; writes are the most likely."""
+    acts = st.sampled_from(("write", "write", "write", "write", "move", "move", "delete", *ACTS))
+    keys = st.integers(0, KEY_COUNT - 1)
+    return st.builds(Statement, acts, keys, keys, st.integers(0, 31), st.just(0) | st.integers(0, 15))
+
+
+def cuts() -> st.SearchStrategy[tuple[int, int, Fault]]:
+    """One batch: its size, how much of it comes again, its fault."""
+    again = st.just(0) | st.integers(0, 12)
+    return st.tuples(st.integers(0, 20), again, st.sampled_from(("", "", "", "before", "after")))
+
+
+def histories(
+    *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bool = False, length: int = 40
+) -> st.SearchStrategy[History]:
+    """Histories of up to `length` statements, with their cuts. `keys` limits the keys that tables may have; `toast` keeps to
+    what Debezium can leave out."""
+    several = st.lists(statements(), max_size=length).map(tuple)
+    return st.builds(History, shapes(keys=keys, toast=toast), several, st.lists(cuts(), max_size=8).map(tuple))

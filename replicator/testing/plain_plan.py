@@ -1,0 +1,181 @@
+"""Stages 3 and 4 of a plan, row by row over dicts: slow, whole and in one piece of memory. What `FakeSink` applies with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from replicator.domain.change import MOVED_FROM, OFFSET, OP, PARTITION, RESET, TOPIC, UNSENT, Op, sequence_columns
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit
+from replicator.domain.plan import (
+    CDC_OP,
+    CDC_TS,
+    CDC_UNSENT,
+    EVENT_ID,
+    ApplyPlan,
+    Clause,
+    cdc_sequence_columns,
+)
+from replicator.domain.sequence import Sequence
+
+Row = dict[str, Any]
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: bool(a == b),
+    "<>": lambda a, b: bool(a != b),
+    "<": lambda a, b: bool(a < b),
+    "<=": lambda a, b: bool(a <= b),
+    ">": lambda a, b: bool(a > b),
+    ">=": lambda a, b: bool(a >= b),
+}
+
+
+def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -> Any:
+    """The value of `expr` over two rows, None where SQL says unknown."""
+    match expr:
+        case Col(side, name):
+            return (source if side == "source" else target).get(name)
+        case Lit(value):
+            return value
+        case IsNull(operand):
+            return evaluate(operand, source, target) is None
+        case Compare(op, left, right):
+            values = evaluate(left, source, target), evaluate(right, source, target)
+            return None if None in values else COMPARISONS[op](*values)
+        case AllOf(terms):
+            found = [evaluate(term, source, target) for term in terms]
+            return False if False in found else None if None in found else True
+        case AnyOf(terms):
+            found = [evaluate(term, source, target) for term in terms]
+            return True if True in found else None if None in found else False
+
+
+def plain(value: Any) -> Any:
+    """A value that can be part of a dict's key, equal for equal values, NaN included."""
+    return repr(value) if isinstance(value, float | list | dict) else value
+
+
+@dataclass
+class PlainTarget:
+    """The rows of one target, its remembered deletes and its last truncate."""
+
+    rows: list[Row] = field(default_factory=list)
+    deletes: dict[tuple[Any, ...], Sequence] = field(default_factory=dict)
+    floor: Sequence | None = None
+
+    def copy(self) -> PlainTarget:
+        """Another one that changes by itself."""
+        return PlainTarget([dict(row) for row in self.rows], dict(self.deletes), self.floor)
+
+    def find(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
+        """The first row with these values."""
+        wanted = tuple(map(plain, values))
+        return next((row for row in self.rows if tuple(plain(row.get(n)) for n in names) == wanted), None)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one row: a field of `plan.Counts`, and the reason of a reject."""
+
+    outcome: str
+    reject: Reject | None = None
+
+
+APPLIED, DUPLICATE, SUPERSEDED = Verdict("applied"), Verdict("duplicate"), Verdict("superseded")
+
+
+def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], related: PlainTarget) -> Verdict:
+    """Apply one folded row to `target`; `related` is the target as it was before the first row of the write."""
+    row = to_row(plan, folded)
+    if folded[OP] == Op.TRUNCATE and plan.truncates:
+        return _truncate(plan, target, row)
+    verdict = _stale(plan, target, row, related)
+    if verdict is not None:
+        return verdict
+    if plan.repair.complete and folded[UNSENT] is not None and folded[OP] != Op.DELETE:
+        base = _base(plan, folded, related)
+        if base is None:
+            names = ", ".join(folded[UNSENT]) or "all columns at once"
+            reject = Reject(RejectCode.INCOMPLETE, f"no value was sent for {names}, and there is no row to take it from")
+            return Verdict("rejected", reject)
+        row |= {name: base.get(name) for name in folded[UNSENT]}
+    if plan.repair.ledger and folded[OP] == Op.DELETE:
+        target.deletes[_key(plan, row)] = sequence_of(plan, row)
+    _write(plan, target, row)
+    return APPLIED
+
+
+def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
+    """The rows frame's row: `_op` and the columns of `plan.target`, without the time of applying."""
+    count = plan.table.sequence
+    stored = zip(cdc_sequence_columns(count), sequence_columns(count), strict=True)
+    made = {
+        CDC_OP: folded[OP],
+        CDC_TS: folded["_ts"],
+        EVENT_ID: f"{folded[TOPIC]}-{folded[PARTITION]}-{folded[OFFSET]}",
+        CDC_UNSENT: folded[UNSENT],
+        **{there: folded[here] for there, here in stored},
+    }
+    return {OP: folded[OP]} | {c.name: made.get(c.name, folded.get(c.name)) for c in plan.target}
+
+
+def sequence_of(plan: ApplyPlan, row: Mapping[str, Any]) -> Sequence:
+    """The sequence of a row of the target; lower than every other where there is none."""
+    values = tuple(row[name] for name in cdc_sequence_columns(plan.table.sequence))
+    return () if None in values else values
+
+
+def _key(plan: ApplyPlan, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[k] for k in plan.table.keys)
+
+
+def _truncate(plan: ApplyPlan, target: PlainTarget, row: Row) -> Verdict:
+    sequence = sequence_of(plan, row)
+    if target.floor is not None and sequence <= target.floor:
+        return DUPLICATE if sequence == target.floor else SUPERSEDED
+    target.floor = sequence
+    target.rows = [old for old in target.rows if sequence_of(plan, old) >= sequence]
+    return APPLIED
+
+
+def _stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget) -> Verdict | None:
+    there = related.find(plan.repair.identity, tuple(row[n] for n in plan.repair.identity))
+    if plan.repair.guard == "absent":
+        return DUPLICATE if there else None
+    known: list[Sequence] = [sequence_of(plan, there)] if there else []
+    if plan.repair.ledger:
+        known.append(related.deletes.get(_key(plan, row), ()))
+    sequence = sequence_of(plan, row)
+    if sequence in known:
+        return DUPLICATE
+    floor = [target.floor] if target.floor is not None else []
+    return SUPERSEDED if any(sequence <= other for other in (*known, *floor)) else None
+
+
+def _base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Row | None:
+    moved_from = folded.get(MOVED_FROM)
+    there = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
+    if moved_from:
+        return related.find(plan.table.keys, tuple(moved_from[k] for k in plan.table.keys))
+    return None if folded[RESET] else there
+
+
+def _write(plan: ApplyPlan, target: PlainTarget, row: Row) -> None:
+    """Stage 4: the first clause that holds."""
+    there = target.find(plan.merge_keys, tuple(row[k] for k in plan.merge_keys)) if plan.merge_keys else None
+    for clause in plan.clauses:
+        if clause.matched == (there is not None) and evaluate(clause.when, row, there or {}):
+            _act(clause, target, row, there or {})
+            return
+
+
+def _act(clause: Clause, target: PlainTarget, row: Row, there: Row) -> None:
+    values = {name: evaluate(value, row, there) for name, value in clause.assign}
+    match clause.action:
+        case "insert":
+            target.rows.append(values)
+        case "update":
+            there.update(values)
+        case "delete":
+            target.rows = [other for other in target.rows if other is not there]

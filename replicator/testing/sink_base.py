@@ -1,0 +1,102 @@
+"""What the tests of the sink contract share: the factories an adapter gives, histories by example, writes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.errors import Fatal
+from replicator.domain.plan import cdc_sequence_columns
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position
+from replicator.ports.engine import Engine
+from replicator.ports.frames import Lane, LaneApplied, Write
+from replicator.ports.sink import Sink
+
+from .contract import Contract
+from .delivery import Target, assert_rows, lane_of
+from .histories import History
+from .source import Shape, Statement
+
+SIMPLE = Shape(values=("text", "int"), tombstones=False)
+IDENTITY = {"cdc.public.items": "topic-id-1"}
+
+
+def simple(*statements: Statement, shape: Shape = SIMPLE) -> History:
+    """A history by example."""
+    return History(shape, statements)
+
+
+def writes(*keys: int, salt: int = 0) -> tuple[Statement, ...]:
+    """A write of each key."""
+    return tuple(Statement("write", key, salt=salt + key) for key in keys)
+
+
+def stored(sequence: tuple[int, ...]) -> dict[str, int]:
+    """A sequence under the names that targets use."""
+    return dict(zip(cdc_sequence_columns(len(sequence)), sequence, strict=True))
+
+
+def no_rejects(lane: Lane, rows: Any) -> None:
+    """Fails the test: nothing was to be rejected."""
+    raise AssertionError(f"rows of lane {lane.id} were rejected: {rows}")
+
+
+def full_disk(lane: Lane, rows: Any) -> None:
+    """A dead-letter store that cannot write."""
+    raise Fatal(f"disk full: {lane.id}, {rows is not None}")
+
+
+def moved(position: Position, records: int) -> Position:
+    """`position`, that many records on in every partition."""
+    return Position({partition: offset + records for partition, offset in position.items()})
+
+
+class SinkBase(Contract):
+    """The factories an adapter gives, and what the tests of the suite share."""
+
+    def new_target(self) -> Target:
+        """A fresh, empty target."""
+        raise NotImplementedError
+
+    def new_engine(self) -> Engine[Any]:
+        """An engine whose frames the sink takes."""
+        raise NotImplementedError
+
+    def to_frame(self, frame: pa.Table) -> Any:
+        """A frame of the engine."""
+        return frame
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        """A frame of the engine as a table."""
+        return frame
+
+    @contextmanager
+    def target(self) -> Iterator[Target]:
+        """A fresh target that is taken away afterwards."""
+        target = self.new_target()
+        try:
+            yield target
+        finally:
+            target.close()
+
+    def write(self, history: History, start: int, end: int, lane: Lane | None = None) -> Write[Any]:
+        """The write of some events."""
+        engine, lane = self.new_engine(), lane or lane_of("scd1")
+        table = history.table(end)
+        plan = plan_for(lane.policy, table)
+        frames = [self.to_frame(frame) for _, frame in history.runs(start, end)]
+        changes = engine.unite(frames or [self.to_frame(history.frame((), table))], table)
+        return Write(lane, plan, engine.fold(changes, plan), history.span(start, end), IDENTITY)
+
+    def put(self, sink: Sink[Any], write: Write[Any]) -> LaneApplied:
+        """Prepare and apply one write from which nothing is rejected."""
+        sink.prepare(write.lane, write.plan)
+        return sink.apply([write], no_rejects)[write.lane.id]
+
+    def assert_holds(self, target: Target, history: History, write: Write[Any], end: int | None = None) -> None:
+        """The target holds what the model says after the events before `end`."""
+        assert_rows(target, write.lane, write.plan, history, end)

@@ -1,0 +1,254 @@
+"""What every sink promises. Inherit `SinkContract`, and `LedgerContract` for a tombstone ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+
+from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.plan import LaneState, cdc_sequence_columns
+from replicator.domain.policies import plan_for
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.engine import Engine
+from replicator.ports.frames import Write
+from replicator.ports.sink import Sink, TombstoneLedger
+
+from .contract import Contract, for_all, needs
+from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
+from .histories import History, histories, random_history
+from .sink_base import IDENTITY, no_rejects, simple, stored, writes
+from .sink_positions import SinkPositions
+from .source import Statement
+
+ODD_NAMES = ("select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "x" * 63, "y" * 200)
+KEYED = ("int", "text", "composite")
+
+
+def any_history(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
+    """Short histories that shrink well, and long ones that reach far."""
+    seeded = st.builds(random_history, st.integers(0, 2**32), st.integers(0, 80), keys=st.just(keys))
+    return st.one_of(histories(keys=keys), seeded, seeded)
+
+
+class SinkContract(SinkPositions):
+    """Every promise of `ports.sink.Sink` as a test.
+
+    Give `new_target` (an empty target system, with a way to open sinks on it and to read its rows) and `new_engine`, and
+    for frames other than `pyarrow.Table` the two conversions.
+    """
+
+    # The policies, under every cut, repetition and fault.
+
+    def test_histories_under_scd1_equal_the_model(self) -> None:
+        """Random histories end as the model says, every column of every row, and every change is accounted for."""
+        self._histories("scd1", KEYED)
+
+    def test_histories_under_append_equal_the_model(self) -> None:
+        """The same for `append`, tables without a key included."""
+        self._histories("append", (*KEYED, "none"))
+
+    def _histories(self, policy: str, keys: tuple[str, ...]) -> None:
+        with self.target() as target:
+            sink = target.open()
+            able = policy in sink.capabilities.policies
+            sink.close()
+        needs(able, f"the sink does not know policy {policy}")
+
+        @for_all(history=any_history(keys))
+        def check(history: History) -> None:
+            with self.target() as target:
+                delivering = Delivering(
+                    self.new_engine(), target, history, policy, to_frame=self.to_frame, to_arrow=self.to_arrow
+                )
+                delivering.run()
+                assert_equals_model(delivering)
+
+    # Lanes.
+
+    def test_second_instance_is_fenced(self) -> None:
+        """Of two instances that prepared one lane, one is Fenced at the latest at its commit, and leaves nothing."""
+        history = simple(*writes(0, 1))
+        with self.target() as target:
+            first, second = target.open(), target.open()
+            write = self.write(history, 0, 2)
+            prepared = [attempt(sink, write, prepare=True) for sink in (first, second)]
+            ready = [sink for sink, error in zip((first, second), prepared, strict=True) if error is None]
+            outcomes = [*prepared, *(attempt(sink, write) for sink in ready)]
+            assert any(isinstance(outcome, Fenced) for outcome in outcomes), outcomes
+            assert all(outcome is None or isinstance(outcome, Fenced) for outcome in outcomes), outcomes
+            first.close()
+            second.close()
+            third = target.open()
+            self.put(third, write)
+            self.assert_holds(target, history, write)
+            third.close()
+
+    def test_closed_instance_fences_nobody(self) -> None:
+        """After `close`, which may be called twice, another instance takes over at once."""
+        history = simple(*writes(0, 1))
+        with self.target() as target:
+            for end in (1, 2):
+                sink = target.open()
+                self.put(sink, self.write(history, end - 1, end))
+                sink.close()
+                sink.close()
+            self.assert_holds(target, history, self.write(history, 0, 2))
+
+    def test_lanes_are_separate(self) -> None:
+        """Several lanes in one `apply`; each has its own rows and its own state."""
+        history = simple(*writes(0, 1, 2))
+        lanes = [lane_of("scd1"), lane_of("append", "log"), lane_of("scd1", "other")]
+        with self.target() as target:
+            sink = target.open()
+            several = [self.write(history, 0, end, lane) for end, lane in zip((2, 3, 1), lanes, strict=True)]
+            for write in several:
+                sink.prepare(write.lane, write.plan)
+            applied = sink.apply(several, no_rejects)
+            assert {lane: done.position for lane, done in applied.items()} == {w.lane.id: w.span.end for w in several}
+            for write, end in zip(several, (2, 3, 1), strict=True):
+                self.assert_holds(target, history, write, end)
+            sink.close()
+
+    def test_apply_is_atomic_across_lanes(self) -> None:
+        """Where the sink says so, a write that is refused leaves the others of the call undone."""
+        history = simple(*writes(0, 1, 2))
+        lanes = [lane_of("scd1"), lane_of("scd1", "other")]
+        with self.target() as target:
+            sink = target.open()
+            needs(sink.capabilities.atomic_across_lanes, "the sink commits lane by lane")
+            for lane in lanes:
+                self.put(sink, self.write(history, 0, 1, lane))
+            with pytest.raises(DataLoss):
+                sink.apply([self.write(history, 1, 2, lanes[0]), self.write(history, 2, 3, lanes[1])], no_rejects)
+            for lane in lanes:
+                self.assert_holds(target, history, self.write(history, 0, 1, lane), 1)
+            sink.close()
+
+    def test_prepare_adds_columns(self) -> None:
+        """`prepare` with a plan of more columns keeps the rows and gives them NULL there."""
+        history = simple(*writes(0), Statement("add_column", salt=3), *writes(1, salt=9))
+        with self.target() as target:
+            sink = target.open()
+            self.put(sink, self.write(history, 0, 1))
+            write = self.write(history, 1, 2)
+            self.put(sink, write)
+            self.assert_holds(target, history, write)
+            sink.close()
+
+    @pytest.mark.parametrize("name", ODD_NAMES)
+    def test_names_are_only_names(self, name: str) -> None:
+        """A column or target whose name would be SQL, a path or a keyword elsewhere is kept under it, or refused by it."""
+        table = TableSpec("public.items", (Column("k1", pa.int64()), Column(name, pa.string())), ("k1",), 3)
+        history = simple(*writes(0))
+        event = history.events[0]
+        assert event.change is not None
+        change = replace(event.change, image={"k1": 1, name: name})
+        frame = history.frame([replace(event, change=change)], table)
+        plan, engine = plan_for("scd1", table), self.new_engine()
+        with self.target() as target:
+            sink = target.open()
+            lane = lane_of("scd1", name)
+            write = Write(lane, plan, engine.fold(self.to_frame(frame), plan), history.span(0, 1), IDENTITY)
+            try:
+                self.put(sink, write)
+            except Fatal as refused:
+                assert name in str(refused) or repr(name)[1:-1] in str(refused), refused
+                return
+            finally:
+                sink.close()
+            assert canonical_rows(target.rows(lane), ["k1", name]) == canonical_rows([dict(change.image)], ["k1", name])
+
+    # Operators.
+
+    def test_skip_moves_the_state_alone(self) -> None:
+        """`skip` sets the state; the rows stay."""
+        history = simple(*writes(0, 1, 2))
+        with self.target() as target:
+            sink = target.open()
+            write = self.write(history, 0, 1)
+            self.put(sink, write)
+            state = sink.state(write.lane)
+            assert state is not None
+            sink.skip(write.lane, replace(state, position=history.position(2)))
+            self.assert_holds(target, history, write, 1)
+            assert sink.state(write.lane) == replace(state, position=history.position(2))
+            assert self.put(sink, self.write(history, 2, 3)).counts.applied == 1
+            sink.close()
+
+    def test_reset_leaves_nothing(self) -> None:
+        """`reset` takes the rows away, those that will not come again included."""
+        history = simple(*writes(0, 1))
+        with self.target() as target:
+            sink = target.open()
+            self.put(sink, self.write(history, 0, 1))
+            sink.reset(lane_of("scd1"))
+            write = self.write(history, 1, 2)
+            self.put(sink, write)
+            only = [row["k1"] for row in target.rows(write.lane)]
+            assert only == [history.events[1].change.image["k1"]]  # type: ignore[union-attr]
+            sink.close()
+
+    def test_reset_starts_from_nothing(self) -> None:
+        """After `reset` there are no rows and no state, and everything can be applied again."""
+        history = simple(*writes(0, 1), Statement("delete", 1), Statement("truncate"), *writes(2))
+        with self.target() as target:
+            sink = target.open()
+            write = self.write(history, 0, 5)
+            self.put(sink, write)
+            sink.reset(write.lane)
+            assert sink.state(write.lane) in (None, LaneState())
+            self.put(sink, write)
+            self.assert_holds(target, history, write)
+            sink.close()
+
+
+class LedgerContract(Contract):
+    """Every promise of `ports.sink.TombstoneLedger` as a test. Give `new_ledger` and `new_engine`."""
+
+    def new_ledger(self) -> TombstoneLedger[Any]:
+        """A fresh, empty ledger."""
+        raise NotImplementedError
+
+    def new_engine(self) -> Engine[Any]:
+        """An engine whose frames the ledger takes."""
+        raise NotImplementedError
+
+    def to_frame(self, frame: pa.Table) -> Any:
+        """A frame of the engine."""
+        return frame
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        """A frame of the engine as a table."""
+        return frame
+
+    def test_ledger_remembers_the_highest(self) -> None:
+        """Per key the highest sequence; recording twice changes nothing; keys that were never deleted are not there."""
+        history = simple(*writes(0, 1, 2), *(Statement("delete", k) for k in (0, 1)), *writes(0), Statement("delete", 0))
+        ledger, engine, lane = self.new_ledger(), self.new_engine(), lane_of("scd1")
+        plan = plan_for("scd1", history.table())
+        deletes = [e for e in history.events if e.change and e.change.op == "d"]
+        for batch in (deletes[:2], deletes[2:], deletes[:2]):
+            folded = engine.fold(self.to_frame(history.frame(batch, plan.table)), plan)
+            last = ledger.record(lane, plan, folded.frame)
+        assert last == max(e.change.sequence for e in deletes if e.change)
+        keys = engine.fold(self.to_frame(history.frame(history.events[:3], plan.table)), plan).frame
+        found = self.to_arrow(ledger.lookup(lane, plan, keys)).to_pylist()
+        names = (*plan.table.keys, *cdc_sequence_columns(3))
+        expected = [{**e.change.image, **stored(e.change.sequence)} for e in deletes[1:] if e.change]
+        assert canonical_rows(found, names) == canonical_rows(expected, names)
+
+
+def attempt(sink: Sink[Any], write: Write[Any], *, prepare: bool = False) -> Exception | None:
+    """What became of preparing or applying."""
+    try:
+        if prepare:
+            sink.prepare(write.lane, write.plan)
+        else:
+            sink.apply([write], no_rejects)
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,282 @@
+"""A source database of one table: runs statements and emits what a well-ordered change stream would carry.
+
+Per key the order of changes is the order of their sequences. Everything is decided by the statements and the shape, so the
+same input always gives the same stream.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from random import Random
+from typing import Any, Literal
+
+from replicator.domain.table import Column, TableSpec
+
+from .kinds import EPOCH, KEY_KINDS, KINDS, TOAST
+from .model import Change, Key
+
+Act = Literal["write", "delete", "replace", "move", "swap", "chain", "truncate", "skip", "add_column", "resend"]
+ACTS: tuple[Act, ...] = ("write", "delete", "replace", "move", "swap", "chain", "truncate", "skip", "add_column", "resend")
+KEY_COUNT = 5
+"""Keys are numbered from 0; the next number is free for the middle of a swap."""
+
+FIRST_OFFSET = 10
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What somebody does at the source. `key`, `other`: numbers of keys; `salt` decides the values; bits of `mask` name the
+    columns that the event does not carry. What makes no sense in the state the table is in becomes a plain write.
+
+    write: insert, or update of a row that is there. replace: delete and insert in one transaction. move: change of key.
+    swap: two rows exchange their keys. chain: two changes of key in one transaction. skip: an offset without a record.
+    resend: the last records of the log, `1 + salt % 16` of them, come again at new offsets. The others are as named.
+    """
+
+    act: Act
+    key: int = 0
+    other: int = 1
+    salt: int = 0
+    mask: int = 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the table and its stream are like.
+
+    `key`: a name of `kinds.KEY_KINDS`. `values`: names of `kinds.KINDS`. `partitions`: records are placed by their key.
+    `shuffle`: partitions arrive interleaved at random (key changes then carry all values, since their halves may come in
+    either order). `blocks`: events carry their order in the transaction, as tables without a key always do. `tombstones`:
+    a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream begins when
+    rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values of variable
+    length are ever left out. `snapshot`: so many rows are read at the beginning.
+    """
+
+    key: str = "int"
+    values: tuple[str, ...] = ("text", "int")
+    partitions: int = 1
+    shuffle: int | None = None
+    blocks: bool = False
+    tombstones: bool = True
+    full: bool = False
+    unseen: bool = False
+    toast: bool = False
+    snapshot: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record. `change` is None for a tombstone. `key` is None for a truncate and for a table without a key. `version`
+    numbers the schema it was written under. `moved_to` is the new key on the delete half of a key change."""
+
+    partition: int
+    offset: int
+    version: int
+    key: Key | None
+    change: Change | None
+    moved_to: Key | None = None
+
+
+class SourceTable:
+    """The table, its log, and the connector that reads it. `events` and `versions` are what came out so far."""
+
+    topic = "cdc.public.items"
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        keys = tuple(Column(f"k{i}", KINDS[kind].type) for i, kind in enumerate(KEY_KINDS[shape.key], 1))
+        values = tuple(Column(f"v{i}", KINDS[kind].type) for i, kind in enumerate(shape.values, 1))
+        names = tuple(column.name for column in keys)
+        self.versions = [TableSpec("public.items", keys + values, names, 3, "0")]
+        self.kinds = dict(zip((c.name for c in values), shape.values, strict=True))
+        self.live: dict[int, dict[str, Any]] = {}
+        self.unseen = set(range(KEY_COUNT if shape.unseen else 0))
+        self.log: list[Event] = []
+        self.events: list[Event] = []
+        self.next_offset = dict.fromkeys(range(shape.partitions), FIRST_OFFSET)
+        self.lsn, self.committed, self.order = 1_000, 0, 0
+        for number in range(min(shape.snapshot, KEY_COUNT)):
+            self.live[number] = self.values(number)
+            self.emit("r", number, self.live[number])
+        self.commit()
+
+    def run(self, statement: Statement) -> None:
+        """One statement, in a transaction of its own."""
+        acts: Mapping[Act, Callable[[Statement], None]] = {
+            "delete": self.delete,
+            "replace": self.replace,
+            "move": self.move,
+            "swap": self.swap,
+            "chain": self.chain,
+            "truncate": self.truncate,
+            "skip": self.skip,
+            "add_column": self.add_column,
+            "resend": self.resend,
+        }
+        acts.get(statement.act, self.write)(statement)
+        self.commit()
+
+    def commit(self) -> None:
+        """End of the transaction."""
+        self.lsn += 8
+        self.committed, self.order = self.lsn, 0
+
+    def write(self, s: Statement) -> None:
+        """Insert, or update of a row that is there."""
+        known = s.key in self.live
+        unseen = s.mask and s.key in self.unseen and not known
+        unsent = self.unsent(s.mask) if known or unseen else frozenset()
+        kept = {name: value for name, value in self.live.get(s.key, {}).items() if name in unsent}
+        self.live[s.key] = self.values(s.salt) | kept
+        self.lsn += 8
+        self.emit("u" if known or unseen else "c", s.key, self.live[s.key], unsent=unsent)
+
+    def delete(self, s: Statement) -> None:
+        """Delete of a row; of one that is not there, a write."""
+        if s.key not in self.live:
+            return self.write(s)
+        self.lsn += 8
+        return self.remove(s.key)
+
+    def remove(self, number: int, new: int | None = None) -> None:
+        """The delete half of a key change, or a delete."""
+        image = self.live.pop(number)
+        whole = self.shape.full or not self.versions[0].keys
+        moved_to = None if new is None else self.key(new)
+        self.emit("d", number, image if whole else {}, moved_to=moved_to)
+        if self.shape.tombstones:
+            self.record(Event(self.partition(number), 0, self.version, self.key(number) or None, None, moved_to))
+
+    def replace(self, s: Statement) -> None:
+        """Delete and insert of one key in one transaction."""
+        self.delete(s)
+        self.write(replace(s, salt=s.salt + 1, mask=0))
+
+    def move(self, s: Statement) -> None:
+        """Change of key; to a key that is taken, or in a table without a key, a write."""
+        free = s.other not in self.live and s.other != s.key and self.versions[0].keys
+        if not free or not (s.key in self.live or s.key in self.unseen):
+            return self.write(s)
+        unsent = self.unsent(s.mask) if self.shape.shuffle is None else frozenset()
+        old = self.live.setdefault(s.key, self.values(s.salt + 1))
+        self.lsn += 8
+        self.remove(s.key, s.other)
+        self.live[s.other] = self.values(s.salt) | {name: v for name, v in old.items() if name in unsent}
+        return self.emit("c", s.other, self.live[s.other], unsent=unsent, moved_from=self.key(s.key))
+
+    def swap(self, s: Statement) -> None:
+        """Two rows exchange their keys, by way of a third key."""
+        for key, other in ((s.key, KEY_COUNT), (s.other, s.key), (KEY_COUNT, s.other)):
+            if key in self.live and other not in self.live:
+                self.move(replace(s, key=key, other=other, salt=s.salt + key))
+
+    def chain(self, s: Statement) -> None:
+        """A to B and B to C in one transaction."""
+        self.move(s)
+        self.move(replace(s, key=s.other, other=(s.other + 1 + s.salt % 3) % KEY_COUNT, mask=s.mask >> 1))
+
+    def truncate(self, _: Statement) -> None:
+        """All rows go, in one event."""
+        self.live.clear()
+        self.unseen.clear()
+        self.lsn += 8
+        self.order += 1
+        self.record(Event(0, 0, self.version, None, Change("t", self.sequence(), {}, ts=self.now())))
+
+    def skip(self, s: Statement) -> None:
+        """An offset without a record: a transaction marker, a record that compaction took."""
+        self.next_offset[s.salt % self.shape.partitions] += 1
+
+    def add_column(self, s: Statement) -> None:
+        """A nullable column appears."""
+        kind = sorted(KINDS)[s.salt % len(KINDS)]
+        name = f"v{len(self.kinds) + 1}"
+        self.kinds[name] = kind
+        last = self.versions[-1]
+        columns = (*last.columns, Column(name, KINDS[kind].type))
+        self.versions.append(replace(last, columns=columns, fingerprint=str(len(self.versions))))
+        for row in self.live.values():
+            row[name] = None
+
+    def resend(self, s: Statement) -> None:
+        """The connector was killed, and starts again from an older place in the log."""
+        for event in self.log[-1 - s.salt % 16 :]:
+            self.place(event)
+
+    def values(self, salt: int) -> dict[str, Any]:
+        """Values for a row, some of them NULL."""
+        numbered = enumerate(self.kinds.items())
+        return {name: None if (salt + i) % 7 == 6 else KINDS[kind].value(salt + i) for i, (name, kind) in numbered}
+
+    def unsent(self, mask: int) -> frozenset[str]:
+        """The columns whose bits are set in `mask`."""
+        able = [name for name, kind in self.kinds.items() if kind in TOAST or not self.shape.toast]
+        return frozenset(name for i, name in enumerate(able) if mask >> i & 1)
+
+    def key(self, number: int) -> Key:
+        """The key columns' values of a key by its number."""
+        return tuple(KINDS[kind].value(number + i) for i, kind in enumerate(KEY_KINDS[self.shape.key]))
+
+    def partition(self, number: int) -> int:
+        """Where records of a key go; in a table without a key, those of a row."""
+        return zlib.crc32(repr(self.key(number) or number).encode()) % self.shape.partitions
+
+    @property
+    def version(self) -> int:
+        """The number of the newest schema."""
+        return len(self.versions) - 1
+
+    def now(self) -> Any:
+        """The time of the event at the source."""
+        return EPOCH + timedelta(days=20_000, milliseconds=self.lsn)
+
+    def sequence(self) -> tuple[int, ...]:
+        """As a decoder computes it from the log position of the event."""
+        keyed = bool(self.versions[0].keys)
+        order = self.order if self.shape.blocks or not keyed else 0
+        return (self.committed or self.lsn, self.lsn, order)
+
+    def emit(
+        self,
+        op: str,
+        number: int,
+        row: Mapping[str, Any],
+        *,
+        unsent: frozenset[str] = frozenset(),
+        moved_from: Key | None = None,
+        moved_to: Key | None = None,
+    ) -> None:
+        """The event of one row; values that are not sent do not leave the source."""
+        self.order += 1
+        self.unseen.discard(number)
+        key = self.key(number)
+        sent = {name: value for name, value in row.items() if name not in unsent}
+        image = dict(zip(self.versions[0].keys, key, strict=True)) | sent
+        change = Change(op, self.sequence(), image, unsent, moved_from, moved_to is not None, self.now())
+        self.record(Event(self.partition(number), 0, self.version, key or None, change, moved_to))
+
+    def record(self, event: Event) -> None:
+        """For the first time."""
+        self.log.append(event)
+        self.place(event)
+
+    def place(self, event: Event) -> None:
+        """At the end of its partition."""
+        offset = self.next_offset[event.partition]
+        self.next_offset[event.partition] = offset + 1
+        event_id = f"{self.topic}-{event.partition}-{offset}"
+        change = event.change and replace(event.change, event_id=event_id)
+        self.events.append(replace(event, offset=offset, change=change))
+
+    def arrivals(self) -> list[Event]:
+        """The events in the order in which a consumer sees them: per partition by offset."""
+        if self.shape.shuffle is None:
+            return list(self.events)
+        queues = [[e for e in self.events if e.partition == p] for p in range(self.shape.partitions)]
+        order = [e.partition for e in self.events]
+        Random(self.shape.shuffle).shuffle(order)
+        heads = [iter(queue) for queue in queues]
+        return [next(heads[p]) for p in order]

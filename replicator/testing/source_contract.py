@@ -1,0 +1,268 @@
+"""What every source promises. Inherit `SourceContract`."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pytest
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch
+from replicator.ports.source import Source
+
+from .contract import Contract
+
+SECONDS = 60.0
+"""How long a test waits for what must come."""
+
+
+class Stream(Protocol):
+    """One stream, empty at first: what an adapter's author gives the source contract."""
+
+    topic: str
+    partitions: int
+
+    def publish(self, records: pa.Table) -> None:
+        """Add the records of a raw frame of `topic`. Their offsets begin at 0 in every partition and have no holes."""
+
+    def open(self) -> Source[Any]:
+        """A source that reads the stream, from its beginning by default."""
+
+    def close(self) -> None:
+        """Take the stream away."""
+
+
+@dataclass
+class Reader:
+    """Takes batches, and checks of each that it is whole and touches the one before."""
+
+    to_arrow: Callable[[Any], pa.Table]
+    position: dict[TopicPartition, int] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    empties: int = 0
+    identity: dict[str, str] = field(default_factory=dict)
+    after_batch: Callable[[Reader], None] = lambda _: None
+
+    def __call__(self, batch: Batch[Any]) -> None:
+        """Take a batch."""
+        frame = self.to_arrow(batch.frame)
+        assert frame.schema.equals(RAW), frame.schema
+        assert batch.records == frame.num_rows
+        assert batch.size == sum(len(v or b"") for name in ("key", "value") for v in frame[name].to_pylist())
+        assert set(batch.span.start) == set(batch.span.end)
+        self._touch(batch.span)
+        for row in frame.to_pylist():
+            place = TopicPartition(row["topic"], row["partition"])
+            assert batch.span.start[place] <= row["offset"] < batch.span.end[place]
+        self.empties += not batch.records
+        self.rows += frame.to_pylist()
+        self.identity.update(batch.identity)
+        self.after_batch(self)
+
+    def _touch(self, span: Span) -> None:
+        for place, start in span.start.items():
+            assert self.position.setdefault(place, start) == start, f"{place}: {start} after {self.position[place]}"
+        self.position.update(span.end)
+        self.spans.append(span)
+
+    def offsets(self) -> dict[int, list[int]]:
+        """The offsets per partition in the order in which they came."""
+        out: dict[int, list[int]] = defaultdict(list)
+        for row in self.rows:
+            out[row["partition"]].append(row["offset"])
+        return dict(out)
+
+
+class SourceContract(Contract):
+    """Every promise of `ports.source.Source` as a test. Give `new_stream`, and `to_arrow` for frames of your own."""
+
+    def new_stream(self) -> Stream:
+        """A fresh, empty stream."""
+        raise NotImplementedError
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        """A frame of the source as a table."""
+        return frame
+
+    @contextmanager
+    def stream(self, count: int = 20) -> Iterator[tuple[Stream, Source[Any]]]:
+        """A stream of `count` records, and a source on it."""
+        stream = self.new_stream()
+        stream.publish(records(stream, 0, count))
+        source = stream.open()
+        try:
+            yield stream, source
+        finally:
+            source.close()
+            source.close()
+            stream.close()
+
+    def read_once(self, source: Source[Any], start: Position | None = None) -> Reader:
+        """Everything from `start` to where the stream ends now."""
+        reader = Reader(self.to_arrow, dict(start or Position()))
+        source.run(start or Position(), reader, threading.Event(), once=True)
+        return reader
+
+    def test_spans_touch(self) -> None:
+        """Per partition the first span starts at `start`, and each next one where the last ended; `Reader` checks that."""
+        with self.stream() as (stream, source):
+            reader = self.read_once(source)
+            assert reader.position == dict(whole(stream, 20).end)
+            half = Position({partition: offset // 2 for partition, offset in reader.position.items()})
+            again = self.read_once(source, half)
+            assert again.position == reader.position
+            assert again.offsets() == {p.partition: [*range(o, reader.position[p])] for p, o in half.items()}
+
+    def test_order(self) -> None:
+        """Per partition the records come in offset order, with all they hold."""
+        with self.stream() as (stream, source):
+            reader = self.read_once(source)
+            assert all(offsets == sorted(offsets) for offsets in reader.offsets().values())
+            sent = {place(row): row for row in records(stream, 0, 20).to_pylist()}
+            for row in reader.rows:
+                expected = sent[place(row)]
+                assert (row["key"], row["value"]) == (expected["key"], expected["value"])
+                assert dict_of(row["headers"]) == dict_of(expected["headers"])
+
+    def test_exactly_once_per_run(self) -> None:
+        """Every record comes once; a second run from the end has nothing left."""
+        with self.stream() as (stream, source):
+            reader = self.read_once(source)
+            counted = Counter(place(row) for row in reader.rows)
+            assert counted == Counter(place(row) for row in records(stream, 0, 20).to_pylist())
+            assert not self.read_once(source, Position(reader.position)).rows
+
+    def test_error_passes_through(self) -> None:
+        """An exception of `apply_batch` ends the call, unchanged; the source can be run again."""
+        with self.stream() as (_, source):
+
+            def failing(_: Batch[Any]) -> None:
+                raise LookupError("from apply_batch")
+
+            with pytest.raises(LookupError, match="from apply_batch"):
+                source.run(Position(), failing, threading.Event(), once=True)
+            assert len(self.read_once(source).rows) == 20
+
+    def test_bounded_read(self) -> None:
+        """`read` gives exactly [start, until) of the partitions in `until`, and nothing when that is empty."""
+        with self.stream() as (stream, source):
+            end = whole(stream, 20).end
+            some = next(p for p, offset in end.items() if offset >= 3)
+            for start, until in ((0, 2), (1, end[some]), (2, 2)):
+                reader = Reader(self.to_arrow, {some: start})
+                source.read(Position({some: start}), Position({some: until}), reader, threading.Event())
+                assert reader.offsets().get(some.partition, []) == [*range(start, until)]
+                assert set(reader.offsets()) <= {some.partition}
+                assert reader.position[some] == until
+
+    def test_read_within_run(self) -> None:
+        """`read` may be called from within `apply_batch` of `run`, and does not disturb it."""
+        with self.stream() as (stream, source):
+            end = whole(stream, 20).end
+            inner: list[int] = []
+
+            def reread(_: Reader) -> None:
+                reader = Reader(self.to_arrow)
+                start = Position(dict.fromkeys((p for p, o in end.items() if o), 0))
+                source.read(start, end.only(start), reader, threading.Event())
+                inner.append(len(reader.rows))
+
+            outer = Reader(self.to_arrow, after_batch=reread)
+            source.run(Position(), outer, threading.Event(), once=True)
+            assert set(inner) == {20}
+            assert len(outer.rows) == 20
+
+    def test_follows_the_stream(self) -> None:
+        """Without `once`, what is published later comes too; `stop` ends the call; idle, it calls with empty batches."""
+        with self.stream(5) as (stream, source):
+            stop, seen = threading.Event(), threading.Event()
+
+            def watch(reader: Reader) -> None:
+                if len(reader.rows) == 5 and reader.empties and not seen.is_set():
+                    seen.set()
+                    stream.publish(records(stream, 5, 9))
+                if len(reader.rows) >= 9:
+                    stop.set()
+
+            reader = Reader(self.to_arrow, after_batch=watch)
+            late = threading.Timer(SECONDS, stop.set)
+            late.start()
+            source.run(Position(), reader, stop, once=False)
+            late.cancel()
+            assert seen.is_set(), "no empty batch came while the stream was idle"
+            assert len(reader.rows) == 9
+
+    def test_losses_are_named(self) -> None:
+        """A position beyond the end, or of a topic that is not there, is a loss with a sentence; a good one is none."""
+        with self.stream() as (_, source):
+            reader = self.read_once(source)
+            good = Position(reader.position)
+            assert not source.losses(good, reader.identity)
+            some = next(iter(good))
+            gone = TopicPartition("nowhere", 0)
+            found: Mapping[TopicPartition, str] = source.losses(
+                Position({**good, some: good[some] + 5, gone: 1}), reader.identity
+            )
+            assert set(found) == {some, gone}
+            assert all(sentence.strip() for sentence in found.values())
+
+    def test_end(self) -> None:
+        """`end` is where the stream ends now, and `start` where it begins."""
+        with self.stream() as (stream, source):
+            end = source.end()
+            expected = whole(stream, 20).end
+            assert {p: o for p, o in end.items() if o} == {p: o for p, o in expected.items() if o}
+            assert all(offset == 0 for offset in source.start().values())
+            stream.publish(records(stream, 20, 23))
+            assert sum(source.end().values()) == 23
+            source.committed(end)
+
+
+def records(stream: Stream, start: int, end: int) -> pa.Table:
+    """Records `start` to `end` of a stream, spread over its partitions; some without key, value or headers."""
+    offsets: Counter[int] = Counter()
+    rows = []
+    for number in range(end):
+        partition = number * number % stream.partitions
+        rows.append(
+            {
+                "topic": stream.topic,
+                "partition": partition,
+                "offset": offsets[partition],
+                "timestamp": 1_700_000_000_000 + number,
+                "headers": [{"name": "n", "value": str(number).encode()}] if number % 3 else None,
+                "key": None if number % 5 == 0 else f"key {number}".encode(),
+                "value": None if number % 7 == 3 else f'{{"number": {number}, "text": "é☃"}}'.encode(),
+            }
+        )
+        offsets[partition] += 1
+    return pa.Table.from_pylist(rows[start:end], RAW)
+
+
+def whole(stream: Stream, count: int) -> Span:
+    """The span of the first `count` records."""
+    counted: Counter[TopicPartition] = Counter(map(partition_of, records(stream, 0, count).to_pylist()))
+    return Span(Position(dict.fromkeys(counted, 0)), Position(dict(counted)))
+
+
+def partition_of(row: Mapping[str, Any]) -> TopicPartition:
+    """The partition of a record."""
+    return TopicPartition(row["topic"], row["partition"])
+
+
+def place(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Where a record lies."""
+    return row["topic"], row["partition"], row["offset"]
+
+
+def dict_of(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, bytes | None]:
+    """Headers by name; none and an empty list are the same."""
+    return {header["name"]: header["value"] for header in headers or ()}

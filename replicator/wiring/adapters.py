@@ -1,0 +1,143 @@
+"""Builds the adapters that a configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from replicator.domain.errors import ConfigProblem
+from replicator.ports.dead_letters import DeadLetters
+from replicator.ports.decoder import Decoder
+from replicator.ports.engine import Engine
+from replicator.ports.frames import Lane
+from replicator.ports.sink import Sink
+from replicator.ports.source import Source
+from replicator.settings import LaneSettings, Loaded
+from replicator.settings.schema import plain_options
+
+from .plugins import load
+
+NOT_FOR_ADAPTERS = frozenset({"kind", "engines", "format", "transport", "database", "connect"})
+
+
+def source(loaded: Loaded, name: str) -> Source[Any]:
+    """The source `name`, by its transport."""
+    settings = loaded.settings.sources[name]
+    factory = load("replicator.sources", settings.transport, f"{loaded.where('sources', name, 'transport')}: ")
+    made: Source[Any] = _built(factory, {**options(settings), "batch_bytes": batch_bytes(loaded)})
+    return made
+
+
+def batch_bytes(loaded: Loaded) -> int:
+    """The most bytes of input in one batch, so that what is on its way fits into `limits.memory`.
+
+    At once there are the raw batch and its decoded form, and per sink one batch at work and one that waits.
+    """
+    limits = loaded.settings.limits
+    return max(1, min(limits.batch_bytes, limits.memory // (2 + 2 * _sinks_in_use(loaded))))
+
+
+GATHER = 2
+"""Batches that may wait for one sink: a sink that rewrites files is faster with fewer, larger batches."""
+
+
+def waiting_bytes(loaded: Loaded, batch: int) -> int:
+    """The most bytes that gather before one sink, so that `limits.memory` holds with batches of `batch` bytes."""
+    sinks = _sinks_in_use(loaded)
+    room = (loaded.settings.limits.memory - batch * (2 + sinks)) // max(1, sinks)
+    return max(batch, min(GATHER * batch, room))
+
+
+def _sinks_in_use(loaded: Loaded) -> int:
+    return len({entry.sink for table in loaded.settings.tables for entry in table.to})
+
+
+def decoder(loaded: Loaded, name: str) -> Decoder:
+    """The decoder of the source `name`, by its format, with what the tables of that source declare."""
+    settings = loaded.settings.sources[name]
+    factory = load("replicator.decoders", settings.format, f"{loaded.where('sources', name, 'format')}: ")
+    # Tables that say nothing are named too: the most specific match wins whole, so a glob must not speak for them.
+    mine = [t for t in loaded.settings.tables if t.source == name]
+    said = {t.match: next(iter(loaded.settings.lanes_of(t, t.match)), None) for t in mine}
+    limits = loaded.settings.limits
+    made: Decoder = _built(
+        factory,
+        {
+            "schema": {t.match: dict(t.declared or {}) for t in mine},
+            "keys": {match: list((lane and lane.keys) or ()) for match, lane in said.items()},
+            "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
+            "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
+        },
+    )
+    return made
+
+
+def sink(loaded: Loaded, name: str) -> Sink[Any]:
+    """The sink `name`, by its kind."""
+    settings = loaded.settings.sinks[name]
+    factory = load("replicator.sinks", settings.kind, f"{loaded.where('sinks', name, 'kind')}: ")
+    made: Sink[Any] = _built(factory, options(settings))
+    return made
+
+
+def sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
+    """Every sink that some table names; others are left alone."""
+    named = {entry.sink for table in loaded.settings.tables for entry in table.to}
+    return {name: sink(loaded, name) for name in loaded.settings.sinks if name in named}
+
+
+def engine(loaded: Loaded) -> Engine[Any]:
+    """The engine of the pipeline."""
+    factory = load("replicator.engines", loaded.settings.engine, f"{loaded.where('engine')}: ")
+    made: Engine[Any] = _built(factory, {})
+    return made
+
+
+def dead_letters(loaded: Loaded) -> DeadLetters:
+    """The dead-letter store; its place says of which kind it is."""
+    kind = dead_letters_kind(loaded)
+    factory = load("replicator.dead_letters", kind, f"{loaded.where('dead_letters')}: ")
+    made: DeadLetters = _built(factory, options(loaded.settings.dead_letters))
+    return made
+
+
+def dead_letters_kind(loaded: Loaded) -> str:
+    """What keeps the dead letters."""
+    return {"path": "delta", "dsn": "postgres", "topic": "kafka"}[next(iter(options(loaded.settings.dead_letters)))]
+
+
+def lanes(loaded: Loaded, table: str, source_name: str) -> Sequence[Lane]:
+    """The lanes of one source table, as the configuration says them."""
+    return [lane(loaded, s) for s in loaded.settings.lanes_for(table, source_name)]
+
+
+def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
+    """One lane for the pipeline."""
+    return Lane(
+        id=f"{settings.sink}.{settings.into}",
+        pipeline=loaded.settings.pipeline,
+        source=settings.source,
+        table=settings.table,
+        sink=settings.sink,
+        into=settings.into,
+        policy=settings.policy,
+        config_line=config_line(loaded, settings),
+    )
+
+
+def config_line(loaded: Loaded, settings: LaneSettings) -> str:
+    """Where the entry of a lane stands: `file:line`."""
+    return loaded.where(*settings.at)
+
+
+def options(settings: Any) -> Mapping[str, Any]:
+    """The keys of one source, sink or store as its adapter takes them; secrets in clear: never log them."""
+    return {name: value for name, value in plain_options(settings).items() if name not in NOT_FOR_ADAPTERS}
+
+
+def _built(factory: Any, given: Mapping[str, Any]) -> Any:
+    try:
+        return factory(given)
+    except ValueError as wrong:
+        # An adapter's own options model refuses; its text names keys, and hides values.
+        raise ConfigProblem(f"{getattr(factory, '__name__', factory)}: {wrong}") from wrong

@@ -1,0 +1,79 @@
+"""Runs the checks of `doctor`: every source with its database and connector, every sink, the dead letters, the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from replicator.domain.errors import ReplicatorError
+from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.frames import Lane
+from replicator.settings import Loaded
+from replicator.settings.schema import plain_options
+
+from . import adapters
+from .daemon import ask_status
+from .offline import known_lanes, stored_status
+from .plugins import load, names
+
+GROUP = "replicator.checks"
+BROUGHT_BY_SOURCES = {"database": "source_database", "connect": "connect"}
+"""Keys of a source with options of a check of their own, and that check."""
+
+Task = tuple[str, str, Mapping[str, Any]]
+"""A kind of check, its subject, and its options."""
+
+
+def diagnose(loaded: Loaded) -> Iterator[Diagnosis]:
+    """Everything found, in the order of the stream. The checks run at once: servers that do not answer are waited for
+    together."""
+    lanes: Sequence[Lane] = ()
+    status: Mapping[str, Any] = {"lanes": ()}
+    try:
+        lanes = known_lanes(loaded)
+        status = ask_status(loaded) or stored_status(loaded)
+    except ReplicatorError as problem:
+        yield Diagnosis("error", "lanes", problem.sentence, problem.next_step)
+    tasks = list(_tasks(loaded, lanes, status))
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        for found in pool.map(_check, tasks):
+            yield from found
+
+
+def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]) -> Iterator[Task]:
+    settings = loaded.settings
+    for name, source in settings.sources.items():
+        yield source.transport, f"source {name}", {**adapters.options(source), **_of_lanes(loaded, lanes, status, name)}
+        for key, kind in BROUGHT_BY_SOURCES.items():
+            own = plain_options(source).get(key)
+            if own is not None:
+                tables = [table.match for table in settings.tables if table.source == name]
+                yield kind, f"{key} of source {name}", {**own, "tables": tables}
+    for name, sink in settings.sinks.items():
+        targets = [lane.into for lane in lanes if lane.sink == name]
+        yield sink.kind, f"sink {name}", {**adapters.options(sink), "targets": targets}
+    yield adapters.dead_letters_kind(loaded), "dead letters", adapters.options(settings.dead_letters)
+    yield "machine", "machine", {"state": settings.state}
+
+
+def _of_lanes(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """What a source's check is told of the lanes that read it."""
+    mine = {lane.id for lane in lanes if lane.source == source}
+    positions = {lane["id"]: lane["position"] for lane in status["lanes"] if lane["position"] and lane["id"] in mine}
+    return {"positions": positions, "production": _is_production(loaded)}
+
+
+def _is_production(loaded: Loaded) -> bool:
+    """True with an overlay of any name but dev: replication factors and the like matter then."""
+    return any(overlay.stem != "dev" for overlay in loaded.files[1:])
+
+
+def _check(task: Task) -> Sequence[Diagnosis]:
+    kind, subject, options = task
+    if kind not in names(GROUP):
+        return [Diagnosis("warning", subject, f"there is no check for {kind!r}", "Its package registers none.")]
+    try:
+        return load(GROUP, kind)(subject, options).diagnose()  # type: ignore[no-any-return]
+    except ReplicatorError as problem:
+        return [Diagnosis("error", subject, problem.sentence, problem.next_step)]

@@ -1,0 +1,54 @@
+"""The container: how the parts of a running pipeline are put together. The only use of dependency_injector."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from dependency_injector import containers, providers
+
+from replicator import __version__
+from replicator.application.control import Control
+from replicator.application.lanes import Lanes
+from replicator.application.register import FileRegister
+from replicator.application.rejects import Rejects
+from replicator.application.shared import Shared
+from replicator.application.status import Status
+from replicator.application.supervisor import Supervisor
+from replicator.settings import Loaded
+
+from . import adapters, daemon, parts
+from .plugins import load
+
+
+def telemetry() -> Any:
+    """Metrics, counted from now on."""
+    return load("replicator.telemetry", "prometheus")(__version__)
+
+
+class Container(containers.DeclarativeContainer):
+    """One running pipeline; `loaded` is given, the rest follows. Every part is built once, when it is first asked for."""
+
+    loaded: providers.Dependency[Loaded] = providers.Dependency(instance_of=Loaded)
+
+    options = providers.Singleton(parts.options, loaded)
+    stop = providers.Singleton(threading.Event)
+    telemetry = providers.Singleton(telemetry)
+    engine = providers.Singleton(adapters.engine, loaded)
+    dead_letters = providers.Singleton(adapters.dead_letters, loaded)
+    sinks = providers.Singleton(adapters.sinks, loaded)
+    register = providers.Singleton(FileRegister, providers.Callable(parts.register_folder, loaded))
+
+    lanes = providers.Singleton(Lanes, telemetry)
+    rejects = providers.Singleton(Rejects, dead_letters, engine, stop, options)
+    shared = providers.Singleton(
+        Shared, engine=engine, lanes=lanes, rejects=rejects, telemetry=telemetry, options=options, stop=stop
+    )
+    workers = providers.Singleton(parts.workers, sinks, shared)
+    pipelines = providers.Singleton(parts.pipelines, loaded, workers, register, shared)
+
+    supervisor = providers.Singleton(parts.supervisor, Supervisor, pipelines, workers, dead_letters, shared)
+    status = providers.Singleton(parts.status, Status, pipelines, shared)
+    control = providers.Singleton(Control, lanes, pipelines)
+    monitor = providers.Singleton(parts.monitor, loaded, telemetry)
+    views = providers.Singleton(daemon.views, loaded, status, control, providers.Factory(parts.Pulse, pipelines))

@@ -1,0 +1,97 @@
+"""The running daemon: what its page may ask of it, and how other commands ask the page."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+from replicator.application.control import Control
+from replicator.application.status import Status
+from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.position import Position
+from replicator.ports.monitor import Views
+from replicator.settings import Loaded
+
+ASK_SECONDS = 5.0
+ALIVE_SECONDS = 60.0
+HEALTHY = ("running", "catching_up", "starting")
+
+
+def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Callable[[], float]) -> Views:
+    """What the page may ask. `pulse` is the time (monotonic) at which a pipeline last turned."""
+
+    def report() -> dict[str, Any]:
+        taken = status.report().to_dict()
+        ready = bool(taken["lanes"]) and all(lane["status"] in HEALTHY for lane in taken["lanes"])
+        return {"pipeline": loaded.settings.pipeline, "running": True, "ready": ready, **taken}
+
+    def command(action: str, lane: str, until: str | None) -> None:
+        commands: Mapping[str, Callable[[], object]] = {
+            "pause": lambda: control.pause(lane),
+            "resume": lambda: control.resume(lane),
+            "resync": lambda: control.resync(lane),
+            "skip": lambda: control.skip(lane, parse_position(until) if until else None),
+        }
+        if action not in commands:
+            raise ConfigProblem(f"there is no action {action!r}", next_step=f"There are: {', '.join(commands)}.")
+        commands[action]()
+
+    return Views(report, lambda: time.monotonic() - pulse() < ALIVE_SECONDS, command)
+
+
+def parse_position(text: str) -> Position:
+    """`{"topic": {"partition": offset}}` as printed by `status --json`, or `topic:partition:offset` with commas between."""
+    try:
+        if text.lstrip().startswith("{"):
+            return Position.from_json(json.loads(text))
+        data: dict[str, dict[str, int]] = {}
+        for item in text.split(","):
+            topic, partition, offset = item.strip().rsplit(":", 2)
+            data.setdefault(topic, {})[partition] = int(offset)
+        return Position.from_json(data)
+    except (ValueError, AttributeError, TypeError) as wrong:
+        raise ConfigProblem(f"{text!r} is no position", next_step="Write TOPIC:PARTITION:OFFSET[,...].") from wrong
+
+
+def ask_status(loaded: Loaded) -> dict[str, Any] | None:
+    """The status of the daemon of this configuration; None when none runs."""
+    answer = _ask(loaded, "/status.json")
+    if answer is None or answer.get("pipeline") != loaded.settings.pipeline:
+        return None
+    return answer
+
+
+def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bool:
+    """Send a lane command to the daemon; False when none runs. Fatal with its sentence when it refuses."""
+    if ask_status(loaded) is None:
+        return False
+    query = urlencode({"action": action, **({"until": until} if until else {})})
+    return _ask(loaded, f"/lanes/{quote(lane)}?{query}", method="POST") is not None
+
+
+def _ask(loaded: Loaded, path: str, method: str = "GET") -> dict[str, Any] | None:
+    settings = loaded.settings.http
+    headers = {"X-Replicator": "cli"}
+    if settings.token is not None:
+        headers["Authorization"] = f"Bearer {settings.token.get_secret_value()}"
+    request = Request(f"http://{settings.address}{path}", headers=headers, method=method)
+    try:
+        with urlopen(request, timeout=ASK_SECONDS) as response:  # noqa: S310
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except HTTPError as refused:
+        raise Fatal(_refusal(refused)) from refused
+    except (URLError, OSError, ValueError):
+        return None
+
+
+def _refusal(refused: HTTPError) -> str:
+    try:
+        return str(json.load(refused)["error"])
+    except (ValueError, KeyError):
+        return f"the daemon answered {refused.code} {refused.reason}"

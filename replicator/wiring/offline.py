@@ -1,0 +1,121 @@
+"""Lanes while the daemon does not run: where they stand, and what an operator may change."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from replicator.application.control import resync_stopped, skipped
+from replicator.application.register import FileRegister
+from replicator.application.roster import refused_id, target_taken
+from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Position
+from replicator.ports.frames import Lane
+from replicator.settings import Loaded
+
+from . import adapters, parts
+
+
+def known_lanes(loaded: Loaded) -> list[Lane]:
+    """The lanes of every table that was seen so far, and the event logs."""
+    register = FileRegister(parts.register_folder(loaded))
+    lanes: list[Lane] = []
+    for source in sorted({table.source for table in loaded.settings.tables}):
+        lanes += parts.event_logs(loaded, source)
+        rules_for = parts.rules_for(loaded, source)
+        seen = register.load(source)
+        for table in sorted(seen.topics):
+            rules = rules_for(table)
+            for lane in rules.lanes if rules else ():
+                refused = refused_id(lane)
+                lanes.append(replace(lane, id=refused) if refused in seen.beginnings else lane)
+    return lanes
+
+
+def find_lane(loaded: Loaded, lane_id: str) -> Lane:
+    """The lane of that id; ConfigProblem naming those there are."""
+    lanes = known_lanes(loaded)
+    for lane in lanes:
+        if lane.id == lane_id:
+            return lane
+    names = ", ".join(lane.id for lane in lanes) or "none has been seen yet"
+    raise ConfigProblem(f"there is no lane {lane_id!r}", next_step=f"The lanes are: {names}.")
+
+
+def stored_status(loaded: Loaded) -> dict[str, Any]:
+    """What the targets say of every lane, in the form of the daemon's status."""
+    with ExitStack() as opened:
+        asked = _Asked(loaded, opened)
+        lanes = [asked.about(lane) for lane in known_lanes(loaded)]
+    return {"pipeline": loaded.settings.pipeline, "running": False, "ready": False, "sources": [], "lanes": lanes}
+
+
+class _Asked:
+    """Sinks that are asked where lanes stand. One that does not answer is not asked again: each question waits for it."""
+
+    def __init__(self, loaded: Loaded, opened: ExitStack) -> None:
+        self._loaded, self._opened = loaded, opened
+        self._sinks: dict[str, Any] = {}
+        self._away: dict[str, ReplicatorError] = {}
+
+    def about(self, lane: Lane) -> dict[str, Any]:
+        """The lane as its sink knows it, or why that is not known."""
+        try:
+            if lane.id == refused_id(lane):
+                raise target_taken(lane)
+            if lane.sink in self._away:
+                raise self._away[lane.sink]
+            return _stored(lane, self._sink(lane.sink).state(lane), None)
+        except Retryable as away:
+            self._away[lane.sink] = away
+            return _stored(lane, None, away)
+        except ReplicatorError as problem:
+            return _stored(lane, None, problem)
+
+    def _sink(self, name: str) -> Any:
+        if name not in self._sinks:
+            self._sinks[name] = adapters.sink(self._loaded, name)
+            self._opened.callback(self._sinks[name].close)
+        return self._sinks[name]
+
+
+def _stored(lane: Lane, state: LaneState | None, problem: ReplicatorError | None) -> dict[str, Any]:
+    return {
+        "id": lane.id,
+        "table": lane.table,
+        "sink": lane.sink,
+        "policy": lane.policy,
+        "status": "stopped",
+        "position": state.position.to_json() if state else {},
+        "lag_records": None,
+        "lag_seconds": None,
+        "counts": None,
+        "error": problem.sentence if problem else None,
+        "next_step": problem.next_step if problem else None,
+        "exit_code": None,
+        "applied_at": None,
+    }
+
+
+def resync(loaded: Loaded, lane_id: str) -> None:
+    """Remove a lane's rows and state; it begins anew at the next start."""
+    lane = find_lane(loaded, lane_id)
+    sink, source = adapters.sink(loaded, lane.sink), adapters.source(loaded, lane.source)
+    try:
+        resync_stopped(sink, source, FileRegister(parts.register_folder(loaded)), lane)
+    finally:
+        sink.close()
+        source.close()
+
+
+def skip(loaded: Loaded, lane_id: str, until: Position | None) -> LaneState | None:
+    """Move a lane's position without applying anything; its state after that."""
+    lane = find_lane(loaded, lane_id)
+    sink, source = adapters.sink(loaded, lane.sink), adapters.source(loaded, lane.source)
+    try:
+        return skipped(sink, source, lane, until)
+    finally:
+        sink.close()
+        source.close()

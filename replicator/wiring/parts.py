@@ -1,0 +1,114 @@
+"""Parts of a pipeline that are built per source or per sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from replicator.application.options import Options
+from replicator.application.pipeline import Pipeline
+from replicator.application.roster import Place
+from replicator.application.rules import RulesFor, TableRules, event_log_lane
+from replicator.application.shared import Shared
+from replicator.application.status import Status
+from replicator.application.supervisor import Supervisor
+from replicator.application.workers import Worker
+from replicator.ports.dead_letters import DeadLetters
+from replicator.ports.frames import Lane
+from replicator.ports.monitor import Monitor
+from replicator.ports.register import Register
+from replicator.ports.sink import Sink
+from replicator.settings import Loaded
+
+from . import adapters
+from .plugins import load
+
+Workers = Mapping[str, Worker[Any]]
+Pipelines = Mapping[str, Pipeline[Any]]
+
+
+def options(loaded: Loaded) -> Options:
+    """The application's bounds, from `limits` and `max_rejects`."""
+    size = adapters.batch_bytes(loaded)
+    waiting = adapters.waiting_bytes(loaded, size)
+    return Options(handover_bytes=waiting, hold_bytes=size, max_rejects=loaded.settings.max_rejects)
+
+
+def register_folder(loaded: Loaded) -> Path:
+    """Where the pipeline remembers what it saw of its sources."""
+    return Path(loaded.settings.state) / loaded.settings.pipeline / "sources"
+
+
+def workers(sinks: Mapping[str, Sink[Any]], shared: Shared[Any]) -> Workers:
+    """One worker per sink."""
+    return {name: Worker(name, sink, shared) for name, sink in sinks.items()}
+
+
+def pipelines(loaded: Loaded, of_sinks: Workers, register: Register, shared: Shared[Any]) -> Pipelines:
+    """One pipeline per source that some table names."""
+    named = {table.source for table in loaded.settings.tables}
+    out = {}
+    for name in loaded.settings.sources:
+        if name in named:
+            place = Place(
+                name=name,
+                source=adapters.source(loaded, name),
+                rules_for=rules_for(loaded, name),
+                logs=event_logs(loaded, name),
+                workers=of_sinks,
+                register=register,
+            )
+            out[name] = Pipeline(place, adapters.decoder(loaded, name), shared)
+    return out
+
+
+def rules_for(loaded: Loaded, source: str) -> RulesFor:
+    """What the configuration says of the tables of one source."""
+
+    def rules(table: str) -> TableRules | None:
+        entry = loaded.settings.table_for(table, source)
+        if entry is None:
+            return None
+        found = loaded.settings.lanes_for(table, source)
+        keys = next((lane.keys for lane in found if lane.keys), ())
+        lanes = tuple(adapters.lane(loaded, lane) for lane in found)
+        return TableRules(lanes, tuple(keys), frozenset(loaded.settings.event_logs_for(table, source)))
+
+    return rules
+
+
+def event_logs(loaded: Loaded, source: str) -> tuple[Lane, ...]:
+    """The event-log lanes of one source."""
+    settings = loaded.settings
+    names = settings.event_logs_of(source)
+    return tuple(event_log_lane(settings.pipeline, source, name, loaded.where("sinks", name)) for name in names)
+
+
+def supervisor(
+    make: Callable[..., Supervisor[Any]], of_sources: Pipelines, of_sinks: Workers, letters: DeadLetters, shared: Shared[Any]
+) -> Supervisor[Any]:
+    """The supervisor of all of them."""
+    return make(tuple(of_sources.values()), tuple(of_sinks.values()), letters, shared)
+
+
+def status(make: Callable[..., Status[Any]], of_sources: Pipelines, shared: Shared[Any]) -> Status[Any]:
+    """What takes the snapshots."""
+    return make(tuple(of_sources.values()), shared)
+
+
+def monitor(loaded: Loaded, telemetry: Any) -> Monitor:
+    """The daemon's page."""
+    made: Monitor = load("replicator.monitors", "page")(adapters.options(loaded.settings.http), telemetry)
+    return made
+
+
+class Pulse:
+    """When a pipeline last turned, on the monotonic clock; the slowest of them counts."""
+
+    def __init__(self, of_sources: Pipelines) -> None:
+        self._pipelines = of_sources
+
+    def __call__(self) -> float:
+        """The moment, in seconds."""
+        return min((p.turned for p in self._pipelines.values()), default=0.0)

@@ -1,0 +1,52 @@
+"""`plan`, put together: sources to look at, sinks to explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from replicator.application.planning import Planned, Planning
+from replicator.application.register import FileRegister
+from replicator.application.roster import refused_id, target_taken
+from replicator.settings import Loaded
+
+from . import adapters, parts
+
+
+def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
+    """Every lane that will run, as plain values: lane, table, policy, keys, columns, stages (SQL by name), problem."""
+    targets: dict[str, str] = {}
+    sinks = adapters.sinks(loaded)
+    engine = adapters.engine(loaded)
+    try:
+        for name in sorted({table.source for table in loaded.settings.tables}):
+            source = adapters.source(loaded, name)
+            try:
+                planning = Planning(source, adapters.decoder(loaded, name), engine, parts.rules_for(loaded, name))
+                begun = FileRegister(parts.register_folder(loaded)).load(name).beginnings
+                # A lane that had to leave its target to another table's does so again.
+                for planned in sorted(planning.lanes(), key=lambda p, begun=begun: refused_id(p.lane) in begun):  # type: ignore[misc]
+                    first = targets.setdefault(planned.lane.id, planned.lane.table)
+                    if first != planned.lane.table:
+                        planned = replace(planned, plan=None, problem=target_taken(planned.lane, first))  # noqa: PLW2901
+                    yield _plain(planned, sinks[planned.lane.sink])
+            finally:
+                source.close()
+    finally:
+        for sink in sinks.values():
+            sink.close()
+
+
+def _plain(planned: Planned, sink: Any) -> dict[str, Any]:
+    lane, table, plan = planned.lane, planned.table, planned.plan
+    return {
+        "lane": lane.id,
+        "table": lane.table,
+        "policy": lane.policy,
+        "config": lane.config_line,
+        "keys": list(table.keys) if table else [],
+        "columns": {c.name: str(c.type) for c in table.columns} if table else {},
+        "stages": dict(sink.explain(lane, plan)) if plan is not None and hasattr(sink, "explain") else {},
+        "problem": str(planned.problem) if planned.problem else None,
+    }

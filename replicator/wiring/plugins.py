@@ -1,0 +1,56 @@
+"""Finds adapters by entry point, so that a stranger's adapter registers exactly like ours."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+
+GROUPS = (
+    "replicator.sources",
+    "replicator.decoders",
+    "replicator.engines",
+    "replicator.sinks",
+    "replicator.dead_letters",
+    "replicator.telemetry",
+    "replicator.monitors",
+    "replicator.checks",
+    "replicator.services",
+)
+
+
+def names(group: str) -> tuple[str, ...]:
+    """The adapters registered in a group, sorted."""
+    return tuple(sorted({e.name for e in entry_points(group=group)}))
+
+
+def load(group: str, name: str, config_line: str = "") -> Any:
+    """The class or factory registered as `name` in `group`.
+
+    Raises ConfigProblem naming what there is when there is none, EnvironmentProblem when it cannot be imported.
+    """
+    found = [e for e in entry_points(group=group) if e.name == name]
+    if not found:
+        have = ", ".join(names(group)) or "none is installed"
+        kind = group.removeprefix("replicator.").rstrip("s").replace("_", " ")
+        raise ConfigProblem(f"{config_line}there is no {kind} called {name!r}", next_step=f"There are: {have}.")
+    return _imported(found[0])
+
+
+def _imported(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except ModuleNotFoundError as missing:
+        raise EnvironmentProblem(_missing_sentence(entry, missing), next_step=_missing_step(missing)) from missing
+
+
+def _missing_sentence(entry: EntryPoint, missing: ModuleNotFoundError) -> str:
+    return f"the adapter {entry.name!r} ({entry.value}) needs the module {missing.name!r}, which is not installed"
+
+
+def _missing_step(missing: ModuleNotFoundError) -> str:
+    if (missing.name or "").split(".")[0] == "adapters":
+        # `adapters` is also the import name of an unrelated package, which can shadow ours.
+        return "Another package called 'adapters' hides replicator's own: uninstall it from this environment."
+    return "Install the project with its requirements.lock."

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Everything from nothing: installs, starts the services, changes rows in the source, replicates them, shows every target, stops.
+#   scripts/demo.sh [--spark] [--keep]
+# Needs Python 3.11 and bash; no Docker. --keep leaves the services running. May be run again.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+
+keep=no
+for argument in "$@"; do
+    case "$argument" in
+        --keep) keep=yes ;;
+        --spark) die "The Spark engine is not part of this version; run scripts/demo.sh without --spark." 2 ;;
+        *) die "usage: scripts/demo.sh [--spark] [--keep]" 2 ;;
+    esac
+done
+
+started=$SECONDS
+ensure_venv
+cd "$PROJECT"
+
+running_before=$("$VENV/bin/python" -m adapters.stack status 2>/dev/null | grep -c healthy || true)
+stop_services() {
+    if [ "$keep" = no ] && [ "$running_before" -lt 5 ]; then
+        "$VENV/bin/python" -m adapters.stack down
+    fi
+}
+trap stop_services EXIT
+
+echo "== The services: PostgreSQL (source, data lake, target), Kafka, Kafka Connect with Debezium"
+"$VENV/bin/python" -m adapters.stack up
+PATH="$VENV/bin:$PATH" "$VENV/bin/python" scripts/lib/demo.py
+echo "== Done in $((SECONDS - started)) s"

@@ -1,0 +1,47 @@
+# Sourced by the scripts beside it: a virtual environment with exactly the locked packages and this project.
+#
+#   ensure_venv      creates it or brings it up to date, only when the lock or the project's metadata changed
+#   $VENV            its folder (.venv, or REPLICATOR_VENV)
+
+PROJECT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+VENV="${REPLICATOR_VENV:-$PROJECT/.venv}"
+
+die() {
+    echo "$1" >&2
+    exit "${2:-3}"
+}
+
+find_python() {
+    local name
+    for name in python3.11 python3.12 python3.13 python3.14 python3 python; do
+        if command -v "$name" >/dev/null 2>&1 &&
+            "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+            command -v "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+stamp() { # of the files named
+    "$VENV/bin/python" -c 'import hashlib, pathlib, sys
+print(hashlib.sha256(b"".join(pathlib.Path(f).read_bytes() for f in sys.argv[1:])).hexdigest())' "$@"
+}
+
+ensure_venv() {
+    local python wanted
+    if [ ! -x "$VENV/bin/python" ]; then
+        python="$(find_python)" || die "Python 3.11 or newer is needed, and not on the PATH."
+        echo "Creating $VENV with $python" >&2
+        "$python" -m venv "$VENV" || die "Could not create $VENV (on Debian and Ubuntu the package python3-venv is needed)."
+    fi
+    wanted="$(stamp "$PROJECT/requirements.lock" "$PROJECT/pyproject.toml")"
+    if [ "$(cat "$VENV/.replicator-installed" 2>/dev/null)" != "$wanted" ]; then
+        echo "Installing the locked packages into $VENV" >&2
+        "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
+            -r "$PROJECT/requirements.lock" >&2 || die "The locked packages could not be installed."
+        "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable "$PROJECT" >&2 ||
+            die "The project itself could not be installed."
+        echo "$wanted" >"$VENV/.replicator-installed"
+    fi
+}

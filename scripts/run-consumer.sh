@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs the daemon. Every other argument goes to `replicator run`.
+#   scripts/run-consumer.sh [--spark] [ARGUMENT ...]
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+
+arguments=()
+for argument in "$@"; do
+    case "$argument" in
+        --spark) arguments+=(--engine spark) ;;
+        *) arguments+=("$argument") ;;
+    esac
+done
+ensure_venv
+cd "$PROJECT"
+exec "$VENV/bin/replicator" run ${arguments[@]+"${arguments[@]}"}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Stops the services and keeps all data; --clean removes volumes, embedded data and deltalake/.
+#   scripts/stop.sh [--clean]
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+source "$PROJECT/scripts/lib/compose.sh"
+
+clean=no
+for argument in "$@"; do
+    case "$argument" in
+        --clean) clean=yes ;;
+        *) die "usage: scripts/stop.sh [--clean]" 2 ;;
+    esac
+done
+
+options=()
+cd "$PROJECT"
+if docker_answers; then
+    [ "$clean" = no ] || options=(--volumes)
+    compose --profile spark down ${options[@]+"${options[@]}"}
+fi
+if [ -d .embedded ]; then
+    ensure_venv
+    options=()
+    [ "$clean" = no ] || options=(--clean)
+    "$VENV/bin/python" -m adapters.stack down ${options[@]+"${options[@]}"}
+fi
+[ "$clean" = no ] || rm -rf deltalake
+echo "The services are stopped."

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Inserts new@example.com into the source, updates it to updated@example.com, deletes it, and waits for each step in every target.
+# The services and the daemon must be running.
+#   scripts/test-cdc.sh
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+
+[ $# -eq 0 ] || die "usage: scripts/test-cdc.sh" 2
+ensure_venv
+cd "$PROJECT"
+PATH="$VENV/bin:$PATH" exec "$VENV/bin/python" scripts/lib/follow_customer.py

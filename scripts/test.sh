@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Installs what is needed and runs every test, against real servers it starts itself. Needs Python 3.11 and bash.
+#   scripts/test.sh              everything
+#   scripts/test.sh --fast       unit, contract and architecture tests only
+#   scripts/test.sh ARGUMENTS    pytest with these arguments
+# REPLICATOR_EXAMPLES: random histories per sink; REPLICATOR_KILLS: kills of real processes per test.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+ensure_venv
+cd "$PROJECT"
+
+run() {
+    echo "== pytest $*"
+    "$VENV/bin/python" -m pytest "$@"
+}
+
+FAST=(tests/unit tests/contract tests/architecture -n 2 --dist loadfile -m "not slow" -q)
+case "${1:-}" in
+    "")
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-200}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-5}"
+        run tests/unit tests/contract tests/architecture -n 2 --dist loadfile -q
+        # Servers and kills want the machine for themselves, so these run one after the other.
+        run tests/integration tests/end_to_end -q
+        ;;
+    --fast) run "${FAST[@]}" ;;
+    *) run "$@" ;;
+esac

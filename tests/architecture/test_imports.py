@@ -1,0 +1,26 @@
+"""Who may import whom."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+from importlinter.api import read_configuration
+from importlinter.cli import lint_imports
+
+import adapters
+import replicator
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_import_contracts_hold():
+    assert len(read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]) >= 6
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def test_every_module_can_be_imported():
+    """Alone and in any order: nothing is done at import that needs a server, a file or a setting."""
+    for package in (replicator, adapters):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)

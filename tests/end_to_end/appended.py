@@ -1,0 +1,64 @@
+"""Targets that keep every change as a row, beside the mirrors of the shipped config."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from .shops import mirror_table
+from .stack import World
+
+APPEND = json.dumps(
+    [
+        {
+            "match": "public.*",
+            "source": "shop",
+            "to": [{"sink": s} for s in ("raw", "raw_pg", "lake", "datalake", "target")],
+        },
+        *(
+            {
+                "match": f"public.{table}",
+                "source": "shop",
+                "to": [
+                    *({"sink": sink} for sink in ("raw", "raw_pg", "lake", "datalake", "target")),
+                    *({"sink": sink, "into": f"{table}_changes", "policy": "append"} for sink in ("lake", "target")),
+                ],
+            }
+            for table in ("customers", "products")
+        ),
+    ]
+)
+"""`tables` of a config: as shipped, and the changes of two tables in two sinks."""
+APPENDED = tuple((sink, table) for sink in ("lake", "target") for table in ("customers", "products"))
+Change = tuple[str, int, int]
+"""Operation, key and place in the source's log, which are the same however often a change is sent. (Its number in the
+transaction need not be: a worker that begins again in the middle of one may count anew.)"""
+
+
+def change_of(payload: Mapping[str, Any]) -> Change:
+    row = payload["after"] or payload["before"]
+    return (payload["op"], row["id"], payload["source"]["lsn"])
+
+
+def changes_in_topic(world: World, table: str) -> Counter[Change]:
+    """Every change of a table as often as the topic has it."""
+    records = world.topics.read([world.topic(table)])
+    return Counter(change_of(r.payload) for r in records if r.payload)
+
+
+def changes_in_target(world: World, sink: str, table: str) -> Counter[Change]:
+    rows = mirror_table(world, sink, f"{table}_changes")
+    return Counter((r["_cdc_op"], r["id"], r["_cdc_seq_2"]) for r in rows)
+
+
+def appended_differ(world: World) -> list[str]:
+    """Changes that an append target lacks, has twice, or has although there was none; each counts once, however often the
+    connector sent it."""
+    lines = []
+    for sink, table in APPENDED:
+        expected, found = Counter(set(changes_in_topic(world, table))), changes_in_target(world, sink, table)
+        lines += [f"{sink}, {table}: lacks {change}" for change in (expected - found)]
+        lines += [f"{sink}, {table}: has too often {change}" for change in (found - expected)]
+    return lines[:8]

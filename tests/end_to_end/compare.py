@@ -1,0 +1,229 @@
+"""What a table holds, here and there, by key; read with SQL and without a line of the program under test."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+from deltalake import DeltaTable
+from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.rows import dict_row
+from psycopg.types.datetime import DateLoader, TimestampLoader, TimestamptzLoader
+from psycopg.types.string import TextLoader
+
+from .topics import Record
+
+Row = Mapping[str, Any]
+Rows = Mapping[Any, Row]
+PLACEHOLDER = "__debezium_unavailable_value"
+JSON = ("attributes", "profile", "attrs")
+"""The columns of the tests' tables that are JSON."""
+SHOWN = 8
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def or_text(loader: type[Loader]) -> type[Loader]:
+    """The loader, giving text for what Python has no value for: infinity."""
+
+    class OrText(loader):  # type: ignore[misc, valid-type]
+        def load(self, data: Buffer) -> Any:
+            try:
+                return super().load(data)
+            except psycopg.DataError:
+                return bytes(data).decode()
+
+    return OrText
+
+
+LOADERS: Mapping[str, type[Loader]] = {
+    **dict.fromkeys(("uuid", "inet", "interval"), TextLoader),
+    "date": or_text(DateLoader),
+    "timestamp": or_text(TimestampLoader),
+    "timestamptz": or_text(TimestamptzLoader),
+}
+
+
+def postgres_table(dsn: str, schema: str, table: str, where: str = "true") -> list[dict[str, Any]]:
+    """The rows of a table; none while it does not exist."""
+    query = sql.SQL("SELECT * FROM {} WHERE " + where).format(sql.Identifier(schema, table))
+    with closing(psycopg.connect(dsn, autocommit=True, row_factory=dict_row)) as connection:
+        for name, loader in LOADERS.items():
+            connection.adapters.register_loader(name, loader)
+        try:
+            return [plain(row) for row in connection.execute(query)]
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            return []
+
+
+def lake_table(path: Path, where: str = "true") -> list[dict[str, Any]]:
+    """The rows of a Delta table, by SQL in DuckDB; none while it does not exist."""
+    if not (path / "_delta_log").is_dir():
+        return []
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("lake", DeltaTable(str(path)).to_pyarrow_table())
+        found = connection.sql(f"SELECT * FROM lake WHERE {where}").to_arrow_table()
+    return [plain(row) for row in found.to_pylist()]
+
+
+def plain(row: Row) -> dict[str, Any]:
+    return {name: _plain(name, value) for name, value in row.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """JSON is an object in one place and text in another; everything else must be equal as it is."""
+    if isinstance(value, str) and name in JSON:
+        return json.loads(value)
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def by_key(rows: Iterable[Row], *keys: str) -> Rows:
+    """The rows by key; a key that is there twice is a failure."""
+    found: dict[Any, Row] = {}
+    for row in rows:
+        key = tuple(row[name] for name in keys)
+        assert key not in found, f"two rows have the key {key}"
+        found[key] = row
+    return found
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+def differences(expected: Rows, found: Rows, *, but: Sequence[str] = ()) -> list[str]:
+    """Missing rows, rows too many, and columns of the expected rows (less those in `but`) that differ; none when equal."""
+    lines = [f"row {key} is missing" for key in expected.keys() - found.keys()]
+    lines += [f"row {key} is too many" for key in found.keys() - expected.keys()]
+    for key in expected.keys() & found.keys():
+        lines += _columns(key, expected[key], found[key], but)
+    return lines if len(lines) <= SHOWN else [*lines[:SHOWN], f"... {len(lines)} differences"]
+
+
+def _columns(key: Any, expected: Row, found: Row, but: Sequence[str]) -> list[str]:
+    lines = []
+    for name, value in expected.items():
+        if name not in but and (name not in found or not same(value, found[name])):
+            lines.append(f"row {key}, column {name}: {_short(value)} became {_short(found.get(name, 'no column'))}")
+    return lines
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in value and, but for numbers, in type. NaN equals NaN."""
+    if isinstance(one, float | Decimal) and isinstance(other, float | Decimal) and isnan(one) and isnan(other):
+        return True
+    return bool(one == other) and (isinstance(one, bool) == isinstance(other, bool))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:50]}... ({len(text)} characters)"
+
+
+# -- event logs --------------------------------------------------------------------------------------------------------
+
+
+def incomplete(log: Sequence[Row], records: Sequence[Record]) -> list[str]:
+    """What an event log lacks, has twice, or has otherwise than the topics do; nothing when it is whole."""
+    expected = {(r.topic, r.partition, r.offset): r for r in records}
+    found: dict[tuple[str, int, int], Row] = {}
+    lines = []
+    for row in log:
+        place = (row["topic"], row["partition"], row["offset"])
+        lines += [f"{place} is there twice"] if place in found else []
+        found[place] = row
+    lines += [f"{place} is missing" for place in expected.keys() - found.keys()]
+    lines += [f"{place} is too many" for place in found.keys() - expected.keys()]
+    lines += [f"{p} is not what the topic has" for p, r in expected.items() if p in found and not _is_record(found[p], r)]
+    return lines[:SHOWN]
+
+
+def _is_record(row: Row, record: Record) -> bool:
+    same_bytes = _bytes(row["key"]) == record.key and _bytes(row["value"]) == record.value
+    return same_bytes and row["event_id"] == record.event_id and (row["error"] is not None or _is_envelope(row, record))
+
+
+def _is_envelope(row: Row, record: Record) -> bool:
+    payload = record.payload or {"op": None, "before": None, "after": None}
+    return all(_object(row[name]) == payload[name] for name in ("op", "before", "after"))
+
+
+def _object(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) and value[:1] == "{" else value
+
+
+def _bytes(value: Any) -> bytes | None:
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+def replayed(log: Iterable[Row], topic: str, key: str = "id") -> Rows:
+    """The table that the log's `before`, `after` and `op` of one topic add up to, values decoded as the connector encodes
+    those of the four tables. Unsent values are those the row had, under its old key if it was moved; what the connector sent
+    again counts once."""
+    rows: dict[Any, Row] = {}
+    gone: dict[Any, Row] = {}
+    for event in _each_once(sorted((e for e in log if e["topic"] == topic and e["op"]), key=_place)):
+        before, after = _object(event["before"]), _object(event["after"])
+        if event["op"] == "t":
+            rows.clear()
+        elif after is None:
+            gone[before[key]] = rows.pop(before[key])
+        else:
+            base = rows.get(after[key]) or gone.get(_moved_from(event, key), {})
+            rows[after[key]] = {n: base[n] if v == PLACEHOLDER else decoded(n, v) for n, v in after.items()}
+    return {(k,): row for k, row in rows.items()}
+
+
+def _place(event: Row) -> tuple[int, int]:
+    return (event["partition"], event["offset"])
+
+
+def _each_once(events: Iterable[Row]) -> Iterator[Row]:
+    """Without repetitions: a change is known by its place in the source's log, its operation and its key."""
+    seen = set()
+    for event in events:
+        place = json.loads(event["value"])["payload"]["source"]["lsn"]
+        change = (place, event["op"], bytes(event["key"] or b""))
+        if change not in seen:
+            seen.add(change)
+            yield event
+
+
+def recorded(records: Iterable[Record]) -> Iterator[Row]:
+    """Records as an event log would have them, as far as `replayed` reads it."""
+    for r in records:
+        payload = r.payload or {"op": None, "before": None, "after": None}
+        headers = json.dumps([[name, (value or b"").decode()] for name, value in r.headers])
+        place = {"topic": r.topic, "partition": r.partition, "offset": r.offset, "key": r.key, "value": r.value}
+        yield {**place, "headers": headers, **{name: payload[name] for name in ("op", "before", "after")}}
+
+
+def _moved_from(event: Row, key: str) -> Any:
+    old = dict(json.loads(event["headers"] or "[]")).get("__debezium.oldkey")
+    parsed = json.loads(old) if isinstance(old, str) else old
+    return parsed.get("payload", parsed)[key] if parsed else None
+
+
+def decoded(name: str, value: Any) -> Any:
+    """A value of the shipped tables as Debezium encodes it with the shipped connector."""
+    if value is None:
+        return None
+    if name in ("price", "unit_price", "total_amount"):
+        return Decimal(int.from_bytes(base64.b64decode(value), "big", signed=True)).scaleb(-2)
+    if name.endswith("_at"):
+        return datetime.fromisoformat(value).astimezone(UTC)
+    if name == "ordered_on":
+        return date(1970, 1, 1) + timedelta(days=value)
+    return _plain(name, value)

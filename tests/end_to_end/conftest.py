@@ -1,0 +1,77 @@
+"""One embedded stack for all tests of this folder, and a pipeline of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from adapters.stack import EmbeddedStack, StackPorts
+
+from .stack import PROJECT, SHIPPED, World, run
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    """Every server, on ports of its own beside a stack that a developer may have running."""
+    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.free())
+    try:
+        running.up()
+        yield running
+    finally:
+        running.down(clean=True)
+
+
+@pytest.fixture
+def make_world(stack: EmbeddedStack, tmp_path: Path) -> Iterator[MakeWorld]:
+    """Makes pipelines; what they registered is gone, and their daemons ended, after the test."""
+    with ExitStack() as made:
+
+        def make(name: str = "t", databases: Mapping[str, str] | None = None) -> World:
+            folder = tmp_path / f"{name}-home"
+            folder.mkdir()
+            world = World(stack, folder, name, databases)
+            made.callback(world.close)
+            return world
+
+        yield make
+
+
+@pytest.fixture
+def shipped(make_world: MakeWorld) -> World:
+    """The databases, the tables in the targets, and the connector as they are shipped, the targets as on the first day; only
+    ports and folders differ."""
+    world = make_world("cdc", SHIPPED)
+    for server in ("datalake", "target"):
+        empty_target(world, server)
+    world.stack.register_connector()
+    return world
+
+
+def empty_target(world: World, server: str) -> None:
+    """Make a target's database anew, as its init script leaves it."""
+    name, script = SHIPPED[server], f"{server}-init.sql"
+    admin = world.stack.dsn(server, "postgres", superuser=True)
+    run(admin, f"DROP DATABASE {name} WITH (FORCE)")
+    dsn = world.stack.create_database(server, name)
+    run(admin, f"COMMENT ON DATABASE {name} IS 'initialised by {script}'")
+    statements = (PROJECT / "init-scripts" / script).read_text(encoding="utf-8")
+    run(dsn, statements.partition(f"SET ROLE {server}_user;")[2].partition("RESET ROLE;")[0])
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """A pipeline over empty databases of its own."""
+    return make_world()
+
+
+@pytest.fixture
+def shop(world: World) -> World:
+    """A pipeline over the four tables, in databases of its own whose targets are still empty, with its connector."""
+    world.create_shop()
+    world.register()
+    return world

@@ -1,0 +1,104 @@
+"""`replicator run` as a process of its own, watched through its page."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.error import URLError
+from urllib.request import urlopen
+
+T = TypeVar("T")
+PROGRAM = str(Path(sys.executable).with_name("replicator"))
+PATIENCE = 90.0
+LOG_LINES = 40
+
+
+class Daemon:
+    """A running daemon. Its log is a file, whose end is part of every failed wait."""
+
+    def __init__(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str], log: Path, address: str) -> None:
+        self.log = log
+        self.address = address
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                command, cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def page(self, path: str) -> str:
+        with urlopen(f"http://{self.address}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def status(self) -> dict[str, Any] | None:
+        """The status page; None while it does not answer."""
+        try:
+            return dict(json.loads(self.page("/status.json")))
+        except (URLError, OSError):
+            return None
+
+    def lanes(self) -> dict[str, dict[str, Any]]:
+        return {lane["id"]: lane for lane in (self.status() or {"lanes": ()})["lanes"]}
+
+    def lane(self, name: str) -> dict[str, Any]:
+        """The status of one lane; an empty one while it is not known."""
+        return self.lanes().get(name, {"status": "", "position": {}, "error": "", "next_step": ""})
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample of the metrics page by its name with labels."""
+        lines = [line for line in self.page("/metrics").splitlines() if line and not line.startswith("#")]
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+    def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
+        """The first true value of `condition`, looked at again and again; fails when the daemon ends meanwhile."""
+        return until(condition, what, seconds, failing=self._ended)
+
+    def until_status(self, lane: str, *wanted: str, seconds: float = PATIENCE) -> dict[str, Any]:
+        """The lane's report once its status is one of `wanted`."""
+        self.until(lambda: self.lane(lane)["status"] in wanted, f"{lane} is {' or '.join(wanted)}", seconds)
+        return self.lane(lane)
+
+    def _ended(self) -> str:
+        return "" if self.alive else f"the daemon ended with exit code {self.process.returncode}:\n{self.tail()}"
+
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """The exit code."""
+        return self.process.wait(seconds)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+
+def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE, *, failing: Callable[[], str] = lambda: "") -> T:
+    """The first true value of `condition`. `failing` gives the reason why waiting on is in vain."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        why = failing()
+        assert not why, f"{what}: {why}"
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+    return value
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,111 @@
+"""The four tables in the five targets of the shipped config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from . import compare
+from .compare import Row, Rows
+from .daemon import Daemon
+from .stack import TABLES, World
+
+MIRRORS = ("lake", "datalake", "target")
+LOGS = ("raw", "raw_pg")
+
+
+def source_rows(world: World, table: str, *keys: str, schema: str = "public") -> Rows:
+    return compare.by_key(compare.postgres_table(world.source, schema, table), *(keys or ("id",)))
+
+
+def mirror_table(world: World, mirror: str, table: str) -> list[dict[str, Any]]:
+    """What the shipped config's sink of that name holds of a table."""
+    if mirror == "lake":
+        return compare.lake_table(world.lake / table)
+    dsn, schema = (world.datalake, "cdc_processed") if mirror == "datalake" else (world.target, "public")
+    return compare.postgres_table(dsn, schema, table)
+
+
+def mirror_rows(world: World, mirror: str, table: str, *keys: str) -> Rows:
+    return compare.by_key(mirror_table(world, mirror, table), *(keys or ("id",)))
+
+
+def log_rows(world: World, log: str) -> Sequence[Row]:
+    if log == "raw":
+        return compare.lake_table(world.lake / "cdc_events")
+    return compare.postgres_table(world.datalake, "cdc_raw", "cdc_events", f"topic LIKE '{world.prefix}.%'")
+
+
+def mirrors_differ(world: World, tables: Sequence[str] = TABLES, mirrors: Sequence[str] = MIRRORS) -> list[str]:
+    """Every difference between the source and the mirrors; none when all are equal."""
+    lines: list[str] = []
+    for table in tables:
+        expected = source_rows(world, table)
+        for mirror in mirrors:
+            lines += [f"{mirror}.{table}: {d}" for d in compare.differences(expected, mirror_rows(world, mirror, table))]
+    return lines
+
+
+def logs_differ(world: World, tables: Sequence[str] = TABLES) -> list[str]:
+    """Whether each event log holds every record once, as it is, and adds up to the source's tables."""
+    records = world.topics.read(world.topics.names(f"{world.prefix}."))
+    lines: list[str] = []
+    for log in LOGS:
+        found = log_rows(world, log)
+        wanted = [r for r in records if r.topic.startswith(f"{world.prefix}.public.")]
+        lines += [f"{log}: {line}" for line in compare.incomplete(found, wanted)]
+        for table in tables if not lines else ():
+            rows = compare.replayed(found, world.topic(table))
+            lines += [f"{log}, {table}: {d}" for d in compare.differences(source_rows(world, table), rows)]
+    return lines
+
+
+def topics_differ(world: World, tables: Sequence[str] = TABLES) -> list[str]:
+    """How the records in the topics add up to something other than the source: what no target can be blamed for."""
+    log = list(compare.recorded(world.topics.read([world.topic(table) for table in tables])))
+    lines: list[str] = []
+    for table in tables:
+        rows = compare.replayed(log, world.topic(table))
+        lines += [f"topic, {table}: {d}" for d in compare.differences(source_rows(world, table), rows)]
+    return lines
+
+
+def await_nothing(found: Callable[[], list[str]], what: str, daemon: Daemon, seconds: float = 120) -> None:
+    """Wait until no difference is left; a failure shows those of the last look."""
+    last: list[str] = []
+
+    def none() -> bool:
+        last[:] = found()
+        return not last
+
+    try:
+        daemon.until(none, what, seconds)
+    except AssertionError as failed:
+        raise AssertionError(f"{failed}\n" + "\n".join(last) + f"\n{daemon.tail()}") from None
+
+
+def await_equal(
+    world: World, daemon: Daemon, tables: Sequence[str] = TABLES, mirrors: Sequence[str] = MIRRORS, seconds: float = 120
+) -> None:
+    try:
+        await_nothing(lambda: mirrors_differ(world, tables, mirrors), "every mirror equals the source", daemon, seconds)
+    except AssertionError as failed:
+        raise AssertionError("\n".join([str(failed), *topics_differ(world, tables)])) from None
+
+
+def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = ()) -> None:
+    """Every lane (or those named) stands at the end of the topics, as the broker says it is now."""
+
+    def behind() -> list[str]:
+        ends = world.topics.ends(world.topics.names(f"{world.prefix}.public."))
+        found = daemon.lanes()
+        chosen: Mapping[str, Any] = {name: found.get(name) for name in lanes} if lanes else found
+        lines = [] if found else ["there is no lane"]
+        for name, lane in chosen.items():
+            for (topic, partition), end in ends.items():
+                at = (lane or {"position": {}})["position"].get(topic, {}).get(str(partition))
+                mine = lane is not None and (lane["policy"] == "event_log" or topic.endswith(f".{lane['table']}"))
+                lines += [f"{name} is at {at} of {end} in {topic}-{partition}"] if mine and at != end else []
+        return lines
+
+    await_nothing(behind, "every lane is at the end", daemon)

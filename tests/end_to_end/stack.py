@@ -1,0 +1,191 @@
+"""One pipeline of its own on the shared servers: a source database with its connector, a folder, the shipped config."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka.admin import AdminClient
+from ruamel.yaml import YAML
+
+from adapters.stack import EmbeddedStack
+from adapters.stack.embedded import slot_of
+
+from .daemon import PROGRAM, Daemon, free_port, until
+from .topics import Topics
+
+PROJECT = Path(__file__).parents[2]
+TABLES = ("customers", "products", "orders", "order_items")
+COMMAND_SECONDS = 120
+SHIPPED = {"source": "source_db", "datalake": "datalake_db", "target": "target_db"}
+STREAMS = """
+SELECT FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid
+WHERE s.slot_name = %s AND r.state = 'streaming'"""
+
+
+class World:
+    """A folder with a copy of the shipped config, a prefix for topics, and three databases of the shared servers.
+
+    `databases` maps `source`, `datalake` and `target` to names of databases; without them, own ones are made.
+    """
+
+    def __init__(self, stack: EmbeddedStack, folder: Path, name: str, databases: Mapping[str, str] | None = None) -> None:
+        self.stack = stack
+        self.folder = folder
+        self.prefix = name if databases else f"{name}{uuid4().hex[:6]}"
+        self.databases = dict(databases or {})
+        for server in ("source", "datalake", "target"):
+            if server not in self.databases:
+                stack.create_database(server, self.prefix)
+                self.databases[server] = self.prefix
+        self.source = stack.dsn("source", self.databases["source"])
+        self.datalake = stack.dsn("datalake", self.databases["datalake"])
+        self.target = stack.dsn("target", self.databases["target"])
+        self.address = f"127.0.0.1:{free_port()}"
+        self.lake = folder / "deltalake"
+        self.topics = Topics(stack.bootstrap_servers)
+        self.overrides: list[str] = [
+            f'sources.shop.topics=["{self.prefix}.public.*"]',
+            f"sources.shop.group_id={self.prefix}",
+            f"http.address={self.address}",
+        ]
+        self.environment = {
+            "KAFKA_BOOTSTRAP_SERVERS": stack.bootstrap_servers,
+            "CONNECT_URL": f"http://127.0.0.1:{stack.home.ports.connect}",
+            "SOURCE_DSN": self.source,
+            "DATALAKE_DSN": self.datalake,
+            "TARGET_DSN": self.target,
+        }
+        self.daemons: list[Daemon] = []
+        self.connectors: set[str] = set()
+        shutil.copytree(PROJECT / "config", folder / "config")
+
+    # -- the source --------------------------------------------------------------------------------------------------
+
+    def create_shop(self) -> None:
+        """The four tables of the shipped source with their sample rows."""
+        script = (PROJECT / "init-scripts" / "source-init.sql").read_text(encoding="utf-8")
+        self.execute(script.partition("SET ROLE source_user;")[2].partition("RESET ROLE;")[0])
+
+    def execute(self, script: str, *parameters: object) -> None:
+        """Run statements in the source, each its own transaction unless the script says otherwise."""
+        run(self.source, script, *parameters)
+
+    def register(self, prefix: str = "", **settings: str) -> str:
+        """Register a connector for the source database; the topics' prefix is the world's unless another one is given."""
+        prefix = prefix or self.prefix
+        self.connectors.add(prefix)
+        name = self.stack.register_source(self.databases["source"], prefix, **settings)
+        admin = self.stack.dsn("source", superuser=True)
+        what = f"{name} has taken its snapshot and follows the log"
+        until(lambda: rows(admin, STREAMS, slot_of(prefix)), what, failing=lambda: self._trace(name))
+        return name
+
+    def _trace(self, connector: str) -> str:
+        state = self.stack.connector(connector)
+        return state.trace_head if state is not None and state.failed else ""
+
+    def await_offsets(self) -> None:
+        """Wait until the worker has stored how far the connector got in the log. Killed before, it would take its snapshot
+        again, which knows nothing of rows deleted since the first."""
+
+        def stored() -> bool:
+            mine = [r for r in self.topics.read(["_connect_offsets"]) if self.connector.encode() in (r.key or b"")]
+            return bool(mine) and b"lsn_commit" in (mine[-1].value or b"")
+
+        until(stored, f"the place of {self.connector} in the log is stored")
+
+    @property
+    def connector(self) -> str:
+        return f"{self.prefix}-connector"
+
+    def topic(self, table: str, schema: str = "public") -> str:
+        return f"{self.prefix}.{schema}.{table}"
+
+    @property
+    def admin(self) -> AdminClient:
+        return self.topics.admin
+
+    # -- the pipeline ------------------------------------------------------------------------------------------------
+
+    def rewrite_config(self, config: Mapping[str, Any]) -> None:
+        """Replace top-level keys of the copied config."""
+        path = self.folder / "config" / "replicator.yaml"
+        yaml = YAML()
+        document = yaml.load(path)
+        document.update(config)
+        yaml.dump(document, path)
+
+    def arguments(self, *command: str) -> list[str]:
+        sets = [part for override in self.overrides for part in ("--set", override)]
+        return [PROGRAM, *command, *sets]
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONFAULTHANDLER": "1", **self.environment}
+
+    def daemon(self, *arguments: str) -> Daemon:
+        """Start `replicator run`; it is killed at the end of the test if it still runs."""
+        log = self.folder / f"daemon-{len(self.daemons)}.log"
+        daemon = Daemon(self.arguments("run", *arguments), self.folder, self.environ, log, self.address)
+        self.daemons.append(daemon)
+        return daemon
+
+    def run_until_caught_up(self) -> int:
+        """`replicator run --until-caught-up`; its exit code."""
+        return self.daemon("--until-caught-up").wait(COMMAND_SECONDS)
+
+    def program(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run one command of the program to its end."""
+        return subprocess.run(
+            self.arguments(*command), cwd=self.folder, env=self.environ, capture_output=True, text=True,
+            timeout=COMMAND_SECONDS, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def ask(self, *command: str, code: int = 0) -> Any:
+        """The `result` of a command with `--json`, which must end with that exit code."""
+        answer = self.answer(*command, code=code)
+        return answer["result"]
+
+    def answer(self, *command: str, code: int = 0) -> dict[str, Any]:
+        """The whole JSON object of a command with `--json`."""
+        done = self.program(*command, "--json")
+        assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return dict(json.loads(done.stdout))
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        return list(self.ask("dlq", "list", "--limit", "10000"))
+
+    def close(self) -> None:
+        for daemon in self.daemons:
+            daemon.kill()
+        for prefix in self.connectors:
+            self.stack.drop_source(prefix)
+
+
+def run(dsn: str, script: str, *parameters: object) -> None:
+    """Run statements; several at once are sent as they are, outside of a transaction of the driver."""
+    with closing(psycopg.connect(dsn, autocommit=True)) as connection:
+        connection.execute(script.encode(), parameters or None)
+
+
+def rows(dsn: str, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    with closing(psycopg.connect(dsn, autocommit=True)) as connection:
+        return connection.execute(query.encode(), parameters or None).fetchall()
+
+
+def python(code: str, cwd: Path, environment: Mapping[str, str], *arguments: str) -> str:
+    """What a Python program prints; it must end well."""
+    command: Sequence[str] = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, cwd=cwd, env=dict(environment), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

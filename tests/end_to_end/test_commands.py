@@ -1,0 +1,199 @@
+"""Every command on a pipeline at work, and the commands that README.md prints."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.stack.pg_install import choose
+
+from .daemon import Daemon
+from .shops import LOGS, MIRRORS, await_caught_up, await_equal, source_rows
+from .stack import PROJECT, TABLES, World, python
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+LANES = {f"{m}.{t}" for m in MIRRORS for t in TABLES} | {f"{log}.shop" for log in LOGS}
+EMAIL = "lise@example.com"
+LOAD = """
+import sys
+from replicator.notebook import load_table
+first = load_table("customers", version=1)
+now = load_table("lake.customers", where="email = 'lise@example.com'")
+print(first.num_rows, now.num_rows, now.column("city").to_pylist()[0], "_cdc_op" in now.column_names)
+"""
+METRICS = {
+    "replicator_records_consumed_total": {"source"},
+    "replicator_records_ignored_total": {"source", "kind"},
+    "replicator_changes_total": {"lane", "outcome"},
+    "replicator_apply_duration_seconds_count": {"lane"},
+    "replicator_freshness_seconds": {"lane"},
+    "replicator_lag_records": {"source"},
+    "replicator_lane_up": {"lane"},
+    "replicator_build_info": {"version"},
+}
+"""Name and labels, as the public contract has them."""
+
+
+@pytest.fixture
+def at_work(shipped: World) -> Iterator[tuple[World, Daemon]]:
+    """The shipped pipeline in step with its source, a customer of this test's own inserted and then updated."""
+    world, daemon = shipped, shipped.daemon()
+    await_equal(world, daemon)
+    world.execute("DELETE FROM customers WHERE email = %s", EMAIL)
+    world.execute("INSERT INTO customers (first_name, last_name, email, city) VALUES ('Lise', 'M', %s, 'Wien')", EMAIL)
+    await_equal(world, daemon)
+    world.execute("UPDATE customers SET city = 'Berlin' WHERE email = %s", EMAIL)
+    await_equal(world, daemon)
+    await_caught_up(world, daemon)
+    yield world, daemon
+    assert daemon.stop() == 0
+
+
+def test_the_commands_that_look(at_work: tuple[World, Daemon]) -> None:
+    world, daemon = at_work
+    status = world.ask("status")
+    assert status["running"] and status["ready"] and {lane["id"] for lane in status["lanes"]} == LANES
+    assert set(world.ask("lanes", "list")[0]) >= {"id", "table", "policy", "config"}
+    assert world.ask("check")["resolved"]["pipeline"] == "shop"
+    check_queries(world)
+    check_plans(world)
+    check_doctor(world)
+    check_notebook(world)
+    check_page(daemon)
+
+
+def check_queries(world: World) -> None:
+    now = world.ask("query", "customers", "--where", f"email = '{EMAIL}'")
+    assert [row["city"] for row in now] == ["Berlin"]
+    target = world.ask("query", "target.customers", "--where", f"email = '{EMAIL}'")
+    assert [row["city"] for row in target] == ["Berlin"]
+    versions = [world.ask("query", "lake.customers", "--version", str(v), "--where", f"email = '{EMAIL}'") for v in (0, 1)]
+    assert versions[0] == [] and len(world.ask("query", "customers", "--version", "1")) >= 5
+    assert len(world.ask("query", "customers", "--limit", "3")) == 3
+    csv = world.program("query", "customers", "--csv", "--limit", "2").stdout.splitlines()
+    assert csv[0].startswith('"id","first_name"') and len(csv) == 3
+    refused = world.answer("query", "target.customers", "--version", "1", code=1)
+    assert "no earlier versions" in refused["error"]["sentence"]
+    assert world.answer("query", "nosuch", code=1)["error"]["next_step"]
+
+
+def check_plans(world: World) -> None:
+    assert {plan["lane"] for plan in world.ask("plan")} >= LANES - {f"{log}.shop" for log in LOGS}
+    plans = {plan["lane"]: plan for plan in world.ask("plan", "customers")}
+    assert set(plans) == {f"{mirror}.customers" for mirror in MIRRORS}
+    for plan in plans.values():
+        assert plan["keys"] == ["id"] and plan["columns"]["email"] == "string" and plan["problem"] is None
+        assert any("MERGE" in text for text in plan["stages"].values())
+
+
+def check_doctor(world: World) -> None:
+    found = world.ask("doctor")
+    assert {one["severity"] for one in found} <= {"ok", "warning"}
+    text = " ".join(one["subject"] + one["sentence"] for one in found)
+    for subject in ("source shop", *(f"sink {sink}" for sink in (*MIRRORS, *LOGS))):
+        assert subject in text
+    broken = json.dumps(world.target.replace("target_password", "wrong"))
+    answer = json.loads(world.program("doctor", "--json", "--set", f"sinks.target.dsn={broken}").stdout)
+    bad = [one for one in answer["result"] if one["severity"] == "error"]
+    assert bad and all("target" in one["subject"] and one["next_step"] for one in bad)
+    assert "wrong" not in json.dumps(answer)
+
+
+def check_notebook(world: World) -> None:
+    rows, mine, city, stored = python(LOAD, world.folder, world.environ).split()
+    assert int(rows) >= 5 and (mine, city, stored) == ("1", "Berlin", "True")
+
+
+def check_page(daemon: Daemon) -> None:
+    assert daemon.page("/livez") == daemon.page("/readyz") == "ok\n"
+    assert "lake.customers" in daemon.page("/")
+    samples = [re.fullmatch(r"(\w+)(?:\{(.*)\})?", name) for name in daemon.metrics()]
+    found = {m[1]: set(re.findall(r'(\w+)="', m[2] or "")) for m in samples if m}
+    for name, labels in METRICS.items():
+        # A counter has no sample before it has counted: here nothing need have been ignored yet.
+        assert found.get(name, labels if name == "replicator_records_ignored_total" else None) == labels, name
+    up = {name: value for name, value in daemon.metrics().items() if name.startswith("replicator_lane_up")}
+    assert len(up) == len(LANES) and set(up.values()) == {1.0}
+
+
+def test_the_commands_that_act(at_work: tuple[World, Daemon]) -> None:
+    world, daemon = at_work
+    world.ask("lanes", "pause", "target.customers")
+    daemon.until_status("target.customers", "paused")
+    world.execute("UPDATE customers SET city = 'Stockholm' WHERE email = %s", EMAIL)
+    await_equal(world, daemon, mirrors=("lake", "datalake"))
+    assert city_in(world, "target") == "Berlin"
+    assert daemon.metrics()['replicator_lane_up{lane="target.customers"}'] == 0
+    world.ask("lanes", "resume", "target.customers")
+    await_equal(world, daemon)
+    before = daemon.lane("lake.customers")["counts"]["applied"]
+    world.ask("lanes", "resync", "lake.customers", "--yes")
+    daemon.until(lambda: daemon.lane("lake.customers")["counts"]["applied"] > before, "the lane loads again")
+    await_equal(world, daemon)
+    await_caught_up(world, daemon)
+    assert "target.orders" in world.answer("lanes", "pause", "nosuch", code=1)["error"]["sentence"]
+    at_end = daemon.lane("target.orders")["position"]
+    topic, offset = world.topic("orders"), daemon.lane("target.orders")["position"][world.topic("orders")]["0"]
+    world.ask("lanes", "skip", "target.orders", "--until", f"{topic}:0:{offset}")
+    daemon.until_status("target.orders", "running")
+    assert daemon.lane("target.orders")["position"] == at_end
+
+
+def city_in(world: World, sink: str) -> str:
+    found = world.ask("query", f"{sink}.customers", "--where", f"email = '{EMAIL}'")
+    return str(found[0]["city"])
+
+
+# -- README.md ---------------------------------------------------------------------------------------------------------
+
+
+def printed_commands(path: Path) -> list[str]:
+    """Every command in a code block for a shell that begins with psql or curl."""
+    blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line.split(" ")[0] in ("psql", "curl")]
+
+
+def test_readme_commands(at_work: tuple[World, Daemon]) -> None:
+    world, daemon = at_work
+    commands = printed_commands(PROJECT / "README.md")
+    assert {command.split(" ")[0] for command in commands} == {"psql", "curl"}
+    newest = str(max(key for (key,) in source_rows(world, "customers")))
+    for command in commands:
+        output = shell(world, on_these_ports(world, daemon, command))
+        assert output.strip(), command
+        if "customers ORDER BY id" in command:
+            assert EMAIL in output and newest in output, command
+        if command.startswith("curl") and "connectors" in command:
+            assert json.loads(output)["connector"]["state"] == "RUNNING"
+
+
+def on_these_ports(world: World, daemon: Daemon, command: str) -> str:
+    """The command as printed, on the ports that this test's servers have."""
+    ports = world.stack.home.ports
+    shipped = {
+        "5433": ports.source,
+        "5434": ports.datalake,
+        "5435": ports.target,
+        "8083": ports.connect,
+        "29092": ports.kafka,
+    }
+    known = {**shipped, "8090": int(daemon.address.rpartition(":")[2])}
+    return re.sub(r"(127\.0\.0\.1|localhost):(\d+)", lambda m: f"{m[1]}:{known[m[2]]}", command)
+
+
+def shell(world: World, command: str) -> str:
+    """What a command prints; PostgreSQL's own client is looked for with its server, too."""
+    path = f"{world.environ['PATH']}:{choose().bin}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command], cwd=world.folder, env={**world.environ, "PATH": path, "PAGER": "cat"},
+        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    return done.stdout

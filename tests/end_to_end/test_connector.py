@@ -1,0 +1,86 @@
+"""The connector and its worker: changes sent again, and a connector that begins anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from .appended import APPEND, appended_differ, changes_in_topic
+from .daemon import Daemon, until
+from .shops import LOGS, await_caught_up, await_equal, await_nothing, log_rows, logs_differ
+from .stack import World
+from .workload import Load
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+ATTEMPTS = 6
+
+
+def resent(world: World) -> Counter[object]:
+    """Changes that the topics hold more than once."""
+    found = changes_in_topic(world, "products") + changes_in_topic(world, "customers")
+    return Counter({change: count for change, count in found.items() if count > 1})
+
+
+@pytest.mark.slow
+def test_the_worker_killed_under_load_sends_changes_again(shop: World) -> None:
+    world = shop
+    world.overrides.append(f"tables={APPEND}")
+    daemon = world.daemon()
+    load = Load(world.source, (41, 42))
+    world.await_offsets()
+    for _ in range(ATTEMPTS):
+        committed = load.committed
+        until(lambda seen=committed: load.committed > seen + 40, "there is load")  # type: ignore[misc]
+        world.stack.service("debezium").kill()
+        world.stack.restart("debezium")
+        world.stack.rest.wait_running(world.connector, 90)
+        if await_resent(world):
+            break
+    load.end()
+    await_equal(world, daemon)
+    await_caught_up(world, daemon)
+    assert resent(world), "no change was sent twice: the test showed nothing"
+    await_nothing(lambda: appended_differ(world), "every change is once in every append target", daemon, 10)
+    for log in LOGS:
+        ids = [row["event_id"] for row in log_rows(world, log)]
+        assert len(ids) == len(set(ids)) == sum(world.topics.ends(world.topics.names(f"{world.prefix}.public.")).values())
+    assert logs_differ(world) == []
+    assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
+    assert daemon.stop() == 0
+
+
+def await_resent(world: World) -> bool:
+    """Whether the worker, once it follows again, has sent changes twice."""
+    world.execute(
+        "INSERT INTO customers (first_name, last_name, email) VALUES ('after', 'the kill', gen_random_uuid()::text)"
+    )
+    seen = sum(changes_in_topic(world, "customers").values())
+    until(lambda: sum(changes_in_topic(world, "customers").values()) > seen, "the worker follows again")
+    return bool(resent(world))
+
+
+def test_a_connector_registered_again_under_a_new_slot_is_not_stale(shop: World) -> None:
+    """Its snapshot brings what happened while it was gone. (Rows deleted meanwhile it cannot know of.)"""
+    world, daemon = shop, shop.daemon()
+    Load(world.source, (51,), transactions=40, rest=0).finish()
+    await_equal(world, daemon)
+    world.stack.drop_source(world.prefix)
+    world.execute("UPDATE customers SET city = 'changed while it was gone'")
+    world.execute("UPDATE products SET description = repeat('changed ', 3), price = 7.77 WHERE id <= 4")
+    world.execute("INSERT INTO customers (first_name, last_name, email) VALUES ('new', 'meanwhile', 'new@example.com')")
+    again = f"{world.prefix}again"
+    world.stack.create_database("source", world.databases["source"])
+    world.register(again, **{"topic.prefix": world.prefix})
+    await_equal(world, daemon)
+    world.execute("UPDATE customers SET city = 'and after'")
+    world.execute("DELETE FROM customers WHERE email = 'new@example.com'")
+    await_equal(world, daemon)
+    check_nothing_stale(daemon)
+    assert daemon.stop() == 0
+
+
+def check_nothing_stale(daemon: Daemon) -> None:
+    for name, lane in daemon.lanes().items():
+        assert (lane["status"], lane["counts"]["superseded"], lane["counts"]["rejected"]) == ("running", 0, 0), name

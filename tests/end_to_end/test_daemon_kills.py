@@ -1,0 +1,105 @@
+"""The daemon killed, stopped and doubled while two writers are at work."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from .appended import APPEND, appended_differ
+from .daemon import Daemon, until
+from .shops import LOGS, MIRRORS, await_caught_up, await_equal, await_nothing, logs_differ
+from .stack import TABLES, World
+from .workload import Load
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+KILLS = int(os.environ.get("REPLICATOR_KILLS", "5"))
+SEED = int(os.environ.get("REPLICATOR_SEED", "20240229"))
+RESTART_SECONDS = 30.0
+"""Much more than a restart takes, on machines that do other things too, and less than any server waits for a lost client."""
+
+
+def are_up(daemon: Daemon, count: int) -> bool:
+    """As many lanes as there are, and all of them at work."""
+    lanes = daemon.lanes().values()
+    return len(lanes) == count and all(lane["status"] == "running" for lane in lanes)
+
+
+def await_running(world: World, daemon: Daemon, extra: int = 0) -> None:
+    """Wait until every lane runs."""
+    count = len(LOGS) + len(MIRRORS) * len(TABLES) + extra
+    daemon.until(lambda: are_up(daemon, count), "every lane runs", RESTART_SECONDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [KILLS])
+@pytest.mark.parametrize("seed", [SEED])  # A parameter, so that reports name it; REPLICATOR_SEED sets it.
+def test_killed_at_random_moments(shop: World, seed: int, kills: int) -> None:
+    world, chance = shop, random.Random(seed)
+    world.overrides.append(f"tables={APPEND}")
+    load = Load(world.source, (seed % 1000, seed % 1000 + 1))
+    daemon = world.daemon()
+    for number in range(kills):
+        # Every other one early: while lanes look for their positions and catch up.
+        moment = chance.uniform(0.5, 3.0) if number % 2 else chance.uniform(2.5, 6.0)
+        with pytest.raises(subprocess.TimeoutExpired):
+            daemon.process.wait(moment)
+        daemon.kill()
+        daemon = world.daemon()
+    await_running(world, daemon, extra=4)
+    assert load.end() > 10 * kills
+    await_equal(world, daemon)
+    await_caught_up(world, daemon)
+    await_nothing(lambda: logs_differ(world), "both event logs are whole", daemon, 10)
+    await_nothing(lambda: appended_differ(world), "every change is once in every append target", daemon, 10)
+    assert world.dead_letters() == []
+    assert daemon.stop() == 0
+
+
+def test_terminated_under_load_and_run_again(shop: World) -> None:
+    """What the first run did and what the second did are, together, every change once."""
+    world = shop
+    load = Load(world.source, (31, 32))
+    first = world.daemon("--json")
+    await_running(world, first)
+    assert first.stop() == 0
+    load.end()
+    second = world.daemon("--json", "--until-caught-up")
+    assert second.wait() == 0
+    assert logs_differ(world) == []
+    done = Counter[str]()
+    for daemon in (first, second):
+        for lane in last_report(daemon)["lanes"]:
+            done[lane["id"]] += sum(lane["counts"].values())
+    records = world.topics.read([world.topic(table) for table in TABLES])
+    changes = Counter(r.topic.rpartition(".")[2] for r in records if r.value is not None)
+    expected = {f"{m}.{t}": changes[t] for m in MIRRORS for t in TABLES} | {f"{log}.shop": len(records) for log in LOGS}
+    assert done == expected
+
+
+def last_report(daemon: Daemon) -> dict[str, Any]:
+    """What `run --json` prints at its end."""
+    line = daemon.log.read_text().splitlines()[-1]
+    answer = json.loads(line)
+    assert answer["command"] == "run" and answer["ok"], line
+    return dict(answer["result"])
+
+
+def test_a_second_instance_is_refused_and_the_first_goes_on(shop: World) -> None:
+    world, first = shop, shop.daemon()
+    await_running(world, first)
+    second = world.daemon("-v")
+    # It finds out when it has something to write.
+    until(lambda: '"running"' in second.tail() or not second.alive, "the second instance is at work")
+    world.execute("UPDATE customers SET city = 'after the second instance'")
+    assert second.wait() == 5
+    await_equal(world, first)
+    await_caught_up(world, first)
+    assert all(lane["status"] == "running" for lane in first.lanes().values())
+    assert first.stop() == 0

@@ -1,0 +1,123 @@
+"""Records that are gone before they were applied: lanes stop with code 4, and the command they name helps."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from .daemon import Daemon, until
+from .shops import LOGS, MIRRORS, await_caught_up, await_equal, source_rows
+from .stack import World
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+DATA_LOSS = 4
+LOST = {f"{mirror}.customers" for mirror in MIRRORS} | {f"{log}.shop" for log in LOGS}
+"""The lanes that the customers' topic concerns."""
+CITY = "UPDATE customers SET city = %s"
+
+
+@pytest.fixture
+def stopped(shop: World) -> World:
+    """A pipeline that was in step with its source, and was stopped."""
+    daemon = shop.daemon()
+    await_equal(shop, daemon)
+    await_caught_up(shop, daemon)
+    assert daemon.stop() == 0
+    return shop
+
+
+def end_of(world: World, table: str) -> int:
+    return world.topics.ends([world.topic(table)]).get((world.topic(table), 0), 0)
+
+
+def change_unseen(world: World) -> None:
+    """Change every customer, and see it in the topic."""
+    wanted = end_of(world, "customers") + len(source_rows(world, "customers"))
+    world.execute(CITY, "changed while it was stopped")
+    until(lambda: end_of(world, "customers") >= wanted, "the changes are in the topic")
+
+
+def until_suspended(daemon: Daemon) -> Mapping[str, Mapping[str, Any]]:
+    """The lanes, once all that lost records are suspended; every other one runs."""
+    for lane in LOST:
+        report = daemon.until_status(lane, "suspended")
+        assert report["exit_code"] == DATA_LOSS
+    lanes = daemon.lanes()
+    assert {name for name, lane in lanes.items() if lane["status"] == "suspended"} == LOST
+    return lanes
+
+
+def named(lane: Mapping[str, Any], verb: str) -> list[str]:
+    """The command with this verb that a lane's report names, as arguments."""
+    commands = [shlex.split(text) for text in re.findall(r"`([^`]*)`", lane["next_step"])]
+    found = [command for command in commands if verb in command]
+    assert found, lane["next_step"]
+    assert found[0][:4] == ["replicator", "lanes", verb, lane["id"]]
+    return found[0][1:]
+
+
+def agree(world: World, *command: str) -> None:
+    done = world.program(*command, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_records_deleted_below_a_lanes_position(stopped: World) -> None:
+    world = stopped
+    change_unseen(world)
+    world.topics.delete_below(world.topic("customers"), end_of(world, "customers") - 2)
+    assert world.run_until_caught_up() == DATA_LOSS
+    daemon = world.daemon()
+    lanes = until_suspended(daemon)
+    assert "gone" in lanes["lake.customers"]["error"]
+    # Two lanes while the daemon runs, two while it does not; of each pair one loads anew, and one accepts the loss.
+    agree(world, *named(lanes["lake.customers"], "skip"))
+    agree(world, *named(lanes["raw.shop"], "skip"))
+    agree(world, *named(lanes["datalake.customers"], "resync"))
+    for lane in ("lake.customers", "raw.shop", "datalake.customers"):
+        daemon.until_status(lane, "running")
+    assert daemon.stop() == 0
+    agree(world, *named(lanes["target.customers"], "skip"))
+    agree(world, *named(lanes["raw_pg.shop"], "resync"))
+    again = world.daemon()
+    world.execute(CITY, "seen by all again")
+    await_equal(world, again)
+    await_caught_up(world, again)
+    assert {lane["status"] for lane in again.lanes().values()} == {"running"}
+    assert again.stop() == 0
+
+
+def test_a_topic_created_again_while_the_daemon_is_stopped(stopped: World) -> None:
+    world = stopped
+    world.topics.delete(world.topic("customers"))
+    world.execute(CITY, "into the new topic")
+    until(lambda: end_of(world, "customers") >= len(source_rows(world, "customers")), "the topic is there again")
+    assert world.run_until_caught_up() == DATA_LOSS
+    daemon = world.daemon()
+    lanes = until_suspended(daemon)
+    assert "created again" in lanes["lake.customers"]["error"]
+    for name in LOST:
+        agree(world, *named(lanes[name], "resync"))
+    await_equal(world, daemon)
+    await_caught_up(world, daemon)
+    assert daemon.stop() == 0
+
+
+def test_a_topic_created_again_while_it_is_read(shop: World) -> None:
+    world, daemon = shop, shop.daemon()
+    await_equal(world, daemon)
+    world.topics.delete(world.topic("customers"))
+    world.execute(CITY, "into the new topic")
+    assert daemon.wait() == DATA_LOSS
+    assert "replicator lanes resync" in daemon.log.read_text()
+    until(lambda: end_of(world, "customers") >= len(source_rows(world, "customers")), "the topic is there again")
+    again = world.daemon()
+    lanes = until_suspended(again)
+    for name in LOST:
+        agree(world, *named(lanes[name], "resync"))
+    await_equal(world, again)
+    assert again.stop() == 0

@@ -1,0 +1,82 @@
+"""A slow target keeps nobody waiting until what waits for it has grown to the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from .daemon import Daemon
+from .shops import await_caught_up, await_equal, mirrors_differ
+from .stack import World, rows
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+BOUND = 400_000
+WIDE = """
+INSERT INTO products (name, description, price)
+SELECT 'wide', repeat(md5(i::text), 60), 1 FROM generate_series(1, 100) i"""
+"""Some 200,000 bytes of values, more with their envelopes."""
+
+
+@contextmanager
+def frozen(world: World) -> Iterator[None]:
+    """The target's server answers its clients no more: it neither refuses nor works."""
+    admin = world.stack.dsn("target", "postgres", superuser=True)
+    found = rows(admin, "SELECT pid FROM pg_stat_activity WHERE datname = %s", world.databases["target"])
+    clients = [psutil.Process(pid) for (pid,) in found]
+    assert clients
+    for client in clients:
+        client.suspend()
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.resume()
+
+
+def test_a_slow_target(shop: World) -> None:
+    world = shop
+    world.overrides.append(f"limits.batch_bytes={BOUND}")
+    daemon = world.daemon()
+    await_equal(world, daemon)
+    with frozen(world):
+        for city in ("first", "second", "third"):
+            world.execute("UPDATE customers SET city = %s", city)
+            await_equal(world, daemon, mirrors=("lake", "datalake"))
+        assert daemon.lane("target.customers")["status"] == "running"
+        assert fill(world, daemon) > 0
+    await_equal(world, daemon)
+    await_caught_up(world, daemon)
+    assert mirrors_differ(world) == []
+    assert all((lane["status"], lane["error"]) == ("running", None) for lane in daemon.lanes().values())
+    assert world.dead_letters() == []
+    assert daemon.stop() == 0
+
+
+def fill(world: World, daemon: Daemon) -> int:
+    """Write until the daemon stops reading; the records that it leaves in the topic."""
+    topic = world.topic("products")
+    for _ in range(40):
+        world.execute(WIDE)
+        wanted = world.topics.ends([topic])[topic, 0]
+        if not reads_up_to(daemon, topic, wanted):
+            return wanted - position(daemon, topic)
+    raise AssertionError("nothing held the source up")
+
+
+def position(daemon: Daemon, topic: str) -> int:
+    status = daemon.status()
+    return int(status["sources"][0]["position"].get(topic, {}).get("0", 0)) if status else 0
+
+
+def reads_up_to(daemon: Daemon, topic: str, wanted: int) -> bool:
+    """Whether the source gets there while others would long have."""
+    try:
+        daemon.until(lambda: position(daemon, topic) >= wanted, "the source has read everything", 8)
+    except AssertionError:
+        assert daemon.alive
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""The environments that are shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from . import compare
+from .shops import MIRRORS, logs_differ, mirrors_differ, source_rows
+from .stack import TABLES, World
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+
+def test_dev_and_prod(shop: World) -> None:
+    """The same stream through both: first into local folders only, then with every place and secret given from outside."""
+    world = shop
+    world.environment = {"KAFKA_BOOTSTRAP_SERVERS": world.stack.bootstrap_servers}
+    assert world.daemon("--env", "dev", "--until-caught-up").wait() == 0
+    for table in TABLES:
+        rows = compare.by_key(compare.lake_table(world.lake / "dev" / table), "id")
+        assert compare.differences(source_rows(world, table), rows) == []
+    assert compare.lake_table(world.lake / "dev" / "cdc_events")
+    assert not (world.lake / "customers").exists()
+    world.environment = {**world.environment, **prod(world)}
+    assert world.daemon("--env", "prod", "--until-caught-up").wait() == 0
+    world.lake = world.folder / "srv" / "deltalake"
+    assert mirrors_differ(world, mirrors=MIRRORS) == []
+    assert logs_differ(world) == []
+    assert (world.folder / "srv" / "state").is_dir()
+    check_secrets(world)
+
+
+def prod(world: World) -> Mapping[str, str]:
+    """Nothing of prod has a default; the DSNs come from files."""
+    secrets = {"DATALAKE_DSN": world.datalake, "TARGET_DSN": world.target}
+    for name, dsn in secrets.items():
+        (world.folder / name).write_text(dsn + "\n")
+    files = {f"{name}_FILE": str(world.folder / name) for name in secrets}
+    return {**files, "REPLICATOR_HOME": str(world.folder / "srv")}
+
+
+def check_secrets(world: World) -> None:
+    """No password in what was logged, and each of prod's settings is missed when it is not given."""
+    for daemon in world.daemons:
+        assert "_password" not in daemon.log.read_text()
+    for name in ("KAFKA_BOOTSTRAP_SERVERS", "DATALAKE_DSN_FILE", "TARGET_DSN_FILE"):
+        given = dict(world.environment)
+        del world.environment[name]
+        done = world.program("check", "--env", "prod")
+        world.environment = given
+        assert done.returncode == 2
+        assert name.removesuffix("_FILE") in done.stderr and "prod.yaml" in done.stderr

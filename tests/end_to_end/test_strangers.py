@@ -1,0 +1,255 @@
+"""What a pipeline meets that nobody told it of: new topics and columns, other people's tables, names and records."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from . import compare
+from .shops import LOGS, await_caught_up, await_equal, await_nothing, log_rows, mirror_rows, source_rows
+from .stack import World, run
+from .topics import Record
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+
+def test_topics_and_columns_that_appear_while_it_runs(shop: World) -> None:
+    world, daemon = shop, shop.daemon()
+    await_equal(world, daemon)
+    world.execute("CREATE TABLE suppliers (id int PRIMARY KEY, name text, since date)")
+    world.execute("INSERT INTO suppliers VALUES (1, 'first', '2024-02-29'), (2, NULL, NULL)")
+    await_equal(world, daemon, ["suppliers"])
+    world.execute("ALTER TABLE suppliers ADD rating numeric(4,1), ADD tags text[], ADD seen timestamptz")
+    world.execute("INSERT INTO suppliers VALUES (3, 'third', NULL, 9.5, '{a,NULL}', now())")
+    world.execute("UPDATE suppliers SET rating = 0.1, tags = '{}' WHERE id < 3")
+    world.execute("ALTER TABLE customers ADD COLUMN loyalty bigint; UPDATE customers SET loyalty = id * 5000000000")
+    await_equal(world, daemon, ["suppliers", "customers"])
+    await_caught_up(world, daemon)
+    for log in LOGS:
+        assert {row["topic"] for row in log_rows(world, log)} >= {world.topic("suppliers"), world.topic("customers")}
+    assert world.dead_letters() == []
+    assert daemon.stop() == 0
+
+
+# -- tables that are there already -------------------------------------------------------------------------------------
+
+OTHERS = """
+CREATE TABLE customers (
+    id integer PRIMARY KEY, first_name varchar(4), last_name text, note text DEFAULT 'mine', email text, active boolean
+);
+INSERT INTO customers (id, first_name, note) VALUES (1, 'mine', 'kept'), (2000, 'mine', 'not of the source');
+CREATE TABLE orders (id bigint PRIMARY KEY, customer_id bigint, status integer);
+CREATE TABLE products (id bigint PRIMARY KEY, name text, price numeric(3, 2), stock_quantity bigint, attributes text);
+"""
+
+
+def test_targets_that_exist_with_other_columns_and_types(shop: World) -> None:
+    """They are used as they are: missing columns are added, columns of their own stay. A value that does not fit is
+    rejected, never cut or rounded; a type that could take none of them stops the lane, which says what to change."""
+    world = shop
+    run(world.target, OTHERS)
+    daemon = world.daemon()
+    await_equal(world, daemon, mirrors=("lake", "datalake"))
+    await_caught_up(world, daemon, [f"target.{table}" for table in ("customers", "products", "order_items")])
+    too_long = {key for key, row in source_rows(world, "customers").items() if len(row["first_name"]) > 4}
+    dear = {key for key, row in source_rows(world, "products").items() if row["price"] >= 10}
+    check_customers(world, too_long)
+    check_but(world, "products", dear)
+    letters = Counter((d["table"], d["lane"], d["code"]) for d in world.dead_letters())
+    assert letters == {
+        ("public.customers", "target.customers", "OUT_OF_RANGE"): len(too_long),
+        ("public.products", "target.products", "OUT_OF_RANGE"): len(dear),
+    }
+    lane = daemon.until_status("target.orders", "suspended")
+    assert "status" in lane["error"] and "TEXT" in lane["next_step"]
+    run(world.target, "ALTER TABLE orders ALTER status TYPE text")
+    world.ask("lanes", "resume", "target.orders")
+    await_equal(world, daemon, ["orders", "order_items"])
+    assert daemon.stop() == 0
+
+
+def check_but(world: World, table: str, rejected: Collection[Any]) -> None:
+    """The target has the source's rows, less those rejected."""
+    wanted = {key: row for key, row in source_rows(world, table).items() if key not in rejected}
+    assert rejected and wanted
+    found = {key: row for key, row in mirror_rows(world, "target", table).items() if key != (2000,)}
+    assert compare.differences(wanted, found) == []
+
+
+def check_customers(world: World, rejected: Collection[Any]) -> None:
+    check_but(world, "customers", rejected)
+    found = mirror_rows(world, "target", "customers")
+    assert (found[1,]["note"], found[2000,]["note"], found[2000,]["first_name"]) == ("kept", "not of the source", "mine")
+    assert {row["note"] for key, row in found.items() if key not in ((1,), (2000,))} == {"mine"}
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+HOSTILE = (
+    'quote"d; DROP TABLE customers; --',
+    "../../escape",
+    "Case",
+    "case",
+    "l" + "o" * 60 + "ng",
+    "per%cent {0} $1 %s",
+    "select",
+    "_delta_log",
+)
+"""Names of tables. The connector makes topics of them that the broker allows; what they are called the events say. (Columns
+that differ in case only the connector refuses.)"""
+INTO = {"../../escape": "/escape"}
+"""A target's name is what follows the last dot of its table's."""
+COLUMNS = ('a"b; DROP TABLE x; --', "C", "x" * 63, "%s", "{0}", "order", "with space", "_cdc", "a.b", "ünï")
+
+
+def hostile_table(name: str) -> sql.Composed:
+    columns = sql.SQL(", ").join(sql.SQL("{} text").format(sql.Identifier(c)) for c in COLUMNS)
+    return sql.SQL("CREATE TABLE {} (id int PRIMARY KEY, {})").format(sql.Identifier(name), columns)
+
+
+def test_hostile_names(world: World) -> None:
+    with psycopg.connect(world.source) as source:
+        for name in HOSTILE:
+            source.execute(hostile_table(name))
+            values = sql.SQL("INSERT INTO {} SELECT i, {} FROM generate_series(1, 3) i").format(
+                sql.Identifier(name), sql.SQL(", ").join(sql.Literal(f"{name}/{c}") for c in COLUMNS)
+            )
+            source.execute(values)
+    world.register()
+    before = outside(world)
+    daemon = world.daemon()
+    await_nothing(lambda: hostile_differ(world), "every hostile table is in every target", daemon)
+    with psycopg.connect(world.source) as source:
+        for name in HOSTILE:
+            quoted = sql.Identifier(name)
+            source.execute(
+                sql.SQL("UPDATE {} SET {} = {} WHERE id = 2").format(quoted, sql.Identifier("C"), sql.Literal("'; --"))
+            )
+            source.execute(sql.SQL("DELETE FROM {} WHERE id = 3").format(quoted))
+    await_nothing(lambda: hostile_differ(world), "every hostile table is in every target after changes", daemon)
+    check_one_of_two_cases(daemon.lanes())
+    assert outside(world) == before
+    assert world.dead_letters() == []
+    for name in (INTO.get(n, n) for n in HOSTILE if n.lower() != "case"):
+        rows = world.ask("query", f"lake.{name}", "--where", "id = 2 AND \"C\" LIKE '%--'")
+        assert [row['a"b; DROP TABLE x; --'].endswith(f"{name}/{COLUMNS[0]}") for row in rows] == [True]
+    assert daemon.stop() == 0
+
+
+def check_one_of_two_cases(lanes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Folders that differ in case only are one folder on some disks: the lake keeps the first, and names the second."""
+    suspended = {name: lane for name, lane in lanes.items() if lane["status"] != "running"}
+    assert list(suspended) in (["lake.case"], ["lake.Case"])
+    (lane,) = suspended.values()
+    assert "differ in case only" in lane["error"] and "into" in lane["next_step"]
+
+
+def hostile_differ(world: World) -> list[str]:
+    lines: list[str] = []
+    for name in HOSTILE:
+        expected, into = source_rows(world, name), INTO.get(name, name)
+        for mirror in ("datalake", "target"):
+            found = mirror_rows(world, mirror, into)
+            lines += [f"{mirror}.{name}: {d}" for d in compare.differences(expected, found)]
+    folders = {p.parent.name for p in world.lake.glob("*/_delta_log")} - {"cdc_events", "_replicator"}
+    return [*lines, *([] if len(folders) == len(HOSTILE) - 1 else [f"the lake has {sorted(folders)}"])]
+
+
+def outside(world: World) -> set[Path]:
+    """Whatever there is beside the folders of a pipeline: nothing may be added by a name."""
+    allowed = {"deltalake", "state"}
+    beside = {p for p in world.folder.iterdir() if p.name not in allowed and not p.name.startswith("daemon-")}
+    return beside | set(world.folder.parent.iterdir()) | set(world.folder.parent.parent.iterdir())
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def test_records_that_no_connector_would_write(shop: World) -> None:
+    """Each is a dead letter with its code, and in the event logs; the records around them are applied."""
+    world, daemon = shop, shop.daemon()
+    await_equal(world, daemon)
+    template = next(r for r in world.topics.read([world.topic("customers")]) if r.payload)
+    bad = bad_records(json.loads(template.key or b""), json.loads(template.value or b""))
+    world.topics.produce(world.topic("customers"), [(key, value) for _, key, value in bad])
+    world.execute("UPDATE customers SET city = 'after the bad records'")
+    await_equal(world, daemon)
+    await_caught_up(world, daemon)
+    records = world.topics.read([world.topic("customers")])
+    first = next(r.offset for r in records if r.value == b"{not json")
+    letters = {d["event_id"]: d for d in world.dead_letters()}
+    for number, (code, _, value) in enumerate(bad):
+        found = letters.pop(f"{world.topic('customers')}-0-{first + number}")
+        assert found["code"] == code, (value, found)
+        assert found["sentence"] and found["state"] == "open"
+    assert letters == {}
+    records = world.topics.read(world.topics.names(f"{world.prefix}.public."))
+    for log in LOGS:
+        rows = log_rows(world, log)
+        assert compare.incomplete(rows, records) == []
+        wrong = Counter(row["error"].partition(":")[0] for row in rows if row["error"] is not None)
+        assert wrong == {"MALFORMED": 5, "TOO_LARGE": 1}  # The others can be read, and are wrong as changes of their table.
+    assert {lane["status"] for lane in daemon.lanes().values()} == {"running"}
+    assert daemon.stop() == 0
+
+
+def bad_records(key: Mapping[str, Any], value: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """The code, and what is written: a record of the connector, spoilt."""
+    payload = value["payload"]
+    without_id = {**payload, "after": {k: v for k, v in payload["after"].items() if k != "id"}}
+    null_id = {**payload, "after": {**payload["after"], "id": None}}
+    nested: Any = 1
+    for _ in range(200):
+        nested = [nested]
+    return [
+        ("MALFORMED", key, b"{not json"),
+        ("MALFORMED", key, b""),
+        ("MALFORMED", key, b"\xff\xfe\x00"),
+        ("MALFORMED", key, b"[1, 2]"),
+        ("MALFORMED", key, {"schema": value["schema"], "payload": [1]}),
+        ("TOO_LARGE", key, {"schema": value["schema"], "payload": {**payload, "after": nested}}),
+        ("UNKNOWN_OPERATION", key, {**value, "payload": {**payload, "op": "x"}}),
+        ("UNKNOWN_OPERATION", key, {**value, "payload": {**payload, "op": None}}),
+        ("NULL_KEY", key, {**value, "payload": without_id}),
+        ("NULL_KEY", None, {**value, "payload": null_id}),
+        (
+            "NO_SEQUENCE",
+            key,
+            {**value, "payload": {**payload, "source": {**payload["source"], "lsn": None, "sequence": None}}},
+        ),
+    ]
+
+
+def test_names_too_long_for_postgresql_are_named(shop: World) -> None:
+    """From a source that allows them. The lake takes them; PostgreSQL's lanes say what to write, and others go on."""
+    world = shop
+    long_name = "a_table_whose_name_has_more_characters_than_postgresql_keeps_of_one"
+    assert len(long_name) > 63
+    records = [r for r in world.topics.read([world.topic("customers")]) if r.payload]
+    world.topics.create(world.topic(long_name))
+    world.topics.produce(world.topic(long_name), [(r.key, of_table(r, long_name)) for r in records])
+    daemon = world.daemon()
+    for mirror in ("datalake", "target"):
+        lane = daemon.until_status(f"{mirror}.{long_name}", "suspended")
+        assert "63" in lane["error"] and "into" in lane["next_step"] and lane["exit_code"] == 2
+    await_equal(world, daemon)
+    await_nothing(lambda: lake_differs(world, long_name), "the lake has the rows", daemon)
+    assert daemon.stop() == 0
+
+
+def of_table(record: Record, table: str) -> dict[str, Any]:
+    """The same change, of another table."""
+    value = json.loads(record.value or b"")
+    value["payload"]["source"]["table"] = table
+    return dict(value)
+
+
+def lake_differs(world: World, table: str) -> list[str]:
+    return compare.differences(source_rows(world, "customers"), mirror_rows(world, "lake", table))

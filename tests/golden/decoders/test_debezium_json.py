@@ -1,0 +1,147 @@
+"""Every record of the recorded topics has an expected outcome, in `expected/`.
+
+With UPDATE_GOLDEN=1 in the environment the files are written anew: read the difference before keeping it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from replicator.domain.change import RAW
+
+HERE = Path(__file__).parent
+TOPICS = sorted((HERE / "debezium").glob("*/*.jsonl"))
+BOOKKEEPING = ("_op", "_tx", "_error", "_unsent", "_moved_from", "_moved_to")
+DECLARED = {
+    "public.audit_log": {"at": "timestamp[us, UTC]", "who": "string", "what": "string", "n": "int32"},
+    "public.customers": {
+        "id": "int64", "name": "string", "email": "string", "active": "bool", "credit": "decimal(10,2)", "born": "date32",
+        "created_at": "timestamp[us]", "updated_at": "timestamp[us, UTC]", "ext_id": "string", "profile": "string",
+        "tags": "list<string>", "scores": "list<int32>", "avatar": "binary", "note": "string", "rating": "double",
+        "m": "string", "t": "time64[us]", "ival": "int64", "si": "int16", "bignum": "string", "ip": "string",
+        "loyalty": "int64",
+    },
+    "public.order_items": {
+        "order_id": "int64", "line_no": "int32", "sku": "string", "qty": "int32", "unit_price": "decimal(10,2)",
+    },
+    "public.orders": {
+        "id": "int64", "customer_id": "int64", "status": "string", "total": "decimal(10,2)",
+        "placed_at": "timestamp[us, UTC]", "placed_local": "timestamp[us]",
+    },
+    "public.products": {
+        "sku": "string", "product_title": "string", "price": "decimal(10,2)", "weight": "decimal(12,4)", "in_stock": "bool",
+        "attrs": "string", "added": "date32",
+    },
+    "public.toasty": {
+        "id": "int32", "small": "int32", "tx": "string", "j": "string", "b": "binary", "ta": "list<string>",
+        "ia": "list<int32>", "big": "string", "ua": "list<string>", "ts": "list<timestamp[us, UTC]>",
+    },
+    "public.toasty_full": {"id": "int32", "small": "int32", "tx": "string"},
+    "public.trunc_me": {"id": "int32", "v": "string"},
+}  # fmt: skip
+
+
+def recorded(path: Path) -> pa.Table:
+    """The raw frame of a recorded topic."""
+    rows = []
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        headers = [{"name": name, "value": value.encode()} for name, value in record["headers"]]
+        texts = {k: None if record[k] is None else record[k].encode() for k in ("key", "value")}
+        rows.append({**record, **texts, "timestamp": record["timestamp"][1], "headers": headers})
+    return pa.Table.from_pylist(rows, schema=RAW)
+
+
+def readable(value: object) -> object:
+    """A value for the golden file: long texts and lists cut, everything else as text that shows it whole."""
+    if isinstance(value, bytes):
+        return f"0x{value[:16].hex()}" + (f"... {len(value)} bytes" if len(value) > 16 else "")
+    if isinstance(value, str) and len(value) > 60:
+        return f"{value[:20]}... {len(value)} characters"
+    if isinstance(value, list) and len(value) > 5:
+        return [*map(readable, value[:3]), f"... {len(value)} elements"]
+    if isinstance(value, list):
+        return [readable(v) for v in value]
+    return value if isinstance(value, str | int | bool | dict) or value is None else str(value)
+
+
+def change_of(row: dict[str, object]) -> dict[str, object]:
+    """One change as the golden file has it: nulls left out."""
+    known = {name.lstrip("_"): row[name] for name in BOOKKEEPING if row.get(name) is not None}
+    known["sequence"] = [row[f"_seq_{i}"] for i in (1, 2, 3)]
+    columns = {k: readable(v) for k, v in row.items() if not k.startswith("_") and v is not None}
+    return known if row["_error"] else {**known, "columns": columns}
+
+
+def outcomes(path: Path) -> dict[str, object]:
+    """Per offset what became of the record, and the table at every version of its schema."""
+    raw = recorded(path)
+    decoder = DebeziumJsonDecoder({"schema": DECLARED} if path.parent.name == "postgres-schemaless" else {})
+    routes = decoder.route(raw).to_pylist()
+    records: dict[int, object] = {i: f"ignored: {r['ignored']}" for i, r in enumerate(routes) if r["ignored"]}
+    records |= {i: r["error"] for i, r in enumerate(routes) if r["error"]}
+    tables = []
+    for table, fingerprint in dict.fromkeys((r["table"], r["fingerprint"]) for r in routes if r["table"]):
+        places = [i for i, r in enumerate(routes) if r["fingerprint"] == fingerprint]
+        run = raw.take(places)
+        spec = decoder.learn(run, table, fingerprint)
+        shown = {c.name: f"{c.type}{'' if c.nullable else ' not null'} {c.source_type}".strip() for c in spec.columns}
+        tables.append({"table": table, "keys": list(spec.keys), "columns": shown})
+        for place, row in zip(places, decoder.decode(run, spec).to_pylist(), strict=True):
+            records[place] = change_of(row)
+    assert sorted(records) == list(range(raw.num_rows))
+    return {"tables": tables, "records": {str(raw["offset"][i].as_py()): records[i] for i in sorted(records)}}
+
+
+def one_record_a_line(found: dict[str, object]) -> str:
+    """The outcomes as JSON to read."""
+    tables, records = found["tables"], found["records"]
+    assert isinstance(tables, list)
+    assert isinstance(records, dict)
+    above = ",\n  ".join(json.dumps(t, ensure_ascii=False) for t in tables)
+    below = ",\n  ".join(f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False, default=str)}" for k, v in records.items())
+    return f'{{"tables": [\n  {above}\n],\n"records": {{\n  {below}\n}}}}\n'
+
+
+@pytest.mark.parametrize("path", TOPICS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_every_record_has_its_expected_outcome(path: Path) -> None:
+    found = one_record_a_line(outcomes(path))
+    expected = HERE / "expected" / path.parent.name / f"{path.stem}.json"
+    if os.environ.get("UPDATE_GOLDEN"):
+        expected.parent.mkdir(parents=True, exist_ok=True)
+        expected.write_text(found)
+    assert json.loads(found) == json.loads(expected.read_text())
+
+
+@pytest.mark.parametrize("path", TOPICS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_changes_of_a_partition_come_in_the_order_of_their_sequence(path: Path) -> None:
+    records = outcomes(path)["records"]
+    assert isinstance(records, dict)
+    changes = [r for r in records.values() if isinstance(r, dict) and r["op"] != "r"]
+    sequences = [r["sequence"] for r in changes]
+    assert sequences == sorted(sequences)
+
+
+@pytest.mark.parametrize("path", TOPICS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_the_envelope_agrees_with_the_changes(path: Path) -> None:
+    raw = recorded(path)
+    decoder = DebeziumJsonDecoder({"schema": DECLARED})
+    envelope = decoder.envelope(raw)
+    assert envelope["error"].null_count == raw.num_rows
+    records = outcomes(path)["records"]
+    assert isinstance(records, dict)
+    for row, outcome, value in zip(envelope.to_pylist(), records.values(), raw["value"].to_pylist(), strict=True):
+        if isinstance(outcome, dict):
+            payload = json.loads(value)
+            payload = payload.get("payload", payload)
+            assert [row["seq_1"], row["seq_2"], row["seq_3"]] == outcome["sequence"]
+            assert (row["op"], row["tx"]) == (outcome["op"], outcome.get("tx"))
+            assert [json.loads(row[k] or "null") for k in ("before", "after")] == [payload["before"], payload["after"]]
+        elif outcome == "ignored: tombstone":
+            assert set(row.values()) == {None}

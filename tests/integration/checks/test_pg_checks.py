@@ -1,0 +1,204 @@
+"""What doctor says of PostgreSQL servers, on a real one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from adapters.checks.event_log import event_log_check
+from adapters.checks.postgres import PostgresCheck
+from adapters.checks.source_database import SourceDatabaseCheck
+from replicator.ports.diagnosis import Diagnosis
+
+pytestmark = pytest.mark.postgres
+
+
+def run(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def bad(found: list[Diagnosis]) -> dict[str, str]:
+    """Sentences of all that is not well, with what to do; each says something to do."""
+    assert all(d.sentence.endswith(".") or d.severity == "ok" for d in found), found
+    assert all(d.next_step for d in found if d.severity != "ok"), found
+    return {d.sentence: d.next_step for d in found if d.severity != "ok"}
+
+
+def only(found: list[Diagnosis], severity: str = "error") -> Diagnosis:
+    (one,) = [d for d in found if d.severity == severity]
+    return one
+
+
+@pytest.fixture
+def shop(postgres_dsn: str) -> Iterator[str]:
+    """A source database with one table, a publication and a slot, and a role `reader` that may do nothing."""
+    name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
+    run(
+        postgres_dsn,
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        "CREATE PUBLICATION pub FOR ALL TABLES",
+        f"SELECT pg_create_logical_replication_slot('slot_{name}', 'pgoutput')",
+    )
+    yield postgres_dsn
+    run(
+        postgres_dsn, f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = 'slot_{name}'"
+    )
+
+
+def looked(dsn: str, **options: Any) -> list[Diagnosis]:
+    name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+    given = {"dsn": dsn, "publication": "pub", "slot": f"slot_{name}", "tables": ["public.*"], **options}
+    return list(SourceDatabaseCheck("source shop", given).diagnose())
+
+
+def test_a_source_whose_slot_nobody_reads(shop):
+    found = looked(shop)
+    assert "Nobody reads" in only(found, "warning").sentence
+    assert not [d for d in found if d.severity == "error"]
+    assert {"wal_level is logical.", "Publication pub covers 1 tables of the config."} <= {d.sentence for d in found}
+
+
+def test_a_missing_publication(shop):
+    problem = only(looked(shop, publication="nope"))
+    assert problem.sentence == "There is no publication nope." and "CREATE PUBLICATION nope" in problem.next_step
+
+
+def test_a_missing_slot_and_one_of_another_plugin(shop, postgres_server):
+    assert "There is no replication slot none" in only(looked(shop, slot="none"), "warning").sentence
+    run(shop, "SELECT pg_create_logical_replication_slot('other', 'test_decoding')")
+    try:
+        assert "uses test_decoding" in only(looked(shop, slot="other")).sentence
+        elsewhere = postgres_server.database()
+        run(elsewhere, "CREATE PUBLICATION pub FOR ALL TABLES")
+        assert "another database" in only(looked(elsewhere, slot="other", tables=[])).sentence
+    finally:
+        run(shop, "SELECT pg_drop_replication_slot('other')")
+
+
+def test_tables_that_the_publication_leaves_out(shop):
+    run(
+        shop,
+        "DROP PUBLICATION pub",
+        "CREATE TABLE items (id int)",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9)",
+        "CREATE PUBLICATION pub FOR TABLE items, parts WITH (publish = 'insert')",
+    )
+    found = bad(looked(shop, tables=["public.*", "public.gone"]))
+    assert found["Publication pub does not cover public.orders, whose changes never arrive."].endswith(
+        "ADD TABLE public.orders;"
+    )
+    assert "Publication pub leaves out some kinds of changes." in found
+    assert "No table of the database is called public.gone." in found
+    assert any("public.items has no primary key" in sentence for sentence in found)
+
+
+def test_a_role_that_may_not_replicate(shop, postgres_server):
+    run(shop, "DROP ROLE IF EXISTS weak", "CREATE ROLE weak LOGIN")
+    problem = only(looked(psycopg.conninfo.make_conninfo(shop, user="weak")))
+    assert problem.sentence == "Role weak may not replicate." and "ALTER ROLE weak REPLICATION" in problem.next_step
+
+
+@contextmanager
+def log_kept(dsn: str, megabytes: int) -> Iterator[None]:
+    run(dsn, f"ALTER SYSTEM SET max_slot_wal_keep_size = {megabytes}", "SELECT pg_reload_conf()")
+    try:
+        yield
+    finally:
+        run(dsn, "ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+
+
+def test_a_slot_whose_log_is_gone(shop):
+    name = psycopg.conninfo.conninfo_to_dict(shop)["dbname"]
+    slot = f"slot_{name}"
+    with log_kept(shop, 1):
+        deadline = time.monotonic() + 60
+        while run(shop, f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{slot}'") != [("lost",)]:
+            assert time.monotonic() < deadline
+            run(
+                shop,
+                "SELECT pg_logical_emit_message(false, 'x', repeat('x', 100000))",
+                "SELECT pg_switch_wal()",
+                "CHECKPOINT",
+            )
+        problem = only(looked(shop))
+    assert "changes are gone" in problem.sentence and f"pg_drop_replication_slot('{slot}')" in problem.next_step
+
+
+def test_a_slot_that_holds_back_most_of_what_it_may(shop):
+    with log_kept(shop, 20):
+        run(shop, *["SELECT pg_logical_emit_message(false, 'x', repeat('x', 14000000))"])
+        found = [d for d in looked(shop) if "holds back" in d.sentence]
+    assert [d.severity for d in found] == ["warning"] and "of the 20 MB" in found[0].sentence
+
+
+def target(dsn: str, **options: Any) -> list[Diagnosis]:
+    return list(PostgresCheck("sink target", {"dsn": dsn, "schema": "mirror", **options}).diagnose())
+
+
+def test_a_target_that_is_well(postgres_dsn):
+    found = target(postgres_dsn)
+    assert not bad(found)
+    assert any("mirror, which it makes at the first start" in d.sentence for d in found)
+
+
+def test_a_role_without_rights(postgres_dsn):
+    run(
+        postgres_dsn,
+        "DROP ROLE IF EXISTS weak",
+        "CREATE ROLE weak LOGIN",
+        "CREATE SCHEMA mirror",
+        "CREATE TABLE mirror.orders (id int)",
+        "CREATE TABLE mirror.others (id int)",
+        "GRANT USAGE ON SCHEMA mirror TO weak",
+    )
+    weak = psycopg.conninfo.make_conninfo(postgres_dsn, user="weak")
+    found = bad(target(weak, targets=["orders"]))
+    name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
+    assert found["Role weak may not create tables in schema mirror."].endswith("ON SCHEMA mirror TO weak;")
+    assert found["Role weak may not create schema _replicator."].endswith(f"GRANT CREATE ON DATABASE {name} TO weak;")
+    assert "Role weak may not read and write the existing table mirror.orders." in found
+    assert len(found) == 3
+    for step in found.values():
+        run(postgres_dsn, step.removeprefix("As its owner: "))
+    assert not bad(target(weak, targets=["orders"]))
+    run(postgres_dsn, f"REVOKE ALL ON DATABASE {name} FROM weak", "DROP OWNED BY weak")
+
+
+def test_a_server_that_takes_no_writes(postgres_dsn):
+    name = psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
+    run(postgres_dsn, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    assert only(target(postgres_dsn)).sentence == "The server takes no writes."
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"dbname": "nowhere"}, 'database "nowhere" does not exist'), ({"user": "nobody_here"}, 'role "nobody_here" does not')],
+)
+def test_a_server_that_refuses(postgres_dsn, change, says):
+    dsn = psycopg.conninfo.make_conninfo(postgres_dsn, password="s3cret-word", **change)
+    for found in (target(dsn), looked(dsn), list(event_log_check("sink raw", {"dsn": dsn}).diagnose())):
+        problem = only(found)
+        assert says in problem.sentence and problem.next_step
+        assert "s3cret-word" not in str(found)
+
+
+def test_a_server_that_is_away():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        began = time.monotonic()
+        problem = only(target(f"postgresql://u:s3cret-word@127.0.0.1:{port}/d"))
+    assert "not reachable" in problem.sentence and problem.next_step.startswith("Start the server")
+    assert time.monotonic() - began < 10
+    assert "s3cret-word" not in json.dumps([problem.sentence, problem.next_step])

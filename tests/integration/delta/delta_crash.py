@@ -1,0 +1,82 @@
+"""A program that applies a history to a lake and kills itself with SIGKILL at a named point of its last batch.
+
+    python delta_crash.py LAKE POINT BATCHES
+
+The points are calls of the adapter: nothing in the adapter knows of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from adapters.delta.commits import LaneLog
+from adapters.delta.ledger import DeltaTombstoneLedger
+from adapters.delta.positions import Positions
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.policies import plan_for
+from replicator.ports.frames import Write
+from replicator.testing.delivery import lane_of
+from replicator.testing.histories import History, random_history
+
+POINTS: dict[str, tuple[type, str, bool]] = {
+    "before the ledger": (DeltaTombstoneLedger, "record", False),
+    "after the ledger": (DeltaTombstoneLedger, "record", True),
+    "before the position file": (Positions, "announce", False),
+    "after the position file": (Positions, "announce", True),
+    "after the commit": (LaneLog, "commit", True),
+    "before old positions go": (Positions, "prune", False),
+}
+BATCH = 8
+
+
+def history() -> History:
+    """The same in every process: updates, deletes, key changes and truncates of a keyed table."""
+    return random_history(11, 60, keys=("int",))
+
+
+def batches() -> list[tuple[int, int]]:
+    """Where the history is cut."""
+    size = len(history().events)
+    return [(start, min(start + BATCH, size)) for start in range(0, size, BATCH)]
+
+
+def deliver(sink: DeltaRsSink, start: int, end: int) -> None:
+    """One batch under scd1; rejects are left to the caller of the whole history."""
+    engine, past = LocalEngine(), history()
+    table = past.table()
+    plan = plan_for("scd1", table)
+    changes = engine.unite([frame for _, frame in past.runs(start, end)] or [past.frame((), table)], table)
+    sink.prepare(lane_of("scd1"), plan)
+    sink.apply([Write(lane_of("scd1"), plan, engine.fold(changes, plan), past.span(start, end))], lambda *_: None)
+
+
+def die_at(point: str) -> None:
+    """From now on, the call named `point` is the last thing this process does."""
+    owner, name, after = POINTS[point]
+    original: Callable[..., Any] = getattr(owner, name)
+
+    def killed(*args: Any, **options: Any) -> None:
+        if after:
+            original(*args, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, killed)
+
+
+def main(lake: str, point: str, count: int) -> None:
+    """Apply `count` batches, the last of them up to `point`."""
+    sink = DeltaRsSink({"path": lake})
+    for number, (start, end) in enumerate(batches()[:count], start=1):
+        if number == count:
+            die_at(point)
+        deliver(sink, start, end)
+    raise SystemExit(f"never came to the point {point!r}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

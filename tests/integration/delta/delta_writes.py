@@ -1,0 +1,43 @@
+"""Writes by example, for tests of the Delta sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from adapters.engines.local import LocalEngine
+from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TS, changes_schema, sequence_columns
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Lane, Write
+from replicator.testing.delivery import lane_of
+
+TOPIC_NAME = "cdc.public.items"
+PARTITION_0 = TopicPartition(TOPIC_NAME, 0)
+ITEMS = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 1)
+
+Row = tuple[str, Mapping[str, Any]]
+"""Operation and values."""
+
+
+def write_of(
+    rows: Sequence[Row], start: int = 0, *, table: TableSpec = ITEMS, lane: Lane | None = None, policy: str = "scd1"
+) -> Write[pa.Table]:
+    """Changes at consecutive offsets from `start`, whose sequence is their offset."""
+    lane = lane or lane_of(policy)
+    records = [
+        {OP: op, TS: None, TOPIC: TOPIC_NAME, PARTITION: 0, OFFSET: start + i, sequence_columns(1)[0]: start + i, **values}
+        for i, (op, values) in enumerate(rows)
+    ]
+    plan = plan_for(lane.policy, table)
+    span = Span(Position({PARTITION_0: start}), Position({PARTITION_0: start + len(rows)}))
+    folded = LocalEngine().fold(pa.Table.from_pylist(records, changes_schema(table)), plan)
+    return Write(lane, plan, folded, span)
+
+
+def items(*ids: int, op: str = "c", v: str = "") -> list[Row]:
+    """Changes of rows of `ITEMS`."""
+    return [(op, {"id": i, "v": v or f"v{i}"}) for i in ids]

@@ -1,0 +1,149 @@
+"""The event log as a Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from adapters.delta.event_log import DeltaEventLog
+from adapters.sinks.event_log import event_log_sink
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced
+from replicator.domain.event_log import EVENT_LOG, event_log_plan
+from replicator.domain.plan import Counts, Facts, LaneState
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Folded, Lane, Write
+from replicator.testing.sink_base import no_rejects
+
+PLAN = event_log_plan()
+TAKEN = datetime(2024, 2, 29, 23, 59, 59, 999999, UTC)
+HOSTILE = "cdc./../a b=ü%"
+
+
+def lane(source: str = "shop") -> Lane:
+    return Lane(f"raw.{source}", "shop", source, "", "raw", source, "event_log")
+
+
+def write(
+    start: int, end: int, topic: str = "cdc.items", source: str = "shop", at: datetime | None = TAKEN
+) -> Write[pa.Table]:
+    rows = [
+        {"event_id": f"{topic}-0-{i}", "topic": topic, "partition": 0, "offset": i, "timestamp": at, "ingested_at": TAKEN}
+        | {"value": b"\xff\x00", "key": None, "error": "MALFORMED: x"}
+        for i in range(start, end)
+    ]
+    frame = pa.Table.from_pylist(rows, PLAN.target_schema)
+    place = TopicPartition(topic, 0)
+    span = Span(Position({place: start}), Position({place: end}))
+    return Write(lane(source), PLAN, Folded(frame, Facts(), Counts(), frame.num_rows, frame.nbytes), span, {topic: "id"})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cdc_events"
+
+
+@pytest.fixture
+def log(path: Path) -> Iterator[DeltaEventLog]:
+    made = event_log_sink({"path": str(path)})
+    assert isinstance(made, DeltaEventLog)
+    for source in ("shop", "other"):
+        made.prepare(lane(source), PLAN)
+    yield made
+    made.close()
+
+
+def offsets(log: DeltaEventLog, topic: str = "cdc.items") -> list[int]:
+    return [r["offset"] for r in log.read("cdc_events").sort_by("offset").to_pylist() if r["topic"] == topic]
+
+
+def test_records_stay_as_they_came(log: DeltaEventLog, path: Path) -> None:
+    done = log.apply([write(5, 8)], no_rejects)["raw.shop"]
+    assert (done.counts, done.position) == (Counts(applied=3), write(5, 8).span.end)
+    row = log.read("cdc_events", where='"offset" = 6').to_pylist()[0]
+    assert {name: row[name] for name in ("event_id", "value", "key", "error", "date")} == {
+        "event_id": "cdc.items-0-6",
+        "value": b"\xff\x00",
+        "key": None,
+        "error": "MALFORMED: x",
+        "date": date(2024, 2, 29),
+    }
+    assert [f.name for f in DeltaTable(str(path)).schema().fields] == [*(c.name for c in EVENT_LOG), "date"]
+    assert DeltaTable(str(path)).metadata().partition_columns == ["topic", "date"]
+
+
+def test_redelivery_is_told_by_the_position(log: DeltaEventLog) -> None:
+    log.apply([write(0, 4)], no_rejects)
+    assert log.apply([write(0, 4)], no_rejects)["raw.shop"].counts == Counts(duplicate=4)
+    assert log.apply([write(2, 6)], no_rejects)["raw.shop"].counts == Counts(applied=2, duplicate=2)
+    with pytest.raises(DataLoss, match="lanes skip"):
+        log.apply([write(7, 8)], no_rejects)
+    log.apply([write(6, 6)], no_rejects)
+    assert offsets(log) == list(range(6))
+    assert log.state(lane()) == LaneState(write(0, 6).span.end, identity=(("cdc.items", "id"),))
+
+
+def test_sources_share_the_table_and_not_the_position(log: DeltaEventLog, path: Path) -> None:
+    for i in range(3):
+        log.apply([write(i, i + 1), write(i, i + 1, HOSTILE, "other")], no_rejects)
+    assert offsets(log) == offsets(log, HOSTILE) == [0, 1, 2]
+    assert {p.name for p in path.parent.iterdir()} == {"cdc_events"}
+    log.reset(lane())
+    assert (offsets(log), offsets(log, HOSTILE)) == ([], [0, 1, 2])
+    assert log.state(lane()) is None
+    log.apply([write(0, 2)], no_rejects)
+    assert offsets(log) == [0, 1]
+
+
+def test_table_refuses_other_rewrites(log: DeltaEventLog, path: Path) -> None:
+    log.apply([write(0, 2)], no_rejects)
+    log.reset(lane("other"))
+    with pytest.raises(DeltaError, match=r"(?i)append"):
+        DeltaTable(str(path)).delete()
+    DeltaTable(str(path)).alter.set_table_properties({"delta.appendOnly": "false"})
+    log.prepare(lane(), PLAN)
+    assert DeltaTable(str(path)).metadata().configuration["delta.appendOnly"] == "true"
+    assert offsets(log) == [0, 1]
+
+
+def test_record_without_time_lies_in_the_day_it_came(log: DeltaEventLog) -> None:
+    log.apply([write(0, 1, at=None)], no_rejects)
+    assert log.read("cdc_events")["date"].to_pylist() == [date(2024, 2, 29)]
+
+
+def test_vacuum_leaves_positions_alone(log: DeltaEventLog, path: Path) -> None:
+    log.apply([write(0, 2)], no_rejects)
+    DeltaTable(str(path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert log.state(lane()) is not None
+
+
+def test_second_instance_is_fenced(log: DeltaEventLog, path: Path) -> None:
+    with pytest.raises(Fenced):
+        event_log_sink({"path": str(path)}).prepare(lane(), PLAN)
+
+
+def test_skip_moves_the_state_alone(log: DeltaEventLog) -> None:
+    log.apply([write(0, 2)], no_rejects)
+    state = log.state(lane())
+    assert state is not None
+    log.skip(lane(), replace(state, position=write(0, 9).span.end))
+    assert log.apply([write(9, 10)], no_rejects)["raw.shop"].counts == Counts(applied=1)
+    assert offsets(log) == [0, 1, 9]
+
+
+def test_only_its_own_table_is_read(log: DeltaEventLog) -> None:
+    assert log.tables() == ["cdc_events"]
+    with pytest.raises(Fatal, match="no table 'other'"):
+        log.read("other")
+
+
+@pytest.mark.parametrize("options", [{}, {"path": "a", "dsn": "b"}])
+def test_exactly_one_place_is_needed(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigProblem, match="exactly one"):
+        event_log_sink(options)

@@ -1,0 +1,89 @@
+"""Small writes for the tests of the PostgreSQL sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from adapters.engines.local import LocalEngine
+from adapters.sinks.postgres import PostgresSink
+from replicator.domain.change import changes_schema
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Lane, Write
+
+TOPIC = TopicPartition("cdc.public.items", 0)
+ENGINE = LocalEngine()
+
+
+def table_of(columns: Mapping[str, pa.DataType], keys: Sequence[str] = ("id",), **source_types: str) -> TableSpec:
+    made = tuple(Column(name, kind, source_type=source_types.get(name, "")) for name, kind in columns.items())
+    return TableSpec("public.items", made, tuple(keys), 2)
+
+
+def lane_of(into: str = "items", policy: str = "scd1") -> Lane:
+    return Lane(f"pg.{into}", "tests", "shop", "public.items", "pg", into, policy)
+
+
+@dataclass
+class Feed:
+    """A stream of changes of one table into one lane; offsets and sequences count up by themselves."""
+
+    table: TableSpec
+    lane: Lane = field(default_factory=lane_of)
+    offset: int = 0
+
+    @property
+    def plan(self) -> ApplyPlan:
+        return plan_for(self.lane.policy, self.table)
+
+    def write(self, *rows: Mapping[str, Any], op: str = "u") -> Write[pa.Table]:
+        """A write of these rows. `_op` and `_unsent` of a row are its own; all else are columns."""
+        start, self.offset = self.offset, self.offset + len(rows)
+        schema = changes_schema(self.table)
+        made = []
+        for number, row in enumerate(rows, start):
+            frame = {"_op": op, "_seq_1": number + 1, "_seq_2": number + 1, "_topic": TOPIC.topic, "_partition": 0}
+            made.append({**dict.fromkeys(schema.names), **frame, "_offset": number, "_ts": 1_700_000_000_000_000, **row})
+        changes = pa.Table.from_pylist(made, schema)
+        span = Span(Position({TOPIC: start}), Position({TOPIC: self.offset}))
+        return Write(self.lane, self.plan, ENGINE.fold(changes, self.plan), span)
+
+
+@contextmanager
+def opened(dsn: str, **options: Any):
+    sink = PostgresSink({"dsn": dsn, "schema": "mirror", **options})
+    try:
+        yield sink
+    finally:
+        sink.close()
+
+
+class Rejects(list):
+    """Takes rejects: (lane id, key, sentence)."""
+
+    def __call__(self, lane: Lane, rows: pa.Table) -> None:
+        for row in rows.to_pylist():
+            self.append((lane.id, row.get("id"), row["_error"]))
+
+
+def no_rejects(lane: Lane, rows: pa.Table) -> None:
+    raise AssertionError(rows.to_pylist())
+
+
+def put(sink: PostgresSink, write: Write[pa.Table], reject: Any = no_rejects) -> Any:
+    sink.prepare(write.lane, write.plan)
+    return sink.apply([write], reject)[write.lane.id]
+
+
+def fetch(dsn: str, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []

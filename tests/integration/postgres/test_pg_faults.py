@@ -1,0 +1,259 @@
+"""Connections that break, servers that restart, writers that are killed: nothing is lost, nothing is doubled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pg_case import TOPIC, Feed, fetch, no_rejects, opened, put, table_of
+
+from adapters.sinks.postgres import PostgresSink
+from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
+
+pytestmark = pytest.mark.postgres
+
+TABLE = table_of({"id": pa.int64(), "name": pa.string()})
+ROWS = [{"id": i, "name": f"name {i}"} for i in range(50)]
+MANY = [{"id": i, "name": f"name {i}"} for i in range(1, 400)]
+"""Too many to travel with the statement: they are copied into the staging table."""
+
+
+def count(dsn: str) -> int:
+    return fetch(dsn, "SELECT count(*) FROM mirror.items")[0][0]
+
+
+def offset(sink: PostgresSink, feed: Feed) -> int:
+    state = sink.state(feed.lane)
+    return state.position[TOPIC] if state else 0
+
+
+def kill_when(dsn: str, started: threading.Event, query: str) -> threading.Thread:
+    """Ends the sink's backend as soon as it is seen waiting in a statement like `query`."""
+
+    def run() -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            started.set()
+            for _ in range(2000):
+                found = connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'replicator sink%%' "
+                    "AND datname = current_database() AND query ~ %s AND wait_event = 'PgSleep'",
+                    (query,),
+                ).fetchall()
+                if found:
+                    return
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("where", "query"),
+    [
+        ("BEFORE INSERT ON mirror.items FOR EACH ROW", "MERGE"),
+        ("AFTER UPDATE ON _replicator.positions FOR EACH ROW", "UPDATE"),
+    ],
+)
+@pytest.mark.parametrize("rows", [ROWS[1:], MANY], ids=["few", "many"])
+def test_backend_is_terminated(postgres_dsn: str, where: str, query: str, rows: list) -> None:
+    """During MERGE and while the position is written: Retryable, nothing applied; the same write again is applied once."""
+    feed = Feed(TABLE)
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write(ROWS[0]))
+        pause = "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NEW; END'"
+        fetch(postgres_dsn, pause)
+        fetch(postgres_dsn, f"CREATE TRIGGER pause {where} EXECUTE FUNCTION pause()")
+        write, started = feed.write(*rows), threading.Event()
+        killer = kill_when(postgres_dsn, started, query)
+        started.wait()
+        with pytest.raises(Retryable):
+            sink.apply([write], no_rejects)
+        killer.join()
+        fetch(postgres_dsn, f"DROP TRIGGER pause ON {'mirror.items' if query == 'MERGE' else '_replicator.positions'}")
+        assert offset(sink, feed) == 1
+        assert sink.apply([write], no_rejects)[feed.lane.id].counts.applied == len(rows)
+        assert (count(postgres_dsn), offset(sink, feed)) == (len(rows) + 1, len(rows) + 1)
+
+
+def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from adapters.sql import pg_copy
+
+    feed = Feed(TABLE)
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write(ROWS[0]))
+        encode = pg_copy.csv_bytes
+
+        def lose(batch: pa.RecordBatch, forms: list[str]) -> memoryview:
+            fetch(
+                postgres_dsn,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'replicator sink%'",
+            )
+            return encode(batch, forms)
+
+        write = feed.write(*MANY)
+        monkeypatch.setattr(pg_copy, "csv_bytes", lose)
+        with pytest.raises(Retryable):
+            sink.apply([write], no_rejects)
+        monkeypatch.undo()
+        assert sink.apply([write], no_rejects)[feed.lane.id].counts.applied == 399
+        assert (count(postgres_dsn), offset(sink, feed)) == (400, 400)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_answer_of_commit_is_lost(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, landed: bool) -> None:
+    """Whether the commit landed or not, the caller asks for the state, repeats the write, and it is there once."""
+    from adapters.sql.pg_sink import PostgresLanes
+
+    feed = Feed(TABLE)
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write(ROWS[0]))
+        commit = PostgresLanes._commit
+
+        def lose(self, pending, outcomes):
+            if landed:
+                commit(self, pending, outcomes)
+            fetch(
+                postgres_dsn,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'replicator sink%'",
+            )
+            pending.cursor.execute("SELECT 1") if landed else commit(self, pending, outcomes)
+
+        write = feed.write(*ROWS[1:])
+        monkeypatch.setattr(PostgresLanes, "_commit", lose)
+        with pytest.raises(Retryable):
+            sink.apply([write], no_rejects)
+        monkeypatch.undo()
+        assert offset(sink, feed) == (50 if landed else 1)
+        counts = sink.apply([write], no_rejects)[feed.lane.id].counts
+        assert (counts.applied, counts.duplicate) == ((0, 49) if landed else (49, 0))
+        assert (count(postgres_dsn), offset(sink, feed)) == (50, 50)
+
+
+def test_server_restarts(postgres_server) -> None:
+    server = type(postgres_server)()
+    server.start()
+    try:
+        dsn, feed = server.database(), Feed(TABLE)
+        with opened(dsn) as sink:
+            put(sink, feed.write(ROWS[0]))
+            server.run("pg_ctl", "stop", "-w", "-m", "fast")
+            write = feed.write(*ROWS[1:])
+            for _ in range(2):
+                with pytest.raises(Retryable):
+                    sink.apply([write], no_rejects)
+            with pytest.raises(Retryable):
+                sink.state(feed.lane)
+            options = f"-p {server.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''"
+            server.run("pg_ctl", "start", "-w", "-l", str(server.folder / "log"), "-o", options)
+            assert sink.apply([write], no_rejects)[feed.lane.id].counts.applied == 49
+            assert count(dsn) == 50
+    finally:
+        server.stop()
+
+
+def test_another_instance_takes_over_while_the_connection_is_broken(postgres_dsn: str) -> None:
+    """The first instance comes back, finds the epoch raised, and stops without finishing."""
+    feed = Feed(TABLE)
+    with opened(postgres_dsn) as first, opened(postgres_dsn) as second:
+        put(first, feed.write(ROWS[0]))
+        fetch(
+            postgres_dsn,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'replicator sink%'",
+        )
+        write = feed.write(ROWS[1])
+        assert put(second, write).counts.applied == 1
+        second.close()
+        with pytest.raises(Retryable):
+            first.apply([write], no_rejects)
+        with pytest.raises(Fenced, match="taken over"):
+            first.apply([write], no_rejects)
+        assert count(postgres_dsn) == 2
+
+
+def test_the_server_has_not_noticed_that_the_connection_is_gone(postgres_dsn: str) -> None:
+    """The predecessor's backend, which still holds the lane's lock and an open transaction, is ended first."""
+    feed = Feed(TABLE)
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write(ROWS[0]))
+        lost = sink._lanes.session.connection
+        lost.execute("BEGIN")
+        lost.execute("UPDATE _replicator.positions SET writer = 'late'")
+        sink._lanes.session._connection = None
+        assert put(sink, feed.write(ROWS[1])).counts.applied == 1
+        with pytest.raises(psycopg.Error):
+            lost.execute("COMMIT")
+        lost.close()
+
+
+def test_second_instance_is_told_who_holds_the_lane(postgres_dsn: str) -> None:
+    feed = Feed(TABLE)
+    with opened(postgres_dsn) as first, opened(postgres_dsn) as second:
+        put(first, feed.write(ROWS[0]))
+        pid = fetch(postgres_dsn, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'")[0][0]
+        for call in (lambda: second.prepare(feed.lane, feed.plan), lambda: second.reset(feed.lane)):
+            with pytest.raises(Fenced, match=f"server process {pid}, 'replicator sink"):
+                call()
+        assert put(first, feed.write(ROWS[1])).counts.applied == 1
+
+
+VICTIM = """
+import sys
+sys.path[:0] = [{root!r}, {here!r}]
+from pg_case import Feed, no_rejects, table_of
+import pyarrow as pa
+from adapters.sinks.postgres import PostgresSink
+feed = Feed(table_of({{"id": pa.int64(), "name": pa.string()}}))
+sink = PostgresSink({{"dsn": {dsn!r}, "schema": "mirror"}})
+sink.prepare(feed.lane, feed.plan)
+state = sink.state(feed.lane)
+feed.offset = min(state.position.values()) if state else 0
+print("ready", flush=True)
+while True:
+    start = feed.offset
+    sink.apply([feed.write(*({{"id": i, "name": "x" * 50}} for i in range(start, start + 300)))], no_rejects)
+    print(feed.offset, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_and_start_again_at_once(postgres_dsn: str) -> None:
+    """Ten times: a writer is killed in the midst of its work; the next one starts at once from what was committed."""
+    here = Path(__file__).parent
+    code = VICTIM.format(root=str(here.parents[2]), here=str(here), dsn=postgres_dsn)
+    last = 0
+    for round_ in range(10):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as victim:
+            assert victim.stdout.readline().strip() == "ready"
+            for _ in range(round_ % 3):
+                last = max(last, int(victim.stdout.readline()))
+            victim.kill()
+        rows = count(postgres_dsn)
+        states = fetch(postgres_dsn, "SELECT (state->'position'->'cdc.public.items'->>'0')::int FROM _replicator.positions")
+        assert rows == (states[0][0] or 0) >= last
+    assert last > 0
+    assert fetch(postgres_dsn, "SELECT count(*), count(DISTINCT id), max(id) + 1 FROM mirror.items") == [(rows, rows, rows)]
+
+
+def test_read_only_role_is_told_what_to_do(postgres_dsn: str) -> None:
+    fetch(postgres_dsn, "CREATE ROLE reader_of_nothing LOGIN")
+    try:
+        dsn = postgres_dsn.replace("user=tester", "user=reader_of_nothing")
+        with opened(dsn) as sink, pytest.raises(EnvironmentProblem, match=r"permission denied.*Grant"):
+            put(sink, Feed(TABLE).write(ROWS[0]))
+        dsn = postgres_dsn.replace("user=tester", "user=nobody_here")
+        with opened(dsn) as sink, pytest.raises(EnvironmentProblem, match="refused the connection"):
+            put(sink, Feed(TABLE).write(ROWS[0]))
+    finally:
+        fetch(postgres_dsn, "DROP ROLE reader_of_nothing")
+
+
+def test_a_missing_server_may_come_back(postgres_dsn: str) -> None:
+    with opened("host=127.0.0.1 port=1 user=x password=secret dbname=x") as sink:
+        with pytest.raises(Retryable) as error:
+            sink.state(Feed(TABLE).lane)
+        assert "secret" not in str(error.value)

@@ -1,0 +1,307 @@
+"""The embedded servers, really started: on free ports, in a folder of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from confluent_kafka import Consumer
+
+from adapters.stack import EmbeddedStack, StackPorts
+from adapters.stack.layout import Home
+from adapters.stack.postgres import PostgresService, postgres_services
+from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.service import Service, ServiceState
+
+PROJECT = Path(__file__).parents[2]
+CONNECTOR = "postgres-source-connector"
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("stack"), StackPorts.free())
+    try:
+        running.up()
+        running.register_connector()
+        yield running
+    finally:
+        running.down(clean=True)
+
+
+@pytest.fixture
+def only_databases(tmp_path: Path) -> Iterator[EmbeddedStack]:
+    """A second stack beside the first, without Java."""
+    second = EmbeddedStack(PROJECT, tmp_path / "second", StackPorts.free(), services=postgres_services)
+    try:
+        yield second
+    finally:
+        second.down(clean=True)
+
+
+def processes_of(stack: EmbeddedStack) -> list[psutil.Process]:
+    """Every live process that names a folder of the stack in its command line, or works in it."""
+    folders = [str(stack.home.folder), *(str(s.data) for s in stack.services if isinstance(s, PostgresService))]
+    return [p for p in psutil.process_iter(["cmdline", "cwd"]) if any(_belongs(p, folder) for folder in folders)]
+
+
+def _belongs(process: psutil.Process, folder: str) -> bool:
+    named = any(folder in argument for argument in process.info["cmdline"] or ())
+    return (named or str(process.info["cwd"] or "").startswith(folder)) and process.pid != os.getpid()
+
+
+def await_true(condition: Callable[[], Any], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def insert_customer(stack: EmbeddedStack, email: str) -> None:
+    with psycopg.connect(stack.dsn("source")) as connection:
+        connection.execute("INSERT INTO customers (first_name, last_name, email) VALUES ('A', 'B', %s)", (email,))
+
+
+def arrives(stack: EmbeddedStack, topic: str, text: str, seconds: float = 60) -> dict[str, Any]:
+    """The first event of the topic whose value holds the text."""
+    settings = {"bootstrap.servers": stack.bootstrap_servers, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
+    with closing(Consumer(settings)) as consumer:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None and text.encode() in (message.value() or b""):
+                return dict(json.loads(message.value()))
+    raise AssertionError(f"{text} did not arrive on {topic} within {seconds} s")
+
+
+def new_email() -> str:
+    return f"{uuid.uuid4().hex}@example.com"
+
+
+def test_all_services_are_healthy_and_initialised(stack: EmbeddedStack) -> None:
+    assert {s.name: s.state for s in stack.status()} == dict.fromkeys(
+        ("postgres-source", "postgres-datalake", "postgres-target", "kafka", "debezium"), ServiceState.HEALTHY
+    )
+    assert all(s.log.is_file() for s in stack.status())
+    with psycopg.connect(stack.dsn("source")) as source:
+        assert source.execute("SHOW wal_level").fetchone() == ("logical",)
+        assert source.execute("SELECT count(*) FROM customers").fetchone()[0] >= 5  # type: ignore[index]
+    with psycopg.connect(stack.dsn("datalake")) as datalake:
+        datalake.execute("SELECT event_id, seq_4, ingested_at FROM cdc_raw.cdc_events")
+        datalake.execute("CREATE SCHEMA of_its_own")
+    with psycopg.connect(stack.dsn("target")) as target:
+        target.execute("ALTER TABLE public.order_items ADD COLUMN later text")
+        target.rollback()
+
+
+def test_a_password_is_needed(stack: EmbeddedStack) -> None:
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(stack.dsn("target").replace("target_password", "wrong"))
+
+
+def test_an_inserted_row_arrives_on_its_topic(stack: EmbeddedStack) -> None:
+    email = new_email()
+    insert_customer(stack, email)
+    event = arrives(stack, "cdc.public.customers", email)
+    assert event["payload"]["op"] == "c"
+    assert event["payload"]["after"]["phone"] is None
+    assert event["payload"]["transaction"]["id"]
+
+
+def test_a_table_created_later_is_captured(stack: EmbeddedStack) -> None:
+    with psycopg.connect(stack.dsn("source"), autocommit=True) as source:
+        source.execute("CREATE TABLE later (id int PRIMARY KEY, note text)")
+        source.execute("INSERT INTO later VALUES (1, 'made after the connector')")
+    assert arrives(stack, "cdc.public.later", "made after")["payload"]["op"] == "c"
+
+
+def test_up_again_starts_nothing(stack: EmbeddedStack) -> None:
+    before = {s.name: s.pid for s in stack.status()}
+    stack.up()
+    stack.register_connector()
+    assert {s.name: s.pid for s in stack.status()} == before
+
+
+def test_connect_killed_comes_back_with_its_connector(stack: EmbeddedStack) -> None:
+    old = stack.service("debezium").status().pid
+    stack.service("debezium").kill()
+    assert stack.service("debezium").status().state is ServiceState.STOPPED
+    email = new_email()
+    insert_customer(stack, email)
+    stack.restart("debezium")
+    stack.rest.wait_running(CONNECTOR, 60)
+    assert stack.service("debezium").status().pid not in (old, None)
+    arrives(stack, "cdc.public.customers", email)
+
+
+def test_the_broker_killed_keeps_what_it_acknowledged(stack: EmbeddedStack) -> None:
+    before, after = new_email(), new_email()
+    insert_customer(stack, before)
+    arrives(stack, "cdc.public.customers", before)
+    stack.service("kafka").kill()
+    insert_customer(stack, after)
+    stack.restart("kafka")
+    arrives(stack, "cdc.public.customers", before)
+    arrives(stack, "cdc.public.customers", after)
+
+
+def test_the_source_killed_keeps_what_it_committed(stack: EmbeddedStack) -> None:
+    before, after = new_email(), new_email()
+    insert_customer(stack, before)
+    stack.service("postgres-source").kill()
+    stack.restart("postgres-source")
+    with psycopg.connect(stack.dsn("source")) as source:
+        assert source.execute("SELECT count(*) FROM customers WHERE email = %s", (before,)).fetchone() == (1,)
+    insert_customer(stack, after)
+    arrives(stack, "cdc.public.customers", after)
+
+
+def test_further_databases_get_topics_of_their_own(stack: EmbeddedStack) -> None:
+    dsn = stack.create_database("source", "other_shop")
+    assert stack.create_database("source", "other_shop") == dsn
+    with psycopg.connect(dsn) as other:
+        other.execute("CREATE TABLE things (id int PRIMARY KEY, label text)")
+        other.execute("INSERT INTO things VALUES (1, 'from the snapshot')")
+    name = stack.register_source("other_shop", "other")
+    assert name in stack.rest.names()
+    assert arrives(stack, "other.public.things", "from the snapshot")["payload"]["op"] == "r"
+    with psycopg.connect(dsn) as other:
+        other.execute("INSERT INTO things VALUES (2, 'from the log')")
+    assert arrives(stack, "other.public.things", "from the log")["payload"]["source"]["db"] == "other_shop"
+    stack.drop_source("other")
+    stack.drop_source("other")
+    assert stack.connector(name) is None
+    with psycopg.connect(dsn) as other:
+        assert other.execute("SELECT FROM pg_replication_slots WHERE slot_name = 'other_slot'").fetchone() is None
+
+
+def test_a_connector_that_cannot_work_is_refused_with_the_reason(stack: EmbeddedStack) -> None:
+    wrong = {"name": "wrong", "database.password": "wrong", "slot.name": "wrong", "topic.prefix": "wrong"}
+    with pytest.raises(EnvironmentProblem, match="password authentication failed"):
+        stack.register_connector(overrides=wrong)
+
+
+def test_stop_and_start_keep_data_and_leave_no_process(stack: EmbeddedStack) -> None:
+    before, after = new_email(), new_email()
+    insert_customer(stack, before)
+    arrives(stack, "cdc.public.customers", before)
+    assert processes_of(stack)
+    stack.down()
+    assert processes_of(stack) == []
+    assert {s.state for s in stack.status()} == {ServiceState.STOPPED}
+    stack.down()
+    stack.up()
+    stack.rest.wait_running(CONNECTOR, 60)
+    insert_customer(stack, after)
+    arrives(stack, "cdc.public.customers", before)
+    arrives(stack, "cdc.public.customers", after)
+
+
+def test_two_stacks_do_not_see_each_other(stack: EmbeddedStack, only_databases: EmbeddedStack) -> None:
+    first = {s.name: s.pid for s in stack.status()}
+    only_databases.up()
+    assert {s.pid for s in only_databases.status()}.isdisjoint(first.values())
+    only_databases.down(clean=True)
+    assert not only_databases.home.folder.exists()
+    assert {s.name: s.pid for s in stack.status()} == first
+    assert {s.state for s in stack.status()} == {ServiceState.HEALTHY}
+
+
+def test_a_port_of_another_program_is_named(only_databases: EmbeddedStack) -> None:
+    with socket.create_server(("127.0.0.1", only_databases.home.ports.target)):
+        with pytest.raises(EnvironmentProblem, match=f"port {only_databases.home.ports.target} .* taken by another program"):
+            only_databases.up()
+        assert only_databases.service("postgres-source").status().state is ServiceState.HEALTHY
+    only_databases.up()
+
+
+def test_a_pid_file_whose_pid_another_program_has_is_no_obstacle(only_databases: EmbeddedStack) -> None:
+    only_databases.up()
+    service = only_databases.service("postgres-source")
+    assert isinstance(service, PostgresService)
+    content = (service.data / "postmaster.pid").read_text().split("\n")
+    service.kill()
+    stale = "\n".join([str(os.getpid()), *content[1:]])
+    (service.data / "postmaster.pid").write_text(stale)
+    only_databases.up()
+    assert service.status().state is ServiceState.HEALTHY
+
+
+def test_a_server_that_dies_at_once_shows_its_log(only_databases: EmbeddedStack) -> None:
+    only_databases.up()
+    only_databases.down()
+    service = only_databases.service("postgres-target")
+    assert isinstance(service, PostgresService)
+    with (service.data / "postgresql.conf").open("a") as conf:
+        conf.write("no_such_setting = 1\n")
+    with pytest.raises(EnvironmentProblem, match="no_such_setting"):
+        only_databases.up()
+
+
+HALF_WAY: dict[str, Callable[[EmbeddedStack], object]] = {
+    "initdb at work": lambda stack: any(list(d.parent.glob("new-*/data")) for d in data_folders(stack)),
+    "first data folder whole": lambda stack: any(d.is_dir() for d in data_folders(stack)),
+    "log folder being formatted": lambda stack: (stack.home.folder / "kafka" / "data.new").exists(),
+    "broker launched": lambda stack: (stack.home.folder / "kafka" / "server.log").exists(),
+    "worker launched": lambda stack: (stack.home.folder / "debezium" / "worker.log").exists(),
+}
+
+
+def data_folders(stack: EmbeddedStack) -> list[Path]:
+    return [s.data for s in stack.services if isinstance(s, PostgresService)]
+
+
+@pytest.mark.parametrize("moment", HALF_WAY)
+def test_killed_half_way_then_started_again(moment: str, tmp_path: Path) -> None:
+    second = EmbeddedStack(PROJECT, tmp_path / "killed", StackPorts.free())
+    ports = ",".join(f"{name}={port}" for name, port in second.home.ports.mapping().items())
+    command = [sys.executable, "-m", "adapters.stack", "--folder", str(second.home.folder), "--ports", ports, "up"]
+    try:
+        with subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.DEVNULL) as starting:
+            await_true(lambda: HALF_WAY[moment](second), moment)
+            starting.send_signal(signal.SIGKILL)
+        second.up()
+        assert {s.state for s in second.status()} == {ServiceState.HEALTHY}
+        with psycopg.connect(second.dsn("source")) as source:
+            assert source.execute("SELECT count(*) FROM customers").fetchone() == (5,)
+        second.down()
+        await_true(lambda: processes_of(second) == [], "no process left", 20)
+    finally:
+        second.down(clean=True)
+
+
+def test_a_home_removed_by_hand_starts_anew(only_databases: EmbeddedStack) -> None:
+    only_databases.up()
+    with psycopg.connect(only_databases.dsn("target")) as target:
+        target.execute("CREATE TABLE of_the_old_home ()")
+    only_databases.down()
+    shutil.rmtree(only_databases.home.folder)
+    only_databases.up()
+    with psycopg.connect(only_databases.dsn("target")) as target:
+        assert target.execute("SELECT to_regclass('of_the_old_home')").fetchone() == (None,)
+
+
+def test_services_are_entry_points_too(tmp_path: Path) -> None:
+    from importlib.metadata import entry_points
+
+    home = Home.below(PROJECT, tmp_path / "home", StackPorts.free())
+    found: list[Service] = []
+    for point in entry_points(group="replicator.services"):
+        found += point.load()(home)
+    assert {s.name for s in found} == {"postgres-source", "postgres-datalake", "postgres-target", "kafka", "debezium"}
+    assert {s.status().state for s in found} == {ServiceState.STOPPED}

@@ -1,0 +1,61 @@
+"""The long run: many random histories per engine and sink. Prints figures for docs/measurements.md.
+
+    python -m tests.long_run [--examples 2000] [--seed 1] [-k EXPRESSION]
+
+Each suite runs in a process of its own with `REPLICATOR_EXAMPLES` and `REPLICATOR_SEED` set; the same seed tries the same
+histories. A failing history is printed as the call that makes it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SUITES = {
+    "local engine": ("tests/contract/test_engine_local.py", "test_fold", 3),
+    "delta_rs sink": ("tests/contract/test_sink_delta_rs.py", "histories", 2),
+    "postgres sink": ("tests/contract/test_sink_postgres.py", "histories", 2),
+    "debezium_json decoder": ("tests/contract", "decoded_changes or never_raises", 2),
+}
+"""Name: files, expression, and how many property tests of the suite try `examples` histories each."""
+
+
+def main() -> int:
+    options = parsed()
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, seed {options.seed}")
+    print("| suite | histories | seconds | outcome |\n| --- | --- | --- | --- |", flush=True)
+    failed = 0
+    for name, (files, expression, properties) in SUITES.items():
+        if options.k in name:
+            failed += run(name, files, expression, properties * options.examples, options)
+    return 1 if failed else 0
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-k", default="", help="only suites whose name has this in it")
+    return parser.parse_args()
+
+
+def run(name: str, files: str, expression: str, histories: int, options: argparse.Namespace) -> bool:
+    environment = os.environ | {"REPLICATOR_EXAMPLES": str(options.examples), "REPLICATOR_SEED": str(options.seed)}
+    command = [sys.executable, "-m", "pytest", "-q", "--timeout=0", "-p", "no:cacheprovider", files, "-k", expression]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    outcome = "equal to the model" if done.returncode == 0 else "FAILED"
+    print(f"| {name} | {histories} | {time.monotonic() - began:.0f} | {outcome} |", flush=True)
+    if done.returncode:
+        print(done.stdout[-8000:], file=sys.stderr)
+    return done.returncode != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The pipeline with the local engine and the Debezium decoder: random histories end as the model says, whatever the cut."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from application_world import QUICK
+from tuple_ports import Gauges, Machine, MemoryRegister
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from replicator.application.lanes import Lanes
+from replicator.application.pipeline import Pipeline
+from replicator.application.rejects import Rejects
+from replicator.application.roster import Place
+from replicator.application.rules import TableRules
+from replicator.application.shared import Shared
+from replicator.application.supervisor import Supervisor
+from replicator.application.workers import Worker
+from replicator.domain.errors import ExitCode
+from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.ports.frames import Lane
+from replicator.testing.debezium import raw_frame
+from replicator.testing.delivery import canonical_rows
+from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
+from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
+from replicator.testing.histories import random_history
+from replicator.testing.model import Outcome, fold
+
+
+def lanes_of(table):
+    return tuple(Lane(f"{p}.x", "p", "s", table, p, "x", p, config_line="c:1") for p in ("scd1", "append"))
+
+
+def start(store, pieces, register, letters, faults):
+    engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
+    shared = Shared(engine, Lanes(gauges), Rejects(letters, engine, stop, QUICK), gauges, QUICK, stop)
+    sinks = {name: Faulty(FakeSink(store), {"apply": faults}) for name in ("scd1", "append")}
+    workers = {name: Worker(name, sink, shared) for name, sink in sinks.items()}
+    place = Place("s", FakeSource(pieces), lambda table: TableRules(lanes_of(table)), (), workers, register)
+    pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
+    code = Supervisor([pipeline], tuple(workers.values()), letters, shared).run(once=True)
+    return code, shared
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_histories(seed):
+    history = random_history(seed, 30, toast=True)
+    history = replace(history, shape=replace(history.shape, key="int"))
+    edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
+    pieces = [raw_frame(history, a, b) for a, b in pairwise(edges)]
+    store, register, letters = FakeStore(), MemoryRegister({}, Machine()), FakeDeadLetters()
+    faults = [Pass(), FailAfterApply(), Pass(), FailBefore()]
+    code, shared = start(store, pieces[: len(pieces) // 2], register, letters, faults)
+    assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
+    code, shared = start(store, pieces, register, letters, faults)
+    assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
+    if not history.changes():
+        return
+    table = history.table()
+    for policy in ("scd1", "append"):
+        rows, outcomes = fold(policy, table.column_names, table.keys, history.changes())
+        kept = store.lanes[f"{policy}.x"]
+        columns = [c.name for c in kept.plan.target if c.name != CDC_APPLIED_AT]
+        assert canonical_rows(kept.target.rows, columns) == canonical_rows(rows, columns)
+        rejected = sum(lane == f"{policy}.x" for _, lane in letters.letters)
+        assert rejected <= outcomes[Outcome.REJECTED] and bool(rejected) <= bool(outcomes[Outcome.REJECTED])

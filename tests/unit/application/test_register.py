@@ -1,0 +1,38 @@
+"""The register in a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.application.register import FileRegister
+from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.register import Seen
+
+SEEN = Seen(
+    {"public.items": frozenset({"t", "ü/.."})},
+    {"a.items": Position({TopicPartition("t", 3): 7}), "raw.s": Position()},
+    {"public.items": ("id", "at")},
+)
+
+
+def test_it_reads_what_it_wrote(tmp_path):
+    register = FileRegister(tmp_path / "state")
+    assert register.load("../shop") == Seen()
+    register.save("../shop", SEEN)
+    assert FileRegister(tmp_path / "state").load("../shop") == SEEN
+    assert register.load("other") == Seen()
+    assert [p.name for p in (tmp_path / "state").iterdir()] == ["..%2Fshop.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"topics": {}}', '{"topics": [], "beginnings": {}}'])
+def test_a_damaged_file_is_named(tmp_path, text):
+    (tmp_path / "shop.json").write_text(text)
+    with pytest.raises(EnvironmentProblem, match=r"shop\.json"):
+        FileRegister(tmp_path).load("shop")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(EnvironmentProblem, match="state"):
+        FileRegister(tmp_path / "state").save("shop", SEEN)

@@ -1,0 +1,111 @@
+"""Rejected records: durable before any position passes them, and never dropped."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from application_world import World
+from histories_of_items import change
+from tuple_engine import Rec
+
+from replicator.domain.errors import ExitCode, Fatal, Retryable
+
+BAD = [
+    change(0, "c", 1),
+    Rec("t", 0, 1, kind="bad_route", key=7),
+    Rec("t", 0, 2, kind="bad_decode", key=8),
+    change(3, "u", 1),
+]
+INCOMPLETE = [change(0, "c", 1), change(1, "u", 9, unsent=("name",))]
+
+
+def test_each_stage_keeps_the_record_and_hides_the_key():
+    world = World([*BAD, *[replace(r, offset=r.offset + 4, seq=9 + r.offset) for r in INCOMPLETE]])
+    assert world.start().once() is ExitCode.OK
+    letters = {(x.event_id, x.lane): x for x in world.letters.values()}
+    assert {(k, x.stage, x.code) for k, x in letters.items()} == {
+        (("t-0-1", ""), "route", "MALFORMED"),
+        (("t-0-2", ""), "decode", "OUT_OF_RANGE"),
+        (("t-0-5", "a.items"), "apply", "INCOMPLETE"),
+    }
+    first = letters["t-0-1", ""]
+    assert first.key_hash == hashlib.sha256(b"7").hexdigest() and first.record == repr(BAD[1]).encode()
+    assert letters["t-0-5", "a.items"].record is not None
+
+
+def test_letters_are_durable_before_any_position_passes_them():
+    world = World([*BAD, *[replace(r, offset=r.offset + 4, seq=9 + r.offset) for r in INCOMPLETE]], cuts=(2,))
+    running = world.start()
+    for name in ("a", "b", "raw"):
+        sink = running.sinks[name]
+
+        def check(writes, name=name):
+            for write in writes:
+                for partition, end in write.span.end.items():
+                    for bad in (1, 2):
+                        if write.span.start[partition] <= bad < end:
+                            assert (f"t-0-{bad}", "") in world.letters, f"{name} passed record {bad}"
+
+        sink.before_apply = check
+    assert running.once() is ExitCode.OK
+    calls = running.machine.calls
+    assert calls.index("letters.write") < calls.index("a.commit")
+
+
+def test_a_store_that_cannot_write_ends_the_program_before_any_position_moves():
+    for log in (BAD[1:], INCOMPLETE[1:]):
+        world = World([replace(r, offset=i) for i, r in enumerate(log)])
+        running = world.start()
+        running.letters.fail = lambda: OSError("disk full")
+        assert running.once() is ExitCode.RUNTIME
+        assert "dead-letter store" in running.supervisor.problem.sentence
+        assert world.targets.get("a.items") is None or world.targets["a.items"].state is None
+        world.letters.clear()
+        assert world.start().once() is ExitCode.OK
+        assert world.letters
+
+
+def test_a_sink_cannot_hide_that_the_store_failed():
+    world = World(INCOMPLETE)
+    running = world.start()
+    running.letters.fail = lambda: OSError("disk full")
+    apply = running.sinks["a"].apply
+
+    def hiding(writes, reject):
+        try:
+            return apply(writes, reject)
+        except Exception as error:
+            raise Fatal("something of mine") from error
+
+    running.sinks["a"].apply = hiding
+    assert running.once() is ExitCode.RUNTIME
+    assert "dead-letter store" in running.supervisor.problem.sentence
+
+
+def test_a_store_that_is_away_is_waited_for_then_gives_up():
+    world = World(BAD)
+    running = world.start()
+    failures = [Retryable("away")] * 2
+    running.letters.fail = lambda: failures.pop() if failures else None
+    assert running.once() is ExitCode.OK and len(world.letters) == 2
+    world = World(BAD)
+    running = world.start()
+    running.letters.fail = lambda: Retryable("away")
+    assert running.once() is ExitCode.RUNTIME
+
+
+def test_too_many_rejects_end_the_program():
+    world = World(BAD)
+    world.options = replace(world.options, max_rejects=1)
+    running = world.start()
+    assert running.once() is ExitCode.REJECTS
+    assert len(world.letters) == 2
+    world.options = replace(world.options, max_rejects=2)
+    assert world.start().once() is ExitCode.OK
+
+
+def test_too_many_rejects_of_a_sink_end_the_program():
+    world = World(INCOMPLETE)
+    world.options = replace(world.options, max_rejects=0)
+    assert world.start().once() is ExitCode.REJECTS

@@ -1,0 +1,225 @@
+"""The whole program in the ordinary case, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+
+from application_world import World, model
+from histories_of_items import change, move, tombstone
+from tuple_engine import TupleDecoder
+from tuple_ports import Crash, Machine
+
+from replicator.application.lanes import LaneStatus
+from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable
+
+HISTORY = [change(0, "c", 1), change(1, "c", 2), change(2, "u", 1), change(3, "d", 2), tombstone(4, 2), change(5, "c", 3)]
+
+
+def test_every_lane_ends_with_what_the_model_says():
+    world = World(HISTORY, cuts=(2,))
+    running = world.start()
+    assert running.once() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(HISTORY)
+    assert [r.seq for r in world.targets["b.items"].log] == [1, 2, 3, 4, 6]
+    assert list(world.targets["raw.s"].log) == HISTORY
+    assert all(t.state.position.to_json() == {"t": {"0": 6}} for t in world.targets.values())
+    assert running.telemetry.totals == {"consumed": 6, "ignored.tombstone": 1}
+    assert running.telemetry.of_lane["b.items"].total == 5
+    assert running.source.closed and all(sink.closed for sink in running.sinks.values())
+
+
+def test_a_second_start_applies_nothing_again():
+    world = World(HISTORY, cuts=(2,))
+    world.start().once()
+    running = world.start()
+    assert running.once() is ExitCode.OK
+    assert not any(sink.applies for sink in running.sinks.values())
+    assert running.telemetry.totals["consumed"] == 0
+
+
+def test_a_trailing_tombstone_moves_the_positions():
+    world = World([change(0, "c", 1), tombstone(1, 1)], cuts=(1,))
+    world.start().once()
+    assert {t.state.position.to_json()["t"]["0"] for t in world.targets.values()} == {2}
+
+
+def test_unknown_exception_in_a_sink_suspends_one_lane_and_shows_in_the_exit_code():
+    world = World(HISTORY, cuts=(2,))
+    running = world.start()
+
+    def bad(writes):
+        raise ValueError("secret")
+
+    running.sinks["a"].before_apply = bad
+    assert running.once() is ExitCode.RUNTIME
+    lane = running.lanes.find("a.items")
+    assert lane.status is LaneStatus.SUSPENDED
+    assert "ValueError" in lane.problem.sentence and "secret" not in lane.problem.sentence
+    assert len(world.targets["b.items"].log) == 5
+
+
+def test_the_culprit_among_several_lanes_is_found():
+    lanes = {"public.items": [("a", "append")], "public.other": [("a", "append")]}
+    log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.other")]
+    world = World(log, lanes=lanes, logs=())
+    running = world.start()
+
+    def bad(writes):
+        if any(w.lane.id == "a.other" for w in writes):
+            raise ConfigProblem("no", next_step="yes")
+
+    running.sinks["a"].before_apply = bad
+    assert running.once() is ExitCode.CONFIG
+    assert len(world.targets["a.items"].log) == 1
+    assert running.lanes.find("a.other").status is LaneStatus.SUSPENDED
+
+
+def test_a_table_without_a_key_suspends_its_scd1_lane_only():
+    world = World(HISTORY, decoder=TupleDecoder(keyless=["public.items"]))
+    running = world.start()
+    assert running.once() is ExitCode.CONFIG
+    problem = running.lanes.find("a.items").problem
+    assert "replicator.yaml:7" in problem.next_step
+    assert len(world.targets["b.items"].log) == 5
+
+
+def test_no_lane_left_ends_the_program():
+    world = World(HISTORY, lanes={"public.items": [("a", "scd1")]}, logs=())
+    running = world.start()
+
+    def bad(writes):
+        raise Fatal("no")
+
+    running.sinks["a"].before_apply = bad
+    assert running.in_background().join() is ExitCode.RUNTIME
+
+
+def test_fenced_ends_the_program():
+    running = World(HISTORY).start()
+
+    def bad(writes):
+        raise Fenced("another")
+
+    running.sinks["a"].before_apply = bad
+    assert running.in_background().join() is ExitCode.FENCED
+
+
+def test_a_stop_drains_what_was_handed_over():
+    world = World(list(HISTORY), cuts=(1,))
+    running = world.start()
+    entered, release = threading.Event(), threading.Event()
+
+    def slow(writes):
+        entered.set()
+        assert release.wait(5)
+
+    running.sinks["a"].before_apply = slow
+    running.source.on_batch = lambda number: running.shared.stop.set() if number == 6 else None
+    running.in_background()
+    assert entered.wait(5)
+    assert running.shared.stop.wait(5)
+    release.set()
+    assert running.join() is ExitCode.OK
+    assert {t.state.position.to_json()["t"]["0"] for t in world.targets.values()} == {6}
+
+
+def test_a_sink_that_never_answers_is_left_behind_after_the_drain_time():
+    from dataclasses import replace
+
+    world = World(list(HISTORY))
+    world.options = replace(world.options, drain=0.2)
+    running = world.start()
+    tried = threading.Event()
+
+    def away(writes):
+        tried.set()
+        raise Retryable("away")
+
+    running.sinks["a"].before_apply = away
+    running.in_background()
+    assert tried.wait(5)
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].state is None
+    assert len(world.targets["b.items"].log) == 5
+
+
+def test_retryable_of_a_sink_is_repeated_and_shown():
+    world = World(HISTORY)
+    running = world.start()
+    failures = [Retryable("away"), Retryable("away")]
+    shown = []
+
+    def away(writes):
+        shown.append(running.lanes.find("a.items").shown)
+        if failures:
+            raise failures.pop()
+
+    running.sinks["a"].before_apply = away
+    assert running.once() is ExitCode.OK
+    assert shown[0] is LaneStatus.RUNNING and shown[1:] == [LaneStatus.RETRYING] * (len(shown) - 1)
+    assert len(shown) >= 3
+    assert running.lanes.find("a.items").shown is LaneStatus.RUNNING
+    assert world.targets["a.items"].rows == model(HISTORY)
+
+
+def test_an_answer_that_was_lost_doubles_nothing():
+    world = World(HISTORY, cuts=(1,))
+    running = world.start()
+    lost = [Retryable("lost")] * 3
+    done = []
+
+    def after(writes):
+        done.append(writes[0].span)
+        if lost:
+            raise lost.pop()
+
+    running.sinks["b"].after_apply = after
+    assert running.once() is ExitCode.OK
+    assert [r.seq for r in world.targets["b.items"].log] == [1, 2, 3, 4, 6]
+    assert running.telemetry.of_lane["b.items"].total == 5
+    assert len({repr(span) for span in done}) == len(done), "what was committed was given to the sink again"
+
+
+def test_retryable_of_the_source_goes_on_from_the_current_position():
+    world = World(HISTORY, cuts=(1,))
+    running = world.start()
+    failing = {2, 4}
+
+    def away(number):
+        if number in failing:
+            failing.remove(number)
+            raise Retryable("broker away")
+
+    running.source.on_batch = away
+    assert running.once() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(HISTORY)
+    assert [r.seq for r in world.targets["b.items"].log] == [1, 2, 3, 4, 6]
+
+
+def test_fatal_of_the_source_ends_the_program():
+    running = World(HISTORY).start()
+
+    def bad(number):
+        raise Fatal("broken")
+
+    running.source.on_batch = bad
+    assert running.in_background().join() is ExitCode.RUNTIME
+    assert running.supervisor.problem.sentence == "broken"
+
+
+def test_a_kill_passes_through_and_closes_nothing():
+    running = World(HISTORY).start(Machine(3))
+    try:
+        running.once()
+    except Crash:
+        assert not running.source.closed
+    else:
+        raise AssertionError("the crash got lost")
+
+
+def test_the_source_is_told_the_lowest_position():
+    world = World([*HISTORY, *move(6, 3, 4)])
+    running = world.start()
+    running.once()
+    assert running.source.told[-1].to_json() == {"t": {"0": 9}}
+    assert running.telemetry.lags[-1] == 0

@@ -1,0 +1,185 @@
+"""An engine and a decoder over tuples of records: they decide nothing that the application decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.plan import Counts, Facts
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Folded, Rejected, Routed, Run
+
+
+@dataclass(frozen=True)
+class Rec:
+    """A record, a change and a folded row in one. `kind`: change, tombstone, heartbeat, bad_route, bad_decode."""
+
+    topic: str
+    partition: int
+    offset: int
+    table: str = "public.items"
+    op: str = "c"
+    key: Any = None
+    seq: int = 0
+    values: tuple[tuple[str, Any], ...] = ()
+    unsent: frozenset[str] = frozenset()
+    moved_from: Any = None
+    moved_to: bool = False
+    version: int = 0
+    kind: str = "change"
+    error: str = ""
+    reset: bool = False
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+Rows = tuple[Rec, ...]
+VERSIONS = [("id", "name"), ("id", "name", "mail"), ("id", "name", "mail", "age")]
+
+
+class TupleEngine:
+    frame = tuple
+
+    def route(self, raw: Rows, decoder: Any) -> Routed[Rows]:
+        runs: list[Run[Rows]] = []
+        for table in dict.fromkeys(r.table for r in raw if r.kind in ("change", "bad_decode")):
+            for rec in (r for r in raw if r.table == table and r.kind in ("change", "bad_decode")):
+                if runs and runs[-1].table == table and runs[-1].fingerprint == str(rec.version):
+                    runs[-1] = replace(runs[-1], frame=(*runs[-1].frame, rec))
+                else:
+                    runs.append(Run(table, str(rec.version), (rec,)))
+        ignored = Counter(r.kind for r in raw if r.kind in ("tombstone", "heartbeat"))
+        rejects = tuple(replace(r, error="MALFORMED: no") for r in raw if r.kind == "bad_route")
+        topics = {run.table: frozenset(r.topic for r in raw if r.table == run.table) for run in runs}
+        return Routed(tuple(runs), dict(ignored), rejects, len(rejects), topics)
+
+    def learn(self, run: Run[Rows], decoder: Any) -> TableSpec:
+        return decoder.learn(run.frame, run.table, run.fingerprint)
+
+    def decode(self, run: Run[Rows], decoder: Any, table: TableSpec) -> tuple[Rows, Rows]:
+        good = tuple(r for r in run.frame if r.kind == "change")
+        return good, tuple(replace(r, error="OUT_OF_RANGE: no") for r in run.frame if r.kind == "bad_decode")
+
+    def unite(self, parts: Sequence[Rows], table: TableSpec) -> Rows:
+        return tuple(r for part in parts for r in part)
+
+    def after(self, changes: Rows, position: Position) -> tuple[Rows, int]:
+        left = tuple(r for r in changes if r.offset >= position.get(r.at, 0))
+        return left, len(changes) - len(left)
+
+    def before(self, changes: Rows, position: Position) -> tuple[Rows, Rows]:
+        below = tuple(r for r in changes if r.at not in position or r.offset < position[r.at])
+        return below, tuple(r for r in changes if r not in below)
+
+    def unsettled(self, changes: Rows) -> Position:
+        waiting: dict[Any, Rec] = {}
+        for rec in changes:
+            if rec.moved_to:
+                waiting[rec.key] = rec
+            waiting.pop(rec.moved_from, None)
+        return Position.lowest(Position({r.at: r.offset}) for r in waiting.values())
+
+    def ends(self, changes: Rows) -> Position:
+        out = Position()
+        for rec in changes:
+            out = out.advanced_to({rec.at: rec.offset + 1})
+        return out
+
+    def within(self, raw: Rows, span: Span) -> Rows:
+        return tuple(r for r in raw if r.at in span.end and span.start[r.at] <= r.offset < span.end[r.at])
+
+    def rejected(self, rows: Rows, raw: Sequence[Rows]) -> Sequence[Rejected]:
+        known = {(r.at, r.offset): r for frame in raw for r in frame}
+        return [
+            Rejected(r.topic, r.partition, r.offset, *_bytes(known.get((r.at, r.offset))), r.error)
+            for r in {(r.at, r.offset): r for r in rows}.values()
+        ]
+
+    def segments(self, changes: Rows, table: TableSpec) -> Sequence[Rows]:
+        out: list[list[Rec]] = [[]]
+        for rec in changes:
+            if rec.moved_from is not None and rec.unsent:
+                touches = [i for i, r in enumerate(out[-1]) if r.key == rec.moved_from]
+                departs = [i for i in touches if out[-1][i].moved_to]
+                at = departs[-1] if departs else len(out[-1])
+                if touches and touches[0] < at:
+                    out[-1:] = [out[-1][:at], out[-1][at:]]
+            out[-1].append(rec)
+        return [tuple(part) for part in out if part] or [()]
+
+    def fold(self, changes: Rows, plan: Any) -> Folded[Rows]:
+        rows: dict[Any, Rec] = {}
+        duplicate = superseded = 0
+        for rec in changes:
+            key = (rec.key, rec.seq) if plan.fold == "none" else "truncate" if rec.op == "t" else rec.key
+            known = rows.get(key)
+            if known is not None and rec.seq <= known.seq:
+                duplicate, superseded = duplicate + (rec.seq == known.seq), superseded + (rec.seq < known.seq)
+                continue
+            if rec.op == "t" and plan.fold == "last":
+                rows = {}
+            rows.pop(key, None)
+            rows[key] = _over(known, rec, "truncate" in rows) if plan.fold == "last" else rec
+        counts = Counts(duplicate=duplicate, superseded=superseded)
+        counts += Counts(folded=len(changes) - len(rows) - counts.total)
+        return Folded(tuple(rows.values()), _facts(changes, tuple(rows.values())), counts, len(rows), len(rows) * 10)
+
+    def log(self, raw: Rows, decoder: Any) -> Rows:
+        return raw
+
+    def count(self, changes: Rows) -> int:
+        return len(changes)
+
+    def concat(self, frames: Sequence[Rows]) -> Rows:
+        return tuple(r for frame in frames for r in frame)
+
+
+def _bytes(rec: Rec | None) -> tuple[bytes | None, bytes | None]:
+    return (None, None) if rec is None else (repr(rec.key).encode(), repr(rec).encode())
+
+
+def _over(known: Rec | None, rec: Rec, truncated: bool) -> Rec:
+    reset = truncated or (known is not None and (known.op == "d" or known.reset))
+    if known is None or known.op == "d" or not rec.unsent:
+        return replace(rec, reset=rec.reset or reset)
+    values = {n: v for n, v in known.values if n in rec.unsent} | dict(rec.values)
+    left = frozenset(n for n in rec.unsent if n not in values)
+    moved = rec.moved_from or known.moved_from
+    return replace(rec, values=tuple(values.items()), unsent=left, moved_from=moved, reset=reset)
+
+
+def _facts(changes: Rows, rows: Rows) -> Facts:
+    seqs = [(r.seq,) for r in changes]
+    clear = max(((r.seq,) for r in rows if r.op == "t"), default=None)
+    return Facts(
+        lowest=min(seqs, default=None),
+        highest=max(seqs, default=None),
+        unsent=any(r.unsent for r in rows),
+        moves=any(r.moved_from is not None for r in rows),
+        deletes=any(r.op == "d" for r in rows),
+        clear_below=clear,
+        newest=max((r.seq * 1_000_000 for r in changes), default=None),
+    )
+
+
+class TupleDecoder:
+    """`types` overrides the type of a column by schema version; `keyless` tables have no key."""
+
+    def __init__(self, keyless: Sequence[str] = (), types: Mapping[tuple[int, str], pa.DataType] | None = None) -> None:
+        self.keyless, self.types = keyless, types or {}
+        self.learnt: list[tuple[str, str]] = []
+
+    def learn(self, sample: Any, table: str, fingerprint: str) -> TableSpec:
+        self.learnt.append((table, fingerprint))
+        version = int(fingerprint)
+        columns = tuple(Column(n, self.types.get((version, n), pa.string())) for n in VERSIONS[version])
+        return TableSpec(table, columns, () if table in self.keyless else ("id",), 1, fingerprint)
+
+

@@ -1,0 +1,219 @@
+"""What each command prints: for people, and as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cli_program import PROGRAM, run_program
+
+from replicator.cli import status as status_command
+
+LANE = {
+    "id", "table", "sink", "policy", "status", "position", "lag_records", "lag_seconds", "counts", "error", "next_step",
+    "exit_code", "applied_at",
+}  # fmt: skip
+LANES = {"lake.orders", "lake.products", "raw.recorded"}
+
+
+def test_run(caught_up):
+    said = json.loads((caught_up / "run.json").read_text())
+    assert (said["command"], said["ok"], said["error"]) == ("run", True, None)
+    assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
+    assert all(set(lane) == LANE for lane in said["result"]["lanes"])
+    assert set(said["result"]["sources"][0]) == {"name", "records", "records_per_second", "position", "lag_records"}
+
+
+def test_check(answer, ask):
+    said = answer("check")
+    assert (said["command"], said["ok"], said["error"]) == ("check", True, None)
+    assert set(said["result"]) == {"warnings", "resolved"} and said["result"]["resolved"]["pipeline"] == "shop"
+    assert ask("check").stdout == "config/replicator.yaml: ok, 1 source(s), 2 sink(s), 1 table entries\n"
+
+
+def test_status(answer, ask):
+    said = answer("status")
+    assert said["summary"] == "pipeline shop is not running, 3 lanes"
+    assert set(said["result"]) == {"pipeline", "running", "ready", "sources", "lanes"}
+    assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
+    assert all(set(lane) == LANE and lane["position"] for lane in said["result"]["lanes"])
+    assert {line.split()[0] for line in ask("status").stdout.splitlines()[4:]} == LANES
+
+
+def test_top_without_a_terminal_is_status_once(ask, answer):
+    assert ask("top").stdout == ask("status").stdout
+    assert answer("top")["result"] == answer("status")["result"]
+
+
+def test_lanes_list(answer, ask):
+    said = answer("lanes", "list")
+    assert said["command"] == "lanes list"
+    assert {lane["id"] for lane in said["result"]} == LANES
+    assert all(set(lane) == {"id", "table", "policy", "config"} for lane in said["result"])
+    assert {lane["config"] for lane in said["result"] if lane["id"].startswith("lake")} == {"config/replicator.yaml:11"}
+    assert set(ask("lanes", "list").stdout.split()) == LANES
+
+
+def test_plan(answer, ask):
+    (lane,) = answer("plan", "products")["result"]
+    assert set(lane) == {"lane", "table", "policy", "config", "keys", "columns", "stages", "problem"}
+    assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
+    assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())
+    assert "lake.products" in ask("plan").stdout
+
+
+def test_query(answer, ask):
+    said = answer("query", "lake.products", "--limit", "2")
+    assert said["ok"] and len(said["result"]) == 2 and {"sku", "_cdc_op", "_event_id"} <= set(said["result"][0])
+    lines = ask("query", "products", "--csv").stdout.splitlines()
+    assert lines[0].startswith('"sku"') and len(lines) == len(answer("query", "products")["result"]) + 1
+    assert "products" in ask("query", "products").stdout
+
+
+def test_values_that_look_like_markup_are_printed(capsys):
+    import pyarrow as pa
+
+    from replicator.cli.query import _print
+
+    _print("a[/b]", pa.table({"x[/y]": ["[/bold] [red]"]}))
+    shown = capsys.readouterr().out
+    assert "a[/b]" in shown and "x[/y]" in shown and "[/bold] [red]" in shown
+
+
+def test_dlq_list(answer, ask):
+    (letter,) = answer("dlq", "list")["result"]
+    names = "event_id lane stage code sentence table key_hash record first_seen last_seen attempts state"
+    assert set(letter) == set(names.split())
+    assert (letter["code"], letter["record"]) == ("MALFORMED", "no record at all")
+    assert "MALFORMED" in ask("dlq", "list").stdout
+
+
+def test_lanes_skip_and_resync(answer):
+    said = answer("lanes", "skip", "lake.orders", "--until", "cdc.public.orders:0:1000")
+    assert said["result"] == {"lane": "lake.orders"}
+    lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
+    assert lanes["lake.orders"]["position"]["cdc.public.orders"]["0"] == 1000
+    assert answer("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
+    lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
+    assert not lanes["lake.orders"]["position"] and lanes["lake.products"]["position"]
+
+
+def test_resync_asks_first(ask):
+    result = ask("lanes", "resync", "lake.orders", input="n\n")
+    assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
+
+
+def test_doctor(answer):
+    said = answer("doctor")
+    assert said["ok"] and {d["subject"] for d in said["result"]} >= {"sink lake", "dead letters", "machine"}
+
+
+REPORT = {
+    "pipeline": "shop",
+    "running": True,
+    "lanes": [
+        {
+            "id": "target.a_table_with_quite_a_long_name", "table": "public.a_table_with_quite_a_long_name",
+            "policy": "scd1", "status": "suspended",
+            "lag_records": 1234567, "lag_seconds": 12.3456, "counts": {"applied": 5, "rejected": 1},
+            "error": "the [/target] was removed", "next_step": "Run `replicator lanes resync`.",
+        },
+        {
+            "id": "lake.b", "table": "public.b", "policy": "append", "status": "retrying", "lag_records": None,
+            "lag_seconds": None, "counts": None, "error": "it is away", "next_step": None,
+        },
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_status_never_breaks_a_name(width):
+    lines = status_command._shown(REPORT, width).plain.splitlines()
+    assert any(line.split()[:1] == ["target.a_table_with_quite_a_long_name"] for line in lines)
+    text = "\n".join(lines)
+    assert "target.a_table_with_quite_a_long_name is suspended: the [/target] was removed\n  Run `replicator" in text
+    assert "lake.b is retrying: it is away" in text
+    assert "1,234,567" in text and "12.3" in text
+    if width >= 200:
+        heads, rule, first = lines[2:5]
+        assert len(heads) == len(rule) and first.index("suspended") == heads.index("status")
+
+
+def test_top_ends_with_ctrl_c(project):
+    """In a terminal, where it goes on until it is interrupted."""
+    leader, follower = pty.openpty()
+    top = subprocess.Popen([PROGRAM, "top"], cwd=project, stdin=follower, stdout=follower, stderr=subprocess.PIPE)
+    os.close(follower)
+    seen = b""
+    deadline = time.monotonic() + 60
+    while b"lake.products" not in seen:
+        assert time.monotonic() < deadline, seen
+        if select.select([leader], [], [], 1)[0]:
+            seen += os.read(leader, 65536)
+    top.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 60
+    while top.poll() is None:
+        assert time.monotonic() < deadline
+        if select.select([leader], [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):  # it has closed its side
+                os.read(leader, 65536)  # what nobody reads would keep it from writing, and so from ending
+    assert top.returncode == 0
+    assert top.stderr.read() == b""
+    os.close(leader)
+
+
+def test_help_is_quick_and_loads_no_driver():
+    code = "import sys, replicator.cli; print([m for m in ('pyarrow', 'pydantic', 'duckdb', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    spent = []
+    for _ in range(5):
+        before = os.times()
+        subprocess.run([PROGRAM, "--help"], capture_output=True, check=True)
+        after = os.times()
+        spent.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(spent) < 0.3, "seconds of processor time"
+
+
+def test_the_log_is_quiet_about_lanes_and_tells_all_with_v(project):
+    def chatter(*options):
+        log = run_program(project, "run", "--until-caught-up", *options).stderr
+        return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+
+    assert not [entry for entry in chatter() if entry["event"] == "lane status"]
+    told = [entry for entry in chatter("-v") if entry["event"] == "lane status"]
+    assert {entry["now"] for entry in told} == {"catching_up", "running"} and {entry["level"] for entry in told} == {"debug"}
+
+
+def test_two_tables_that_a_glob_sends_to_one_target(project, answer):
+    """The first keeps the target, the second is suspended with the line to change, and the others go on."""
+    orders = (project / "archive" / "cdc.public.orders.jsonl").read_text().splitlines()
+    other = "\n".join(line for line in orders if line.startswith("{")).replace("public", "aside") + "\n"
+    (project / "archive" / "cdc.aside.orders.jsonl").write_text(other)
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("match: public.*", "match: '*'"))
+    before = answer("query", "orders")["result"]
+    for _ in range(2):
+        done = run_program(project, "run", "--until-caught-up", "--json")
+        said = json.loads(done.stdout)
+        assert done.returncode == 2 and "aside.orders both go to orders in sink lake" in said["summary"]
+        assert "config/replicator.yaml:11" in said["summary"] + str(said["result"])
+        lanes = {lane["id"]: lane["status"] for lane in said["result"]["lanes"]}
+        assert lanes == {
+            "raw.recorded": "running", "lake.orders": "running", "lake.products": "running",
+            "lake.orders (aside.orders)": "suspended",
+        }  # fmt: skip
+    assert answer("query", "orders")["result"] == before
+    stored = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
+    assert stored["lake.orders"]["table"] == "public.orders" and stored["lake.orders"]["error"] is None
+    assert "both go to orders" in stored["lake.orders (aside.orders)"]["error"]
+    problems = {plan["table"]: plan["problem"] for plan in answer("plan", "orders")["result"]}
+    assert [table for table, problem in problems.items() if problem] == ["aside.orders"]

@@ -1,0 +1,122 @@
+"""What the wiring makes of a config: lines of lanes, options of decoders, bounds on memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replicator.domain.errors import EnvironmentProblem
+from replicator.settings import Loaded, load
+from replicator.wiring import adapters, parts
+from replicator.wiring.checks import diagnose
+
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  lake: {kind: delta, path: ./lake}
+  raw: {kind: event_log, path: ./log}
+dead_letters: {path: ./letters}
+defaults: {keys: [id], tombstones: delete}
+tables:
+  - match: public.*
+    source: recorded
+    to:
+      - sink: lake
+      - {sink: lake, policy: append, into: every}
+  - match: public.[a-z]*rs
+    source: recorded
+    keys: [a, b]
+    tombstones: ignore
+    to:
+      - sink: raw
+      - sink: lake
+"""
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Loaded:
+    file = tmp_path / "config" / "replicator.yaml"
+    file.parent.mkdir()
+    file.write_text(CONFIG.replace("match: public.*\n", "match: public.orders\n"))
+    return load(file, environ={})
+
+
+def test_each_lane_knows_the_line_of_its_own_entry(loaded):
+    lanes = adapters.lanes(loaded, "public.orders", "recorded")
+    assert [(lane.id, lane.config_line.rpartition(":")[2]) for lane in lanes] == [
+        ("lake.orders", "13"),
+        ("lake.every", "14"),
+    ]
+
+
+def test_the_decoder_gets_keys_and_tombstones_with_the_defaults(loaded, monkeypatch):
+    given = {}
+    monkeypatch.setattr(adapters, "load", lambda *_: given.update)
+    adapters.decoder(loaded, "recorded")
+    assert given["keys"] == {"public.orders": ["id"], "public.[a-z]*rs": ["a", "b"]}
+    assert given["tombstones"] == {"public.orders": "delete", "public.[a-z]*rs": "ignore"}
+    monkeypatch.undo()
+    assert adapters.decoder(loaded, "recorded")
+
+
+def test_a_table_without_keys_is_not_given_those_of_a_glob():
+    from adapters.decoders.debezium_json.options import read_options
+
+    options = read_options(
+        {"keys": {"public.*": ["id"], "public.orders": [], "public.[a-z]*s": ["b"], "public.items*": ["c"]}}
+    )
+    assert options.keys_of("public.orders") is None
+    assert options.keys_of("public.other") == ("id",)
+    assert options.keys_of("public.items") == ("c",), "the glob that fixes most characters, as the settings choose"
+
+
+def test_rules_have_the_keys_of_the_table(loaded):
+    rules = parts.rules_for(loaded, "recorded")
+    assert rules("public.orders").keys == ("id",) and rules("public.items") is None
+    assert rules("public.buyers").keys == ("a", "b") and rules("public.buyers").event_logs == {"raw"}
+
+
+@pytest.mark.parametrize(("memory", "batch"), [("1GiB", 64 << 20), ("60MiB", 10 << 20), ("1", 1)])
+def test_what_is_on_its_way_fits_into_the_memory(loaded, memory, batch):
+    """Two sinks: raw batch, decoded batch, and per sink one at work and what waits, two batches where there is room."""
+    file = loaded.files[0]
+    bounded = load(file, overrides=[f"limits.memory={memory}"], environ={})
+    assert adapters.batch_bytes(bounded) == batch
+    options = parts.options(bounded)
+    assert options.hold_bytes == batch <= options.handover_bytes <= 2 * batch
+    total = 4 * batch + 2 * options.handover_bytes
+    assert total <= bounded.settings.limits.memory or options.handover_bytes == batch
+    assert adapters.source(bounded, "recorded")._options.batch_bytes == batch
+
+
+def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded):
+    def said() -> list[tuple[str, str]]:
+        return [(d.severity, d.sentence) for d in diagnose(loaded) if d.subject == "source recorded"]
+
+    folder = loaded.root / "archive"
+    assert said() == [("error", f"The archive {folder} is not there.")]
+    folder.mkdir()
+    assert said() == [("warning", f"The archive {folder} has no file yet.")]
+    (folder / "t.jsonl").write_text("")
+    assert said() == [("ok", f"The archive {folder} has 1 files.")]
+
+
+def test_a_check_that_its_package_does_not_bring_is_said(loaded, monkeypatch):
+    monkeypatch.setattr("replicator.wiring.checks.names", lambda _: ())
+    assert {d.severity for d in diagnose(loaded)} == {"warning"}
+
+
+def test_a_check_that_cannot_be_loaded_does_not_hide_the_others(loaded, monkeypatch):
+    from replicator.wiring import checks, plugins
+
+    def broken(group, name):
+        if name == "delta":
+            raise EnvironmentProblem("needs a module", next_step="Install it.")
+        return plugins.load(group, name)
+
+    monkeypatch.setattr(checks, "load", broken)
+    found = {d.subject: d.severity for d in diagnose(loaded)}
+    assert found["sink lake"] == "error" and found["machine"] in ("ok", "warning")

@@ -1,0 +1,79 @@
+"""Positions, states and locks on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.delta.locks import LaneLock
+from adapters.delta.positions import KEPT, Positions
+from adapters.delta.state_json import state_from_json, state_to_json
+from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Position, Span, TopicPartition
+
+PARTITION = TopicPartition("cdc.items", 3)
+STATE = LaneState(Position({PARTITION: 7}), (1, 2), None, (0, 9), (("cdc.items", "id-1"),))
+SPAN = Span(Position({PARTITION: 2}), Position({PARTITION: 7}))
+
+elements = st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(), st.binary())
+sequences = st.none() | st.lists(elements, min_size=1, max_size=4).map(tuple)
+positions = st.dictionaries(st.builds(TopicPartition, st.text(), st.integers(0, 99)), st.integers(0, 2**63 - 1)).map(
+    Position
+)
+identities = st.dictionaries(st.text(), st.text()).map(lambda d: tuple(sorted(d.items())))
+
+
+@given(st.builds(LaneState, positions, sequences, sequences, sequences, identities))
+def test_state_survives_json(state: LaneState) -> None:
+    assert state_from_json(json.loads(json.dumps(state_to_json(state)))) == state
+
+
+def test_record_is_read_back(tmp_path: Path) -> None:
+    written = Positions(tmp_path, "lake.items").announce(4, STATE, SPAN)
+    assert Positions(tmp_path, "lake.items").read(4) == written
+    assert (written.state, written.span) == (STATE, SPAN)
+
+
+def test_orphan_is_replaced(tmp_path: Path) -> None:
+    kept = Positions(tmp_path, "lake.items")
+    orphan = kept.announce(1, STATE, SPAN)
+    again = kept.announce(1, None, None)
+    assert kept.read(1) == again
+    assert again.attempt != orphan.attempt
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["1.json"]
+
+
+def test_missing_file_of_a_commit_is_data_loss(tmp_path: Path) -> None:
+    with pytest.raises(DataLoss, match="lanes resync lake"):
+        Positions(tmp_path, "lake.items").read(2)
+
+
+def test_newer_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text('{"format": 2}')
+    with pytest.raises(Fatal, match="format 2"):
+        Positions(tmp_path, "lake.items").read(1)
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    kept = Positions(tmp_path, "lake.items")
+    for version in range(1, KEPT + 6):
+        kept.announce(version, STATE, SPAN)
+    kept.prune(KEPT + 5)
+    assert sorted(int(p.stem) for p in tmp_path.iterdir()) == list(range(6, KEPT + 6))
+
+
+def test_second_holder_is_fenced_until_release(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline" / "lake.items.lock"
+    first = LaneLock(path, "lake.items")
+    with pytest.raises(Fenced, match=f"process {os.getpid()}") as fenced:
+        LaneLock(path, "lake.items")
+    assert fenced.value.exit_code == 5
+    first.release()
+    first.release()
+    LaneLock(path, "lake.items").release()

@@ -1,0 +1,177 @@
+"""The daemon's page: what it shows, whom it answers, and the names of the metrics."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from adapters.monitor.page import PageMonitor
+from adapters.monitor.prometheus import PrometheusTelemetry
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.plan import Counts
+from replicator.ports.monitor import Views
+
+HOSTILE = "<script>alert(1)</script>\"'& onclick=x"
+NAMES = {
+    "records_consumed_total": {"source"},
+    "records_ignored_total": {"source", "kind"},
+    "changes_total": {"lane", "outcome"},
+    "apply_duration_seconds_count": {"lane"},
+    "apply_duration_seconds_sum": {"lane"},
+    "apply_duration_seconds_bucket": {"lane", "le"},
+    "freshness_seconds": {"lane"},
+    "lag_records": {"source"},
+    "lane_up": {"lane"},
+    "build_info": {"version"},
+}
+"""Every metric of the public contract, and its labels."""
+
+
+class Daemon:
+    """What a page asks."""
+
+    def __init__(self) -> None:
+        self.lanes: list[dict[str, Any]] = [self.lane("lake.customers")]
+        self.alive = self.ready = True
+        self.commands: list[tuple[str, str, str | None]] = []
+
+    @staticmethod
+    def lane(name: str, **changed: Any) -> dict[str, Any]:
+        known = {"id": name, "table": "public.customers", "policy": "scd1", "status": "running", "lag_records": 1234}
+        return {**known, "lag_seconds": 1.25, "counts": {"applied": 5678, "rejected": 9}, "error": None, **changed}
+
+    def control(self, action: str, lane: str, argument: str | None) -> None:
+        if action not in ("pause", "skip"):
+            raise ConfigProblem(f"there is no action {action!r}", next_step="There are: pause.")
+        self.commands.append((action, lane, argument))
+
+    def views(self) -> Views:
+        return Views(
+            lambda: {"pipeline": "shop", "ready": self.ready, "lanes": self.lanes}, lambda: self.alive, self.control
+        )
+
+    def client(self, **options: Any) -> TestClient:
+        return TestClient(PageMonitor(options, PrometheusTelemetry("1.2.3")).app(self.views()))
+
+
+@pytest.fixture
+def daemon() -> Daemon:
+    return Daemon()
+
+
+def test_the_page_shows_every_lane(daemon):
+    shown = daemon.client().get("/")
+    assert shown.status_code == 200 and shown.headers["content-type"].startswith("text/html")
+    for text in ("lake.customers", "public.customers", "running", "1,234", "1.2", "5,678", ">9<"):
+        assert text in shown.text
+    assert "<script" not in shown.text
+
+
+@pytest.mark.parametrize("key", ["id", "table", "policy", "status", "error"])
+def test_everything_on_the_page_is_escaped(daemon, key):
+    daemon.lanes = [daemon.lane("a", **{key: HOSTILE})]
+    shown = daemon.client().get("/").text
+    assert "<script" not in shown and "&lt;script&gt;alert(1)&lt;/script&gt;&quot;" in shown
+    assert not re.search(r"""<\w+( \w+=("[^"]*"|'[^']*'|[^\s"'>]+))* onclick""", shown), "an attribute got in"
+
+
+def test_status_is_the_snapshot(daemon):
+    assert daemon.client().get("/status.json").json() == {"pipeline": "shop", "ready": True, "lanes": daemon.lanes}
+
+
+def test_health(daemon):
+    client = daemon.client(token="t0ken")
+    assert [client.get(path).status_code for path in ("/livez", "/healthz", "/readyz")] == [200, 200, 200]
+    daemon.alive = daemon.ready = False
+    assert [client.get(path).status_code for path in ("/livez", "/healthz", "/readyz")] == [503, 503, 503]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8090"])
+def test_another_host_name_is_refused_without_a_token(daemon, host):
+    client = daemon.client()
+    for path in ("/", "/status.json", "/metrics", "/livez"):
+        assert client.get(path, headers={"host": host}).status_code == 400
+    assert client.post("/lanes/a?action=pause", headers={"host": host, "X-Replicator": "1"}).status_code == 400
+    assert not daemon.commands
+
+
+@pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1:8090", "localhost"])
+def test_this_machine_is_answered(daemon, host):
+    assert daemon.client().get("/status.json", headers={"host": host}).status_code == 200
+
+
+def test_a_token_is_asked_of_everybody(daemon):
+    client = daemon.client(token="t0ken")
+    asked = [lambda path=path, **given: client.get(path, **given) for path in ("/", "/status.json", "/metrics")]
+    asked.append(lambda **given: client.post("/lanes/a?action=pause", **given))
+    for ask in asked:
+        for wrong in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "t0ke"}, {"Authorization": "Bearer t0kén"}):
+            given = {name: value.encode() for name, value in {"X-Replicator": "1", **wrong}.items()}
+            answer = ask(headers=given)
+            assert answer.status_code == 401 and "t0ken" not in answer.text
+    assert not daemon.commands
+    assert client.get("/status.json", headers={"Authorization": "Bearer t0ken"}).status_code == 200
+
+
+def test_control_needs_the_header_that_a_foreign_form_cannot_set(daemon):
+    client = daemon.client()
+    refused = client.post("/lanes/lake.customers?action=pause")
+    assert refused.status_code == 403 and "X-Replicator" in refused.json()["error"]
+    assert client.get("/lanes/lake.customers?action=pause", headers={"X-Replicator": "1"}).status_code == 405
+    assert not daemon.commands
+    taken = client.post("/lanes/lake.a%2Fb%20c?action=skip&until=t:0:5", headers={"X-Replicator": "1"})
+    assert taken.status_code == 202
+    assert daemon.commands == [("skip", "lake.a/b c", "t:0:5")]
+
+
+def test_a_command_that_makes_no_sense_says_what_does(daemon):
+    refused = daemon.client().post("/lanes/a?action=explode", headers={"X-Replicator": "1"})
+    assert refused.status_code == 409 and "There are: pause." in refused.json()["error"]
+
+
+def filled() -> PrometheusTelemetry:
+    telemetry = PrometheusTelemetry("1.2.3")
+    telemetry.consumed("shop", 7)
+    telemetry.ignored("shop", "heartbeat", 2)
+    telemetry.changes("lake.customers", Counts(1, 2, 3, 4, 5, 6))
+    telemetry.applied("lake.customers", 0.2, 1)
+    telemetry.lag("shop", 11)
+    telemetry.lane_up("lake.customers", False)
+    return telemetry
+
+
+def test_the_metrics_are_those_of_the_contract():
+    client = TestClient(PageMonitor({}, filled()).app(Daemon().views()))
+    answer = client.get("/metrics")
+    samples = re.findall(r"^replicator_(\w+?)(?:\{(.*?)\})? ", answer.text, re.M)
+    labels: dict[str, set[str]] = {}
+    for name, inside in samples:
+        labels.setdefault(name, set()).update(re.findall(r"(\w+)=", inside))
+    found = {name: given for name, given in labels.items() if not name.endswith("_created")}
+    assert found == NAMES
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+def test_the_metrics_hold_the_figures():
+    text = filled().text().decode()
+    outcomes = dict(re.findall(r'changes_total\{lane="lake.customers",outcome="(\w+)"\} (\S+)', text))
+    assert outcomes == {
+        "applied": "1.0", "folded": "2.0", "superseded": "3.0", "duplicate": "4.0", "filtered": "5.0", "rejected": "6.0",
+    }  # fmt: skip
+    assert 'records_consumed_total{source="shop"} 7.0' in text
+    assert 'lane_up{lane="lake.customers"} 0.0' in text
+    assert 'build_info{version="1.2.3"} 1.0' in text
+
+
+def test_a_taken_address_is_said(daemon):
+    first = PageMonitor({"address": "127.0.0.1:0"}, PrometheusTelemetry())
+    try:
+        address = first.start(daemon.views()).removeprefix("http://")
+        with pytest.raises(EnvironmentProblem, match=f"cannot listen on {address}"):
+            PageMonitor({"address": address}, PrometheusTelemetry()).start(daemon.views())
+    finally:
+        first.close()
+        first.close()

@@ -1,0 +1,67 @@
+"""What each error of the driver means, as a table."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from adapters.sql.pg_errors import refusal, refuses_row, translated
+from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
+
+RETRYABLE = [
+    "08006", "57P01", "57P02", "57P03", "57014", "40001", "40P01", "55P03", "53300", "53100", "53200", "25006", "58030",
+]  # fmt: skip
+ENVIRONMENT = ["28000", "28P01", "3D000", "42501", "57P04", "0A000"]
+FATAL = ["42P01", "3F000", "42703", "42601", "XX000", "26000"]
+ROW = ["22001", "22003", "22P02", "22021", "22P05", "23502", "23503", "23505", "23514", "54000", "P0001"]
+
+
+def of(state: str) -> psycopg.Error:
+    try:
+        return errors.lookup(state)("secret value")
+    except KeyError:
+        error = psycopg.Error("secret value")
+        error.sqlstate = state
+        return error
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [(s, Retryable) for s in RETRYABLE] + [(s, EnvironmentProblem) for s in ENVIRONMENT] + [(s, Fatal) for s in FATAL],
+)
+def test_by_sqlstate(state: str, kind: type[Exception]) -> None:
+    found = translated(of(state), "testing")
+    assert type(found) is kind
+    assert state in str(found)
+    assert "secret" not in str(found)
+    assert not refuses_row(of(state))
+
+
+@pytest.mark.parametrize("state", ROW)
+def test_rows(state: str) -> None:
+    assert refuses_row(of(state))
+    assert type(translated(of(state), "testing")) is Fatal
+    assert "secret" not in str(translated(of(state), "testing"))
+    assert state in refusal(of(state), []).sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("connection refused", Retryable),
+        ("server closed the connection unexpectedly", Retryable),
+        ('FATAL:  password authentication failed for user "x"', EnvironmentProblem),
+        ('FATAL:  database "x" does not exist', EnvironmentProblem),
+        ("FATAL:  the database system is starting up", Retryable),
+        ("FATAL:  the database system is shutting down", Retryable),
+        ("FATAL:  sorry, too many clients already", Retryable),
+        ("FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute", Retryable),
+    ],
+)
+def test_without_sqlstate(text: str, kind: type[Exception]) -> None:
+    assert type(translated(psycopg.OperationalError(text), "connecting")) is kind
+
+
+def test_misuse_of_the_driver_is_fatal() -> None:
+    assert type(translated(psycopg.ProgrammingError("wrong"), "testing")) is Fatal

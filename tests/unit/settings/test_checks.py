@@ -1,0 +1,193 @@
+"""What must hold between the parts of a config, and what single values must look like."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.settings import Plugins
+
+ACROSS = [
+    ("      - sink: lake\n  - match", "      - sink: lak\n  - match", "unknown_sink", "did you mean 'lake'?"),
+    ("      - sink: lake\n  - match", "      - sink: zzz\n  - match", "unknown_sink", "known: lake, raw, target"),
+    ("    source: recorded", "    source: recordd", "unknown_source", "did you mean 'recorded'?"),
+    ("  - match: audit.log\n    source: recorded", "  - match: public.orders\n    source: shop", "duplicate_match", ""),
+    (
+        "  - match: public.orders\n",
+        "  - match: '*.orders'\n",
+        "same_target",
+        "leave 'into' out, or name one table in 'match'",
+    ),
+    ("        into: orders_now", "        into: log", "same_target", "give one of them another 'into'"),
+    ("    to:\n      - sink: target\n\n", "    to: []\n\n", "empty", "name at least one sink"),
+    ("      - sink: raw\n", "      - sink: raw\n        policy: append\n", "inapplicable", "remove it"),
+    ("        policy: scd1", "        policy: append", "inapplicable", "remove it"),
+    ("    path: ./lake/cdc_events", "    path: ./lake/", "same_place", "use one sink for both"),
+    ("    path: ./lake\n", "    path: ./lake\n    engines: [spark]\n", "engine", "change 'engine', or the sink's 'engines'"),
+    ("        policy: scd1", "        policy: scd1\n        keys: [a]", "different_keys", "write 'keys' once, in tables[1]"),
+    ("        policy: scd1", "        tombstones: ignore", "different_keys", "write 'tombstones' once, in tables[1]"),
+    ("        policy: scd1", "        policy: scd1\n        stored_as_scd_type: 2", "not_yet_supported", None),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "code", "suggestion"), ACROSS)
+def test_between_parts(folder, old, new, code, suggestion):
+    line = folder.change(old, new)
+    found = [f for f in folder.findings() if f.code == code]
+    assert len(found) == 1
+    assert abs(found[0].line - line) <= 9
+    assert suggestion is None or found[0].suggestion == suggestion
+
+
+def test_ties_between_globs_are_found(folder):
+    folder.change(
+        "  - match: audit.log\n    source: recorded\n    policy: append\n", "  - match: '*.public'\n    source: shop\n"
+    )
+    text = folder.file.read_text()
+    assert folder.only().code == "tied_match"
+    assert "'*.public' and 'public.*'" in folder.only().message
+    folder.write(text.replace("'*.public'", "'*.publics'"))
+    assert folder.load().settings.table_for("public.publics").match == "*.publics"
+
+
+def test_globs_as_specific_as_each_other_may_stand_side_by_side(folder):
+    tables = "[{match: a.*, source: shop, to: [{sink: lake}]}, {match: b.*, source: shop, to: [{sink: lake}]}]"
+    assert len(folder.load(overrides=[f"tables={tables}"]).settings.tables) == 2
+
+
+def test_two_entries_of_one_table_with_one_target(folder):
+    folder.change("      - sink: raw\n      - sink: lake\n", "      - sink: lake\n      - sink: lake\n")
+    assert folder.only().code == "same_target"
+
+
+def test_broken_parts_do_not_hide_what_is_wrong_between_parts(folder):
+    folder.change('    topics: ["cdc.public.*"]', "    topics: 5")
+    folder.write(
+        folder.file.read_text().replace("        into: orders_now", "        into: [x]").replace("sink: raw", "sink: rw")
+    )
+    assert sorted(f.code for f in folder.findings()) == ["type", "type", "unknown_sink"]
+
+
+def test_both_column_lists_contradict_each_other(folder):
+    folder.change("    keys: [id]", "    column_list: [a]\n    except_column_list: [b]")
+    codes = {f.code for f in folder.findings()}
+    assert codes == {"not_yet_supported", "contradiction"}
+
+
+VALUES = [
+    ("pipeline: shop", "pipeline: my shop", "name"),
+    ("pipeline: shop", "pipeline: 5", "type"),
+    ("pipeline: shop", "pipeline: ../up", "name"),
+    ("  lake:\n", "  my lake:\n", "name"),
+    ("    kind: delta", "    kind: [delta]", "type"),
+    ("    transport: kafka", "    transport: {}", "type"),
+    ('    topics: ["cdc.public.*"]', "    topics: cdc.public.*", "type"),
+    ('    topics: ["cdc.public.*"]', "    topics: []", "type"),
+    ('    topics: ["cdc.public.*"]', '    topics: ["cdc.[a"]', "glob"),
+    ('    topics: ["cdc.public.*"]', "    topics: [1]", "type"),
+    ("  - match: public.orders", "  - match: 'public.[ab'", "glob"),
+    ("  - match: public.orders", "  - match: ' public.orders'", "glob"),
+    ("    bootstrap_servers: localhost:29092", "    bootstrap_servers: localhost", "server"),
+    ("    bootstrap_servers: localhost:29092", "    bootstrap_servers: 'a:1,,b:2'", "server"),
+    ("    start_from: earliest", "    start_from: yesterday", "start"),
+    ("    start_from: earliest", "    start_from: 2026-01-01T00:00:00", "start"),
+    ("    start_from: earliest", "    start_from: 5", "start"),
+    ("      client.rack: a", "      group.id: a", "option"),
+    ("      client.rack: a", "      enable.auto.commit: true", "option"),
+    ("      client.rack: a", "      sasl.password: a", "option"),
+    ("      client.rack: a", "      client.rack: [a]", "type"),
+    ("      security.protocol: SASL_SSL", "      client.rack: x", "option"),
+    ("    path: ./lake\n", "    path: ../lake\n", "path_escapes"),
+    ("    path: ./lake\n", "    path: ./a/../../lake\n", "path_escapes"),
+    ("    path: ./lake\n", "    path: s3://bucket/../other\n", "path_escapes"),
+    ("    path: ./lake\n", "    path: ~/lake\n", "path"),
+    ("    path: ./lake\n", "    path: ''\n", "path"),
+    ("    path: ./lake\n", '    path: "a\\0b"\n', "path"),
+    ("    path: ./lake\n", "    path: http://h/x\n", "path"),
+    ("    path: ./lake\n", "    path: file://host/x\n", "path"),
+    ("    path: ./lake\n", "    path: s3://bucket/x\n", "not_yet_supported"),
+    ('    topics: ["cdc.public.*"]', "    topics: ['^cdc.(a']", "glob"),
+    ("    path: ./lake/cdc_events", "    path: ./x\n    dsn: postgresql://h/d", "place"),
+    ("    dsn: postgresql://u:p@h:5432/d", "    dsn: postgresql://h", "dsn"),
+    ("    dsn: postgresql://u:p@h:5432/d", "    dsn: host=h dbname=d", "dsn"),
+    ("    schema: mirror", f"    schema: {'x' * 64}", "type"),
+    ("        into: orders_now", "        into: ../x", "into"),
+    ("        into: orders_now", "        into: _replicator", "into"),
+    ("        into: orders_now", "        into: ..", "into"),
+    ("        into: orders_now", "        into: ''", "into"),
+    ("    keys: [id]", "    keys: []", "type"),
+    ("    keys: [id]", "    keys: [id, id]", "contradiction"),
+    ("    keys: [id]", "    keys: id", "type"),
+    ("        stored_as_scd_type: 1", "        stored_as_scd_type: 3", "value"),
+    ("        stored_as_scd_type: 1", "        policy: append\n        stored_as_scd_type: 1", "contradiction"),
+    ("      client.rack: a", "      client.rack: a\n    connect: {url: localhost, connector: c}", "url"),
+    ("      client.rack: a", "      client.rack: a\n    connect: {url: 'http://u:p@h', connector: c}", "url"),
+    ("      client.rack: a", "      client.rack: a\n    connect: {url: 'http://h:1', conector: c}", "unknown_key"),
+    ("      client.rack: a", "      client.rack: a\n    database: {dsn: h, publication: p, slot: s}", "dsn"),
+    ("      client.rack: a", "      client.rack: a\n    database: {dsn: postgresql://h/d, slot: s}", "missing"),
+    ("      client.rack: a", "      client.rack: a\n    database: {dsn: postgresql://h/d, publication: p, slot: S}", "name"),
+    ("      client.rack: a", "      client.rack: a\n    database: 5", "type"),
+    ("  depth: 64", "  depth: 1", "value"),
+    ("  depth: 64", "  depth: 501", "value"),
+    ("  columns: 4096", "  columns: 0", "value"),
+    ("  depth: 64", "  depth: true", "type"),
+    ("  depth: 64", "  depth: 1.5", "type"),
+    ("  memory: 1GiB", "  memory: 1 lot", "size"),
+    ("  memory: 1GiB", "  memory: -1", "value"),
+    ("  address: 127.0.0.1:8090\n  token: open-sesame", "  address: 0.0.0.0:8090", "open"),
+    ("  address: 127.0.0.1:8090", "  address: localhost", "server"),
+    ("limits:\n", "limits: 5\nold_limits:\n", "type"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "code"), VALUES)
+def test_values(folder, old, new, code):
+    line = folder.change(old, new)
+    found = [f for f in folder.findings() if f.code == code]
+    assert len(found) == 1, [str(f) for f in folder.findings()]
+    assert line - 2 <= found[0].line <= line + 1
+    assert "Input" not in found[0].message, "the words of pydantic"
+
+
+def test_the_password_of_the_source_database_is_never_shown(folder):
+    folder.change(
+        "      client.rack: a", "      client.rack: a\n    database: {dsn: 'postgresql://u:pw@h/d', publication: p, slot: s}"
+    )
+    loaded = folder.load()
+    assert loaded.settings.sources["shop"].database.slot == "s"
+    assert "pw" not in f"{loaded.redacted()} {loaded.settings!r}"
+
+
+@pytest.mark.parametrize("key", ["pipeline", "sources", "sinks", "dead_letters", "tables"])
+def test_a_missing_key_is_named(folder, key):
+    findings = folder.findings(overrides=[f"{key}=null"])
+    assert f"missing key '{key}' at the top level" in {f.message for f in findings}
+
+
+@pytest.mark.parametrize("part", ["sources", "sinks", "tables"])
+def test_empty_parts(folder, part):
+    empty = "[]" if part == "tables" else "{}"
+    assert f"{part} is empty" in {f.message for f in folder.findings(overrides=[f"{part}={empty}"])}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("5", 5), ("1KiB", 1024), ("1.5 MiB", 1572864), ("2GB", 2_000_000_000), ("3k", 3000), ("16MiB", 2**24)],
+)
+def test_sizes(folder, text, value):
+    assert folder.load(overrides=[f"limits.memory='{text}'"]).settings.limits.memory == value
+
+
+def test_what_nothing_uses_is_a_warning_and_not_an_error(folder):
+    line = folder.change("  target:\n    kind", "  unused: {kind: delta, path: /x}\n  target:\n    kind")
+    (warning,) = folder.load().warnings
+    assert (warning.severity, warning.line, warning.message) == ("warning", line, "no table uses sink 'unused'")
+
+
+def test_adapters_of_other_packages_bring_their_own_keys(folder):
+    folder.change("    kind: postgres\n", "    kind: mysql\n")
+    assert folder.only().code == "unknown_value"
+    folder.plugins = Plugins(sinks=frozenset({"mysql"}), transports=frozenset({"nats"}), formats=frozenset({"xml"}))
+    overrides = ["sources.other={format: xml, transport: nats, subject: a}", "tables[2].source=other"]
+    settings = folder.load(overrides=overrides).settings
+    assert settings.sinks["target"].model_extra == {"dsn": "postgresql://u:p@h:5432/d", "schema": "mirror"}
+    assert settings.sources["other"].model_extra == {"subject": "a"}

@@ -1,0 +1,92 @@
+"""YAML that is broken, hostile or too large: a finding at its line, quickly, and nothing is ever constructed."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        ("", "empty", 1),
+        ("# nothing\n", "empty", 1),
+        ("- a\n", "empty", 1),
+        ("just text\n", "empty", 1),
+        ("pipeline: x\nsources: [\n", "yaml", 3),
+        ("pipeline: x\n  engine: y\n", "yaml", 2),
+        ("pipeline: x\n\tengine: y\n", "yaml", 2),
+        ("pipeline: 'x\n", "yaml", 2),
+        ("a: *nowhere\n", "yaml", 1),
+        ("a: 1\n---\nb: 1\n", "yaml", 2),
+        ("%YAML 9.9\n---\na: 1\n", "yaml", 1),
+        ("a: \x00\n", "yaml", 1),
+        ("[" * 3_000, "yaml", 1),
+        ("a: " + "{a: " * 40 + "1" + "}" * 40, "too_large", 1),
+        ("&a [*a]", "too_large", 1),
+        ("x" * 600_000, "too_large", 1),
+    ],
+)
+def test_what_is_not_a_config(folder, text, code, line):
+    folder.write(text)
+    finding = folder.only()
+    assert (finding.code, finding.line, finding.file) == (code, line, str(folder.file))
+
+
+def test_an_alias_bomb_is_refused_quickly(folder):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    folder.write("\n".join(lines))
+    assert folder.only().code == "too_large"
+
+
+@pytest.mark.parametrize(
+    "tag", ["!!python/object/apply:os.system [touch /tmp/never]", "!x {a: 1}", "!!binary aGk=", "!!set {a}"]
+)
+def test_tags_are_refused(folder, tag):
+    line = folder.change("state: ./state", f"state: {tag}")
+    assert ("tag", line) in {(finding.code, finding.line) for finding in folder.findings()}
+
+
+def test_duplicate_keys_are_all_found_and_point_at_the_first(folder):
+    line = folder.change("state: ./state", "state: ./x\nstate: ./other\nengine: local")
+    found = [finding for finding in folder.findings() if finding.code == "duplicate_key"]
+    assert [finding.line for finding in found] == [line + 1, line + 2]
+    assert found[0].message.endswith(f"{folder.file}:{line}")
+
+
+@pytest.mark.parametrize(("key", "suggestion"), [("1", "quotes"), ("[a]", "quotes"), ("<<", "defaults"), ("~", "quotes")])
+def test_keys_that_are_not_text(folder, key, suggestion):
+    line = folder.change("state: ./state", f"{key}: {{a: b}}")
+    finding = folder.only()
+    assert finding.line == line
+    assert suggestion in finding.suggestion
+
+
+def test_aliases_may_be_used(folder):
+    folder.change(
+        "    to:\n      - sink: raw\n      - sink: lake\n", "    to: &both\n      - sink: raw\n      - sink: lake\n"
+    )
+    text = folder.file.read_text().replace("    to:\n      - sink: target\n\n", "    to: *both\n\n")
+    folder.write(text)
+    assert [entry.sink for entry in folder.load().settings.tables[2].to] == ["raw", "lake"]
+
+
+def test_yaml_1_2_words_are_text(folder):
+    folder.change("    group_id: readers", "    group_id: no")
+    assert folder.load().settings.sources["shop"].group_id == "no"
+
+
+def test_unreadable_files(folder, tmp_path):
+    folder.file = tmp_path / "config" / "absent.yaml"
+    assert folder.only().code == "unreadable"
+    folder.file = tmp_path
+    assert folder.only().code == "unreadable"
+    folder.file = tmp_path / "latin.yaml"
+    folder.file.write_bytes("a: \xe9".encode("latin-1"))
+    assert folder.only().code == "yaml"
+
+
+def test_a_key_without_a_value_is_not_ignored(folder):
+    line = folder.change("    group_id: readers", "    group_id:")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("no_value", line)

@@ -1,0 +1,154 @@
+"""Secrets: where they may come from, and that they show up nowhere."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from replicator.settings import ConfigError, Settings, plain_options
+from replicator.settings.fields import is_secret
+from replicator.settings.json_schema import config_schema
+
+SECRET = "hunter2hunter2"
+DSN = f"postgresql://u:{SECRET}@h:5432/d"
+
+
+def test_defaults_and_values_from_the_environment(folder):
+    folder.change("    group_id: readers", "    group_id: ${GROUP:-readers}-${SUFFIX:-1}")
+    assert folder.load().settings.sources["shop"].group_id == "readers-1"
+    folder.environ |= {"GROUP": "writers", "SUFFIX": ""}
+    assert folder.load().settings.sources["shop"].group_id == "writers-1"
+
+
+def test_numbers_from_the_environment(folder):
+    folder.change("  depth: 64", "  depth: ${DEPTH}")
+    folder.environ["DEPTH"] = "12"
+    assert folder.load().settings.limits.depth == 12
+    folder.environ["DEPTH"] = SECRET
+    assert SECRET not in str(folder.only())
+
+
+def test_a_value_from_the_environment_is_never_yaml_nor_interpolated_again(folder):
+    folder.change("    group_id: readers", "    group_id: ${GROUP}")
+    folder.environ |= {"GROUP": "${OTHER} [a]: {b}", "OTHER": "no"}
+    assert folder.load().settings.sources["shop"].group_id == "${OTHER} [a]: {b}"
+
+
+def test_an_escaped_reference_stays(folder):
+    folder.change("    group_id: readers", "    group_id: a-$${GROUP}")
+    assert folder.load().settings.sources["shop"].group_id == "a-${GROUP}"
+
+
+@pytest.mark.parametrize("text", ["${", "${}", "${A B}", "${1A}", "${A:-${B}}", "${A-x}"])
+def test_malformed_references(folder, text):
+    line = folder.change("    group_id: readers", f"    group_id: '{text}'")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("reference", line)
+
+
+def test_all_unset_variables_are_found_at_once(folder):
+    folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: ${TARGET_DSN}")
+    folder.write(folder.file.read_text().replace("./lake\n", "${LAKE}\n").replace("local\n", "${ENGINE}\n"))
+    assert [f.message.split()[-1] for f in folder.findings()] == ["ENGINE", "LAKE", "TARGET_DSN"]
+
+
+def test_a_secret_may_come_from_a_file(folder, tmp_path):
+    folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: postgresql://u:${PASSWORD}@h/d")
+    (tmp_path / "password").write_text(f"{SECRET}\n")
+    folder.environ["PASSWORD_FILE"] = str(tmp_path / "password")
+    assert folder.load().settings.sinks["target"].dsn.get_secret_value() == f"postgresql://u:{SECRET}@h/d"
+
+
+def test_both_the_variable_and_its_file_are_refused(folder, tmp_path):
+    folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: ${TARGET_DSN}")
+    (tmp_path / "dsn").write_text(DSN)
+    folder.environ |= {"TARGET_DSN": DSN, "TARGET_DSN_FILE": str(tmp_path / "dsn")}
+    finding = folder.only()
+    assert finding.message == "sinks.target.dsn finds both TARGET_DSN and TARGET_DSN_FILE set"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\xfe", b"x" * 70_000])
+def test_secret_files_that_cannot_be_used(folder, tmp_path, content):
+    line = folder.change("  token: open-sesame", "  token: ${TOKEN:-unsafe}")
+    if content is not None:
+        (tmp_path / "token").write_bytes(content)
+    folder.environ["TOKEN_FILE"] = str(tmp_path / "token")
+    assert (folder.only().code, folder.only().line) == ("secret", line)
+
+
+def test_files_are_read_for_secrets_only(folder, tmp_path):
+    folder.change("    group_id: readers", "    group_id: ${GROUP:-readers}")
+    (tmp_path / "group").write_text("from-the-file")
+    folder.environ["GROUP_FILE"] = str(tmp_path / "group")
+    assert folder.load().settings.sources["shop"].group_id == "readers"
+
+
+def test_secrets_are_shown_nowhere(folder):
+    folder.write(folder.file.read_text().replace("postgresql://u:p@h:5432/d", DSN).replace("open-sesame", SECRET))
+    folder.write(folder.file.read_text().replace("SASL_SSL", f"SASL_SSL\n      sasl.password: {SECRET}"))
+    loaded = folder.load()
+    for shown in (loaded, loaded.settings, loaded.settings.model_dump(), loaded.redacted(), json.dumps(loaded.redacted())):
+        assert SECRET not in repr(shown)
+        assert SECRET not in str(shown)
+    assert plain_options(loaded.settings.sinks["target"])["dsn"] == DSN
+    assert plain_options(loaded.settings.sources["shop"])["security"]["sasl.password"] == SECRET
+
+
+PLANTED = [
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: [{SECRET}]"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: {{{SECRET}: 1}}"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: mysql://u:{SECRET}@h/d"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: postgresql://u:{SECRET}@h:port/d"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dns: {DSN}"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: '{DSN}"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: *{SECRET}"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: !{SECRET} x"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: {DSN}\n    dsn: {DSN}"),
+    ("dsn: postgresql://u:p@h:5432/d", f"dsn: {DSN}: {SECRET}"),
+    ("token: open-sesame", f"token: [{SECRET}]"),
+    ("token: open-sesame", f"token: {{a: {SECRET}}}"),
+    ("depth: 64", f"depth: {SECRET}"),
+    ("memory: 1GiB", f"memory: 5 {SECRET}"),
+    ("security.protocol: SASL_SSL", f"sasl.password: [{SECRET}]"),
+    ("security.protocol: SASL_SSL", f"password: {SECRET}"),
+    ("client.rack: a", f"sasl.password: {SECRET}"),
+    ("bootstrap_servers: localhost:29092", f"bootstrap_servers: u:{SECRET}@h:1"),
+    ("path: ./lake\n", f"path: s3://key:{SECRET}@bucket/x\n"),
+    ("path: ./lake\n", f"path: ftp://key:{SECRET}@host/x\n"),
+    ("kind: postgres", f"kind: {SECRET}"),
+    ("policy: scd1", f"policy: {SECRET}"),
+    ("start_from: earliest", f"start_from: {SECRET}"),
+    ("address: 127.0.0.1:8090", f"address: {SECRET}"),
+    ("engine: local", f"engine: {SECRET}"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), PLANTED)
+def test_a_planted_secret_is_in_no_error(folder, old, new):
+    folder.change(old, new)
+    with pytest.raises(ConfigError) as caught:
+        folder.load()
+    error = caught.value
+    shown = [str(error), repr(error), *(json.dumps(finding.as_dict()) for finding in error.findings)]
+    chain = [error, error.__cause__, error.__context__]
+    assert not any(SECRET in text for text in [*shown, *map(repr, chain), *map(str, chain)])
+
+
+def test_the_models_hide_their_input_by_themselves():
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate({"pipeline": [SECRET], "http": {"token": [SECRET]}})
+    assert SECRET not in str(caught.value)
+
+
+def test_every_secret_field_is_known_to_be_one():
+    found = set()
+    for definition in config_schema()["$defs"].values():
+        for key, value in definition.get("properties", {}).items():
+            if value.get("format") == "password" or any(v.get("format") == "password" for v in value.get("anyOf", ())):
+                found.add(key)
+    assert found == {"dsn", "token"}
+    assert all(is_secret(("sinks", "x", key)) for key in found)
+    assert is_secret(("sources", "shop", "security", "sasl.password"))
+    assert not is_secret(("sources", "shop", "group_id"))

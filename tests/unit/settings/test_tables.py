@@ -1,0 +1,132 @@
+"""Which entry decides about a table, and what its lanes are."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.settings.globs import literal_count, malformed, matches, overlap
+from replicator.settings.lanes import own_name
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "winner"),
+    [
+        (["*", "public.*", "public.orders"], "public.orders", "public.orders"),
+        (["public.orders*", "public.orders"], "public.orders", "public.orders"),
+        (["*", "public.*"], "public.orders", "public.*"),
+        (["public.*", "public.order*"], "public.order_items", "public.order*"),
+        (["public.[a-z]*", "public.orders*"], "other.x", None),
+        (["Public.*"], "public.x", None),
+        (["*.orders"], "a.b.orders", "*.orders"),
+        (["public.order?"], "public.orders", "public.order?"),
+    ],
+)
+def test_the_most_specific_match_wins_whole(folder, patterns, name, winner):
+    tables = ", ".join(f"{{match: '{p}', source: shop, to: [{{sink: lake}}]}}" for p in patterns)
+    loaded = folder.load(overrides=[f"tables=[{tables}]"])
+    found = loaded.settings.table_for(name)
+    assert (found.match if found else None) == winner
+
+
+def test_lanes_are_resolved_from_entry_table_and_defaults(folder):
+    settings = folder.load(overrides=["defaults.tombstones=ignore", "defaults.policy=append"]).settings
+    mirror, lake = settings.lanes_for("public.orders")
+    assert (mirror.sink, mirror.kind, mirror.into, mirror.policy) == ("target", "postgres", "orders_now", "scd1")
+    assert (mirror.keys, mirror.deletes, mirror.tombstones, mirror.schema_changes) == (("id",), "hard", "delete", "evolve")
+    assert (lake.sink, lake.into, lake.policy, lake.source, lake.table) == (
+        "lake",
+        "orders",
+        "scd1",
+        "shop",
+        "public.orders",
+    )
+    (other,) = settings.lanes_for("public.customers")
+    assert (other.into, other.policy, other.keys, other.tombstones) == ("customers", "append", None, "ignore")
+    (audit,) = settings.lanes_for("audit.log")
+    assert audit.declared == {"id": "int64", "at": "timestamp"}
+    assert settings.lanes_for("elsewhere.x") == ()
+
+
+def test_keys_of_the_entry_then_of_the_table_then_of_the_defaults(folder):
+    overrides = ["tables[1].to[0].keys=[a, b]", "tables[1].to[1].keys=[a, b]", "defaults.keys=[z]"]
+    settings = folder.load(overrides=overrides).settings
+    assert [lane.keys for lane in settings.lanes_for("public.orders")] == [("a", "b"), ("a", "b")]
+    assert [lane.keys for lane in settings.lanes_for("public.customers")] == [("z",)]
+
+
+def test_a_lane_knows_its_line(folder):
+    loaded = folder.load()
+    lines = [loaded.where(*lane.at).rpartition(":")[2] for lane in loaded.settings.lanes_for("public.orders")]
+    text = folder.file.read_text().splitlines()
+    assert [text[int(line) - 1].strip() for line in lines] == ["- sink: target", "- sink: lake"]
+
+
+def test_event_logs_are_not_lanes_of_a_table(folder):
+    settings = folder.load().settings
+    assert settings.event_logs_for("public.customers") == ("raw",)
+    assert settings.event_logs_for("public.orders") == ()
+    assert settings.event_logs_of("shop") == ("raw",)
+    assert settings.event_logs_of("recorded") == ()
+
+
+def test_tables_of_two_sources_are_told_apart(folder):
+    settings = folder.load(overrides=["tables[2].match=public.*", "tables[2].to=[{sink: target, policy: append}]"]).settings
+    assert settings.table_for("public.x", "shop").source == "shop"
+    assert settings.table_for("public.x", "recorded").source == "recorded"
+
+
+def test_collisions_name_the_tables(folder):
+    settings = folder.load(overrides=["tables=[{match: '*', source: shop, to: [{sink: lake}]}]"]).settings
+    assert settings.collisions(["a.t", "b.t", "a.u"]) == {("lake", "t"): ["a.t", "b.t"]}
+
+
+def test_own_names():
+    assert [own_name(name) for name in ("public.orders", "db.dbo.orders", "orders")] == ["orders", "orders", "orders"]
+
+
+def test_settings_cannot_be_changed(folder):
+    settings = folder.load().settings
+    with pytest.raises(ValueError, match="frozen"):
+        settings.pipeline = "other"
+
+
+PATTERNS = st.text("ab*?.", min_size=1, max_size=5) | st.sampled_from(["[ab]", "[!a]*", "a[a-c]?", "*[.]b", "[!ab]"])
+SHORT_NAMES = ["".join(letters) for size in range(1, 5) for letters in product("abc.", repeat=size)]
+
+
+@given(PATTERNS, PATTERNS)
+def test_globs_overlap_exactly_when_they_share_a_name(one, other):
+    shared = any(matches(one, name) and matches(other, name) for name in SHORT_NAMES)
+    if shared:
+        assert overlap(one, other)
+    assert overlap(one, other) == overlap(other, one)
+    if overlap(one, other) and not {"?", "*"} & set(one + other) and "[" not in one + other:
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("public.*", "*.orders", True),
+        ("public.*", "audit.*", False),
+        ("a?c", "a[b-d]c", True),
+        ("a[x-z]", "a[a-c]", False),
+        ("a[!x]", "ax", False),
+        ("*a*", "*b*", True),
+        ("a*b", "a*c", False),
+        ("", "*", True),
+    ],
+)
+def test_overlap(one, other, expected):
+    assert overlap(one, other) is expected
+
+
+def test_literal_characters_make_a_pattern_specific():
+    assert [literal_count(p) for p in ("public.*", "*", "a[bc]d?", "[!]]x")] == [7, 0, 2, 1]
+    assert malformed("a[b")
+    assert malformed("")
+    assert not malformed("a[]b]c")

@@ -1,0 +1,142 @@
+"""What the Kafka source decides without a broker."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from adapters.sources.kafka import KafkaSource
+from adapters.sources.kafka.errors import translated
+from adapters.sources.kafka.losses import out_of_range, recreated
+from adapters.sources.kafka.options import CORRECTNESS, KafkaOptions
+from adapters.sources.kafka.reader import Reader
+from adapters.sources.kafka.topics import TopicFilter
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
+from replicator.domain.position import Position, TopicPartition
+
+BASE = {"bootstrap_servers": "127.0.0.1:9", "topics": ["cdc.public.*"]}
+SECRET = "correct-horse-battery"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "topic", "wanted"),
+    [
+        (["cdc.public.*"], "cdc.public.customers", True),
+        (["cdc.public.*"], "cdc-public.customers", False),
+        (["cdc.public.*"], "my.cdc.public.customers", False),
+        (["cdc.public.*"], "cdc.transaction", False),
+        (["cdc"], "cdc", True),
+        (["cdc"], "cdc.public.customers", False),
+        (["^cdc[.]p"], "cdc.public.customers", True),
+        (["^cdc[.]p"], "x.cdc.public", False),
+        (["*"], "__debezium-heartbeat.cdc", True),
+        (["*"], "__consumer_offsets", False),
+        (["__consumer_offsets"], "__consumer_offsets", True),
+    ],
+)
+def test_topics(patterns: list[str], topic: str, wanted: bool) -> None:
+    assert TopicFilter(patterns)(topic) is wanted
+
+
+def test_patterns_without_topics_are_named() -> None:
+    assert TopicFilter(["a*", "b", "^c"]).unmatched(["aa", "b"]) == ("^c",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"topcs": ["x"]}, "topcs"),
+        ({"topics": []}, "topics"),
+        ({"topics": ["^("]}, "regular expression"),
+        ({"start_from": "yesterday"}, "start_from"),
+        ({"start_from": "2026-01-01T00:00:00"}, "zone"),
+        ({"options": {"group.id": "x"}}, "group_id"),
+        ({"options": {"bootstrap.servers": "x"}}, "bootstrap_servers"),
+        ({"options": {"sasl.password": SECRET}}, "security"),
+        ({"security": {"fetch.min.bytes": SECRET}}, "options"),
+        ({"security": {"sasl.password": [SECRET]}}, "security"),
+        ({"batch_records": 0}, "batch_records"),
+        *(({"options": {name: "x"}}, name) for name in CORRECTNESS),
+    ],
+)
+def test_wrong_options_are_named_and_secrets_are_not_shown(wrong: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigProblem) as caught:
+        KafkaSource({**BASE, **wrong})
+    assert named in str(caught.value)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_what_reaches_librdkafka() -> None:
+    more = {"options": {"fetch.min.bytes": 5, "client.id": "me"}, "security": {"sasl.password": SECRET}}
+    options = KafkaOptions.read({**BASE, **more})
+    consumer, client = options.consumer(), options.client()
+    assert CORRECTNESS.items() <= consumer.items()
+    assert (consumer["fetch.min.bytes"], consumer["group.id"]) == ("5", "cdc-python-consumer")
+    assert consumer["sasl.password"] == client["sasl.password"] == SECRET
+    assert client["client.id"] == "me"
+    assert "fetch.min.bytes" not in client
+    assert SECRET not in repr(options)
+    assert options.hide(f"x {SECRET}") == "x ***"
+
+
+@pytest.mark.parametrize("wrong", [{"options": {"no.such": "1"}}, {"security": {"security.protocol": SECRET}}])
+def test_settings_that_librdkafka_refuses(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigProblem) as caught:
+        source = KafkaSource({**BASE, **wrong})
+        Reader(source._options, lambda _: None)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._ALL_BROKERS_DOWN, Retryable),
+        (KafkaError._TIMED_OUT, Retryable),
+        (KafkaError._RESOLVE, Retryable),
+        (KafkaError.LEADER_NOT_AVAILABLE, Retryable),
+        (KafkaError._AUTHENTICATION, EnvironmentProblem),
+        (KafkaError._SSL, EnvironmentProblem),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, EnvironmentProblem),
+        (KafkaError._INVALID_ARG, ConfigProblem),
+        (KafkaError._CRIT_SYS_RESOURCE, Fatal),
+    ],
+)
+def test_errors(code: int, kind: type[Exception]) -> None:
+    error = translated(KafkaError(code), "Reading failed")
+    assert type(error) is kind
+    assert str(error).startswith("Reading failed: ")
+
+
+def test_ranges() -> None:
+    place = TopicPartition("t", 0)
+    assert not out_of_range(place, 3, 3, 5)
+    assert not out_of_range(place, 5, 3, 5)
+    assert "2 to 2" in out_of_range(place, 2, 3, 5)
+    assert "above" in out_of_range(place, 6, 3, 5)
+    assert not recreated("t", "a", {"t": "a"})
+    assert not recreated("t", "a", {})
+    assert "created again" in recreated("t", "b", {"t": "a"})
+
+
+def test_reader_on_the_clients_own_mock_cluster() -> None:
+    producer = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=10).brokers.values())
+    for n in range(100):
+        producer.produce("t", value=b"%d" % n, partition=n % 2, headers=[("h", b"x")] if n % 3 else None)
+    assert producer.flush(10) == 0
+    reader = Reader(KafkaOptions.read({**BASE, "bootstrap_servers": servers}), lambda _: None, wait_ms=50)
+    even, odd = TopicPartition("t", 0), TopicPartition("t", 1)
+    reader.assign({even: 10, odd: 0}, {even: 30, odd: 50})
+    span, rows = None, []
+    while not reader.finished():
+        batch = reader.batch(reader.gather(0.2), {})
+        span = batch.span if span is None else span.then(batch.span)
+        rows += batch.frame.to_pylist()
+    reader.close()
+    assert span is not None
+    assert (span.start, span.end) == (Position({even: 10, odd: 0}), Position({even: 30, odd: 50}))
+    assert [r["offset"] for r in rows if r["partition"] == 0] == list(range(10, 30))
+    assert [r["offset"] for r in rows if r["partition"] == 1] == list(range(50))
+    assert all((r["headers"] is None) == (int(r["value"]) % 3 == 0) for r in rows)

@@ -1,0 +1,36 @@
+"""What `plan` shows is what runs: the rendered stages of a policy in the dialect of each sink."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES
+from adapters.sql.explain import explain
+from replicator.domain.policies import plan_for
+from replicator.domain.table import Column, TableSpec
+
+TABLE = TableSpec("public.t", (Column("a", pa.int64()), Column('b"; DROP', pa.string())), ("a",), 2)
+
+
+@pytest.mark.parametrize("policy", ["scd1", "append"])
+@pytest.mark.parametrize("dialect", [DELTA_RS, POSTGRES, DUCKDB], ids=lambda d: d.name)
+def test_every_stage_is_shown(policy, dialect):
+    stages = explain(plan_for(policy, TABLE), dialect, '"t"')
+    assert list(stages) == ["fold", "repair", "write"]
+    assert '"b""; DROP"' in stages["write"]
+
+
+def test_the_shown_merge_runs():
+    stages = explain(plan_for("scd1", TABLE), DUCKDB, '"t"')
+    columns = '"a" BIGINT PRIMARY KEY, "b""; DROP" VARCHAR, "_cdc_op" VARCHAR, "_cdc_ts" TIMESTAMPTZ, "_event_id" VARCHAR, '
+    columns += '"_cdc_applied_at" TIMESTAMPTZ, "_cdc_seq_1" BIGINT, "_cdc_seq_2" BIGINT'
+    with duckdb.connect() as connection:
+        connection.execute(f'CREATE TABLE "t" ({columns})')
+        connection.execute(f'CREATE TABLE "rows" ("_op" VARCHAR, {columns})')
+        for operation, sequence, expected in (("c", 2, 1), ("d", 1, 1), ("d", 3, 0)):
+            connection.execute('DELETE FROM "rows"')
+            connection.execute(f"INSERT INTO \"rows\" VALUES ('{operation}', 1, 'x', 'c', NULL, 'e', NULL, {sequence}, 0)")
+            connection.execute(stages["write"])
+            assert connection.execute('SELECT count(*) FROM "t"').fetchone() == (expected,)

@@ -1,0 +1,247 @@
+"""The parts of the embedded stack that need no server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from adapters.stack import EmbeddedStack, jars, java, pg_install
+from adapters.stack.__main__ import main
+from adapters.stack.connect_rest import ConnectorState, not_running, read_connector
+from adapters.stack.kafka import cluster_id, write_properties
+from adapters.stack.layout import Home, StackPorts, is_free
+from adapters.stack.lock_jars import KAFKA, PROVIDED
+from adapters.stack.logs import read_logs
+from adapters.stack.processes import find, kill, spawn
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.ports.service import Stack
+
+PROJECT = Path(__file__).parents[2]
+
+
+def test_the_jar_lock_names_no_host() -> None:
+    assert not re.search(r"https?://|\bwww\.", jars.LOCK.read_text())
+
+
+def test_every_locked_jar_has_a_hash_and_belongs_to_a_group() -> None:
+    locked = jars.locked()
+    assert set(locked) >= {"kafka", "connect", "debezium-postgres", "debezium-jdbc"}
+    for members in locked.values():
+        assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in members)
+        assert all(jar.coordinate.count(":") == 2 for jar in members)
+    assert {j.coordinate for j in locked["kafka"]} >= {
+        f"org.apache.kafka:kafka_2.13:{KAFKA}",
+        "org.slf4j:slf4j-simple:1.7.36",
+    }
+
+
+@pytest.mark.parametrize("group", [name for name in jars.locked() if name.startswith("debezium")])
+def test_a_plugin_does_not_hold_what_the_worker_provides(group: str) -> None:
+    artifacts = {jar.coordinate.split(":")[1] for jar in jars.locked()[group]}
+    assert artifacts.isdisjoint(PROVIDED)
+
+
+def test_no_class_path_holds_two_versions_of_a_jar() -> None:
+    for group, members in jars.locked().items():
+        names = [jar.coordinate.rsplit(":", 1)[0] for jar in members]
+        assert len(names) == len(set(names)), group
+
+
+@pytest.fixture
+def local_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Maven repository on disk, as an earlier build leaves it, holding one jar."""
+    monkeypatch.setenv("M2_REPO", str(tmp_path / "m2"))
+    monkeypatch.setenv("REPLICATOR_JAR_CACHE", str(tmp_path / "cache"))
+    jar = tmp_path / "m2" / "com" / "example" / "thing" / "1.0" / "thing-1.0.jar"
+    jar.parent.mkdir(parents=True)
+    jar.write_bytes(b"the right content")
+    return jar
+
+
+def test_a_jar_already_on_the_machine_is_taken_when_its_hash_fits(local_repository: Path, tmp_path: Path) -> None:
+    jar = jars.Jar("com.example:thing:1.0", hashlib.sha256(local_repository.read_bytes()).hexdigest())
+    jars._obtain(jar, jars.cache_folder(), tmp_path / "scratch")
+    assert jar.path(jars.cache_folder()).read_bytes() == b"the right content"
+
+
+def test_a_jar_with_another_hash_is_not_stored(local_repository: Path, tmp_path: Path) -> None:
+    jar = jars.Jar("com.example:thing:1.0", hashlib.sha256(b"the right content").hexdigest())
+    local_repository.write_bytes(b"something else")
+    with pytest.raises(jars.FetchError, match="locked SHA-256"):
+        jars._attempt(jar, jar.path(jars.cache_folder()), tmp_path / "scratch", local=True)
+    assert not jar.path(jars.cache_folder()).exists()
+
+
+def test_the_lock_of_a_plugin_is_linked_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLICATOR_JAR_CACHE", str(tmp_path / "cache"))
+    for jar in jars.locked()["debezium-postgres"]:
+        path = jar.path(jars.cache_folder())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    folder = tmp_path / "plugin"
+    folder.mkdir()
+    (folder / "of-an-older-lock.jar").touch()
+    (folder / "dangling.jar").symlink_to(tmp_path / "gone")
+    jars.link_plugin("debezium-postgres", folder)
+    assert {p.name for p in folder.iterdir()} == {j.path(Path()).name for j in jars.locked()["debezium-postgres"]}
+    assert all(p.exists() for p in folder.iterdir())
+
+
+def test_free_ports_are_free_and_distinct() -> None:
+    ports = StackPorts.free().mapping().values()
+    assert len(set(ports)) == 6
+    assert all(is_free(port) for port in ports)
+
+
+def test_ports_are_named_in_text() -> None:
+    assert StackPorts.parse("source=1, kafka=2") == StackPorts(source=1, kafka=2)
+    assert StackPorts.parse("") == StackPorts()
+    for wrong in ("sauce=1", "source=one", "source"):
+        with pytest.raises(ConfigProblem, match="names are source, datalake"):
+            StackPorts.parse(wrong)
+
+
+def test_the_embedded_stack_is_a_stack() -> None:
+    stack: Stack = EmbeddedStack(PROJECT)
+    [point] = entry_points(group="replicator.stacks", name="embedded")
+    assert isinstance(stack, point.load())
+
+
+def test_a_server_outlives_its_starter_and_is_found_by_its_mark(tmp_path: Path) -> None:
+    mark = Home.below(tmp_path).mark("sleeper")
+    program = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)", mark]
+    starter = (
+        "import sys; from pathlib import Path; from adapters.stack.processes import spawn\n"
+        f"spawn({program!r}, Path('log'), cwd=Path('.'), env={{}})"
+    )
+    subprocess.run([sys.executable, "-c", starter], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)}, check=True)
+    [server] = find(mark)
+    assert os.getsid(server.pid) == server.pid
+    assert find(Home.below(tmp_path / "another").mark("sleeper")) == []
+    kill([server])
+    assert find(mark) == []
+
+
+def test_a_long_log_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.stack.processes.LOG_LIMIT", 10)
+    log = tmp_path / "server.log"
+    log.write_text("more than ten bytes\n")
+    spawn([sys.executable, "-c", ""], log, cwd=tmp_path, env={})
+    assert (tmp_path / "server.log.1").read_text() == "more than ten bytes\n"
+
+
+def test_logs_are_read_together_and_followed(tmp_path: Path) -> None:
+    files = {"one": tmp_path / "one.log", "two": tmp_path / "two.log"}
+    files["one"].write_text("a\nb\nc\nhalf")
+    assert list(read_logs(files, last=2, follow=False)) == ["one | b", "one | c"]
+    lines = read_logs(files, last=2, follow=True)
+    assert [next(lines), next(lines)] == ["one | b", "one | c"]
+    with files["one"].open("a") as log:
+        log.write(" a line\n")
+    files["two"].write_text("begun later\n")
+    assert {next(lines), next(lines)} == {"one | half a line", "two | begun later"}
+    files["two"].write_text("anew\n")
+    assert next(lines) == "two | anew"
+
+
+def test_an_old_or_broken_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "jdk"
+    (home / "bin").mkdir(parents=True)
+    old = home / "bin" / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    assert java.java_version(old) == 11
+    assert java.java_version(tmp_path / "none") is None
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    java.find_java.cache_clear()
+    try:
+        assert java.find_java() == java.bundled_java()
+        monkeypatch.setattr(java, "bundled_java", lambda: None)
+        java.find_java.cache_clear()
+        with pytest.raises(EnvironmentProblem, match=r"Java 17 or newer; found: .*Java 11.*pip install"):
+            java.find_java()
+    finally:
+        java.find_java.cache_clear()
+
+
+def test_a_version_of_postgresql_that_is_not_here_is_named() -> None:
+    assert pg_install.choose().major >= 15
+    with pytest.raises(EnvironmentProblem, match="PostgreSQL 99 is not on this machine"):
+        pg_install.choose(99)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders another user cannot reach")
+def test_binaries_the_servers_user_cannot_reach_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "closed" / "package" / "pginstall18"
+    for part in ("bin", "lib", "share"):
+        (root / part).mkdir(parents=True)
+    libraries = tmp_path / "closed" / "package.libs"
+    libraries.mkdir()
+    (libraries / "libpq.so").touch()
+    (root / "bin" / "postgres").write_text("#!/bin/sh\n")
+    (root / "bin" / "postgres").chmod(0o755)
+    (tmp_path / "closed").chmod(0o700)
+    monkeypatch.setattr(pg_install, "SHARED_FOLDERS", (tmp_path,))
+    user, closed = pg_install.server_user(), pg_install.Installation(root / "bin", 18)
+    found = pg_install.reachable(closed, user)
+    assert found.bin == tmp_path / "replicator-postgresql-18" / "whole" / "package" / "pginstall18" / "bin"
+    assert (found.bin / "postgres").is_file()
+    assert (found.bin / "../../../package.libs/libpq.so").is_file()
+    assert [p.name for p in (tmp_path / "replicator-postgresql-18").iterdir()] == ["whole"]
+    assert pg_install.reachable(closed, user) == found
+
+
+def test_cluster_ids_are_what_the_storage_tool_takes() -> None:
+    ids = {cluster_id() for _ in range(200)}
+    assert len(ids) == 200
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", text) for text in ids)
+
+
+def test_a_backslash_survives_a_properties_file(tmp_path: Path) -> None:
+    path = write_properties(tmp_path / "p", {"a": r"x\y"})
+    assert path.read_text() == "a=x\\\\y\n"
+
+
+def test_a_connector_file_with_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps({"name": "one", "config": {"slot.name": "a", "tasks.max": "1"}}))
+    assert read_connector(file, {"name": "two", "slot.name": "b"}) == ("two", {"slot.name": "b", "tasks.max": "1"})
+    assert read_connector(file) == ("one", {"slot.name": "a", "tasks.max": "1"})
+
+
+def test_a_failed_connector_shows_its_cause_and_the_next_step() -> None:
+    trace = "\n".join(["outer", *[f"\tat frame {i}" for i in range(50)], "Caused by: the slot is gone", "\tat frame"])
+    state = ConnectorState("c", "RUNNING", ("FAILED",), trace)
+    assert state.failed
+    assert not state.running
+    shown = str(not_running("c", state))
+    assert "tasks FAILED" in shown
+    assert "Caused by: the slot is gone" in shown
+    assert "frame 40" not in shown
+    assert "scripts/start.sh" in shown
+    assert not ConnectorState("c", "RUNNING", (), "").running
+
+
+def test_check_says_what_to_do_when_connect_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    port = StackPorts.free().connect
+    assert main(["--ports", f"connect={port}", "check"]) == 3
+    assert "scripts/start.sh" in capsys.readouterr().err
+
+
+def test_status_of_a_stack_that_does_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--project", str(tmp_path), "status"]) == 1
+    assert capsys.readouterr().out.count("stopped") == 5
+
+
+def test_an_unknown_service_is_answered_with_those_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--project", str(tmp_path), "logs", "zookeeper"]) == 3
+    assert "postgres-source" in capsys.readouterr().err

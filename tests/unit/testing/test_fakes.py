@@ -1,0 +1,41 @@
+"""The fakes keep the promises of the ports that they stand in for."""
+
+from adapters.engines.local import LocalEngine
+from replicator.testing.decoder_contract import DecoderContract
+from replicator.testing.engine_contract import fake_raw
+from replicator.testing.fake_decoder import FakeDecoder
+from replicator.testing.fakes import FakeSource, FakeTarget
+from replicator.testing.histories import random_history
+from replicator.testing.sink_contract import SinkContract
+from replicator.testing.source_contract import SourceContract
+
+
+class TestFakeSink(SinkContract):
+    def new_target(self):
+        return FakeTarget()
+
+    def new_engine(self):
+        return LocalEngine()
+
+
+class TestFakeDecoder(DecoderContract):
+    def new_decoder(self):
+        return FakeDecoder()
+
+    def samples(self):
+        return fake_raw(random_history(1, 30, keys=("composite",)))
+
+
+class MemoryStream(FakeSource):
+    topic, partitions = "cdc.public.items", 3
+
+    def publish(self, records):
+        self.feed(records)
+
+    def open(self):
+        return self
+
+
+class TestFakeSource(SourceContract):
+    def new_stream(self):
+        return MemoryStream(identity={"cdc.public.items": "one"})

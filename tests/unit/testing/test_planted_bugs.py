@@ -1,0 +1,256 @@
+"""The suites bite: each planted bug is caught by the test that is there to catch it."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from adapters.engines.local import LocalEngine
+from replicator.domain.errors import DataLoss
+from replicator.domain.expr import AllOf
+from replicator.domain.plan import Clause, LaneState
+from replicator.domain.policies import IS_DELETE, NOT_DELETE, plan_for
+from replicator.domain.position import Position
+from replicator.testing import fakes, plain_plan
+from replicator.testing.delivery import Delivering, assert_equals_model
+from replicator.testing.engine_contract import EngineContract
+from replicator.testing.fakes import FakeSink, FakeTarget
+from replicator.testing.histories import random_history
+from replicator.testing.sink_contract import SinkContract
+
+
+class Suite(SinkContract):
+    sink = FakeSink
+
+    def new_target(self):
+        sink = self.sink
+        return type("Target", (FakeTarget,), {"open": lambda self: sink(self.store)})()
+
+    def new_engine(self):
+        return LocalEngine()
+
+
+Suite.__test__ = False
+
+
+def assert_caught(suite, *names):
+    """Every one of these tests of the suite fails."""
+    for name in names:
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            getattr(suite(), name)()
+
+
+def caught_by_histories(policy="scd1", engine=LocalEngine, plans=plan_for):
+    """How many of some random histories it takes; fails when all of them end as the model says."""
+    for seed in range(200):
+        history = random_history(seed, 40, keys=("int", "composite"))
+        history = replace(history, shape=replace(history.shape, unseen=False))
+        delivering = Delivering(engine(), FakeTarget(), history, policy, plans)
+        try:
+            delivering.run()
+            assert_equals_model(delivering)
+        except (AssertionError, DataLoss):
+            return
+    pytest.fail("no history caught it")
+
+
+def planted(change):
+    """`plan_for`, with a change to every plan."""
+    return lambda policy, table: change(plan_for(policy, table))
+
+
+def without_newer(plan):
+    _, update, insert = plan.clauses
+    clauses = (Clause(True, IS_DELETE, "delete"), Clause(True, NOT_DELETE, "update", update.assign), insert)
+    return replace(plan, clauses=clauses)
+
+
+def test_a_guard_that_is_dropped(monkeypatch):
+    monkeypatch.setattr(plain_plan, "_stale", lambda *_: None)
+    caught_by_histories(plans=planted(without_newer))
+
+
+def test_an_insert_on_an_unmatched_delete():
+    def change(plan):
+        clauses = tuple(c if c.matched else replace(c, when=AllOf(())) for c in plan.clauses)
+        return replace(plan, clauses=clauses)
+
+    caught_by_histories(plans=planted(change))
+
+
+def test_an_update_that_forgets_a_bookkeeping_column():
+    def change(plan):
+        clauses = tuple(replace(c, assign=c.assign[:-1]) if c.action == "update" else c for c in plan.clauses)
+        return replace(plan, clauses=clauses)
+
+    caught_by_histories(plans=planted(change))
+
+
+def test_a_truncate_that_clears_nothing(monkeypatch):
+    monkeypatch.setattr(plain_plan, "_truncate", lambda *_: plain_plan.APPLIED)
+    caught_by_histories()
+
+
+def test_a_remembered_delete_that_is_forgotten():
+    caught_by_histories(plans=planted(lambda plan: replace(plan, repair=replace(plan.repair, ledger=False))))
+
+
+def test_a_duplicate_that_is_appended(monkeypatch):
+    def never(self, names, values):
+        return None
+
+    monkeypatch.setattr(plain_plan.PlainTarget, "find", never)
+    caught_by_histories("append")
+
+
+def test_a_position_that_is_not_moved(monkeypatch):
+    advanced = fakes.advanced
+
+    def stuck(state, write, target):
+        after = advanced(state, write, target)
+        return after if write.folded.rows else replace(after, position=state.position)
+
+    monkeypatch.setattr(fakes, "advanced", stuck)
+    assert_caught(Suite, "test_empty_write_moves_position")
+
+
+def test_a_state_that_is_committed_without_its_rows(monkeypatch):
+    monkeypatch.setattr(fakes, "advanced", lambda state, write, target: state)
+    assert_caught(Suite, "test_state_is_committed_with_the_rows")
+
+
+def test_a_gap_that_is_accepted(monkeypatch):
+    monkeypatch.setattr(fakes, "refuse_gap", lambda write, position: None)
+    assert_caught(Suite, "test_gap_is_refused", "test_apply_is_atomic_across_lanes")
+
+
+class TwiceSink(FakeSink):
+    """Applies everything twice, as if it had no position and no guard."""
+
+    def apply(self, writes, reject):
+        applied = super().apply(writes, reject)
+        for write in writes:
+            rows = self.store.lanes[write.lane.id].target.rows
+            rows += [dict(row) for row in rows]
+        return applied
+
+
+def test_a_write_that_is_applied_twice():
+    class Twice(Suite):
+        sink = TwiceSink
+
+    assert_caught(Twice, "test_fail_after_apply_then_retry", "test_redelivery", "test_redelivery_under_append")
+
+
+class EarlySink(FakeSink):
+    """Commits before it hands over what it rejects."""
+
+    def apply(self, writes, reject):
+        late = []
+        applied = super().apply(writes, lambda lane, rows: late.append((lane, rows)))
+        for lane, rows in late:
+            reject(lane, rows)
+        return applied
+
+
+def test_rejects_that_are_kept_after_the_commit():
+    class Early(Suite):
+        sink = EarlySink
+
+    assert_caught(Early, "test_rejects_are_durable_first")
+
+
+class SilentSink(FakeSink):
+    """Drops what it cannot apply."""
+
+    def apply(self, writes, reject):
+        return super().apply(writes, lambda lane, rows: None)
+
+
+def test_rejects_that_are_dropped():
+    class Silent(Suite):
+        sink = SilentSink
+
+    assert_caught(Silent, "test_rejects_are_durable_first")
+
+
+class UnfencedSink(FakeSink):
+    def _refuse_fenced(self, lane_id):
+        pass
+
+
+def test_two_instances_that_write_one_lane():
+    class Unfenced(Suite):
+        sink = UnfencedSink
+
+    assert_caught(Unfenced, "test_second_instance_is_fenced")
+
+
+class LazyResetSink(FakeSink):
+    def reset(self, lane):
+        self.store.lanes[lane.id].state = LaneState()
+
+
+def test_a_reset_that_keeps_the_rows():
+    class Lazy(Suite):
+        sink = LazyResetSink
+
+    assert_caught(Lazy, "test_reset_leaves_nothing")
+
+
+class EngineSuite(EngineContract):
+    engine = LocalEngine
+
+    def new_engine(self):
+        return self.engine()
+
+
+EngineSuite.__test__ = False
+
+
+def broken(**methods):
+    return type("Engine", (LocalEngine,), methods)
+
+
+def suite_of(engine):
+    return type("BrokenSuite", (EngineSuite,), {"engine": engine})
+
+
+def test_a_fold_that_forgets_the_delete_in_the_middle():
+    """Values that were deleted come back where the next image is partial: `_reset` is what says so."""
+
+    def fold(self, changes, plan):
+        folded = LocalEngine.fold(self, changes, plan)
+        place = folded.frame.column_names.index("_reset")
+        never = pa.repeat(pa.scalar(False), folded.frame.num_rows)
+        return replace(folded, frame=folded.frame.set_column(place, "_reset", never))
+
+    assert_caught(suite_of(broken(fold=fold)), "test_fold_marks_what_is_void")
+
+
+def test_a_fold_that_takes_the_first_change():
+    def fold(self, changes, plan):
+        return LocalEngine.fold(self, changes.take(pa.array(range(changes.num_rows)[::-1], pa.int64())), plan)
+
+    caught_by_histories(engine=broken(fold=fold))
+
+
+def test_a_fold_that_loses_count():
+    def fold(self, changes, plan):
+        folded = LocalEngine.fold(self, changes, plan)
+        return replace(folded, counts=type(folded.counts)())
+
+    caught_by_histories(engine=broken(fold=fold))
+    assert_caught(suite_of(broken(fold=fold)), "test_fold_states_its_facts")
+
+
+def test_a_stream_that_is_not_cut_for_key_changes():
+    engine = broken(segments=lambda self, changes, table: [changes])
+    caught_by_histories(engine=engine)
+    assert_caught(suite_of(engine), "test_segments_keep_the_old_row_readable")
+
+
+def test_a_key_change_that_is_not_held_together():
+    engine = broken(unsettled=lambda self, changes: Position())
+    caught_by_histories(engine=engine)
+    assert_caught(suite_of(engine), "test_unsettled_names_the_waiting_half")
