@@ -17,7 +17,7 @@ from urllib.request import urlopen
 T = TypeVar("T")
 PROGRAM = str(Path(sys.executable).with_name("replicator"))
 PATIENCE = 90.0
-LOG_LINES = 40
+LOG_LINES = 15
 
 
 class Daemon:

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import compare
 from .compare import Row, Rows
-from .daemon import Daemon
+from .daemon import Daemon, until
 from .stack import TABLES, World
 
 MIRRORS = ("lake", "datalake", "target")
@@ -81,7 +81,12 @@ def await_nothing(found: Callable[[], list[str]], what: str, daemon: Daemon, sec
     try:
         daemon.until(none, what, seconds)
     except AssertionError as failed:
-        raise AssertionError(f"{failed}\n" + "\n".join(last) + f"\n{daemon.tail()}") from None
+        raise AssertionError("\n".join([daemon.tail(), *behind(daemon), str(failed), *last])) from None
+
+
+def behind(daemon: Daemon) -> list[str]:
+    """What the daemon says of its lanes, a line each."""
+    return [f"{name}: {lane['status']} at {lane['position']} {lane['error'] or ''}" for name, lane in daemon.lanes().items()]
 
 
 def await_equal(
@@ -93,10 +98,15 @@ def await_equal(
         raise AssertionError("\n".join([str(failed), *topics_differ(world, tables)])) from None
 
 
+def await_snapshot(world: World) -> None:
+    """The topics hold the tables as they are."""
+    until(lambda: not topics_differ(world), "the topics hold the snapshot")
+
+
 def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = ()) -> None:
     """Every lane (or those named) stands at the end of the topics, as the broker says it is now."""
 
-    def behind() -> list[str]:
+    def missing() -> list[str]:
         ends = world.topics.ends(world.topics.names(f"{world.prefix}.public."))
         found = daemon.lanes()
         chosen: Mapping[str, Any] = {name: found.get(name) for name in lanes} if lanes else found
@@ -108,4 +118,4 @@ def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = ()) -> 
                 lines += [f"{name} is at {at} of {end} in {topic}-{partition}"] if mine and at != end else []
         return lines
 
-    await_nothing(behind, "every lane is at the end", daemon)
+    await_nothing(missing, "every lane is at the end", daemon)

@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from . import compare
-from .shops import LOGS, await_caught_up, await_equal, await_nothing, log_rows, mirror_rows, source_rows
+from .shops import LOGS, await_caught_up, await_equal, await_nothing, await_snapshot, log_rows, mirror_rows, source_rows
 from .stack import World, run
 from .topics import Record
 
@@ -232,6 +232,7 @@ def test_names_too_long_for_postgresql_are_named(shop: World) -> None:
     world = shop
     long_name = "a_table_whose_name_has_more_characters_than_postgresql_keeps_of_one"
     assert len(long_name) > 63
+    await_snapshot(world)
     records = [r for r in world.topics.read([world.topic("customers")]) if r.payload]
     world.topics.create(world.topic(long_name))
     world.topics.produce(world.topic(long_name), [(r.key, of_table(r, long_name)) for r in records])

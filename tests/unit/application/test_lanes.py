@@ -52,8 +52,8 @@ def test_a_slow_sink_does_not_hold_a_fast_one():
 
     running.sinks["a"].before_apply = slow
     running.in_background()
-    until(lambda: reached(world, "b.items", 40))
-    assert entered.is_set() and world.targets["a.items"].state is None
+    until(lambda: entered.is_set() and reached(world, "b.items", 40))
+    assert world.targets["a.items"].state is None
     release.set()
     until(lambda: reached(world, "a.items", 40))
     assert len(running.sinks["a"].applies) <= 4  # What gathered was applied as one.
