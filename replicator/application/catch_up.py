@@ -130,22 +130,27 @@ class CatchUp(Generic[F]):
         except DataLoss as error:
             self._shared.lanes.suspend(behind.run, problem_of(error))
             return True
-        if not self._shared.stop.is_set():
-            self._pass_holes(behind, until)
-        return True
+        return self._shared.stop.is_set() or self._pass_holes(behind, until)
 
-    def _pass_holes(self, behind: Behind[F], until: Position) -> None:
-        """Offsets without a record at the end of the piece."""
+    def _pass_holes(self, behind: Behind[F], until: Position) -> bool:
+        """Offsets without a record at the end of the piece; False when the sink has no room for what they let go."""
         left = behind.lacks(until)
+        if left and not self._has_room(behind):
+            return False
         if left:
             behind.read = behind.read.advanced_to(until)
             self._give(behind, behind.feed.push((), self._tools.catalog.table(behind.run.lane.table), left), {})
+        return True
+
+    def _has_room(self, behind: Behind[F]) -> bool:
+        """Wait for the sink; False when it is away."""
+        worker = self._tools.place.workers[behind.run.lane.sink]
+        return worker.wait_for_room(lambda: behind.run.retrying is not None, self._shared.stop)
 
     def _take(self, behind: Behind[F], batch: Batch[F]) -> None:
         if not batch.span or not self._shared.lanes.is_live(behind.run, behind.generation):
             return
-        worker = self._tools.place.workers[behind.run.lane.sink]
-        if not worker.wait_for_room(lambda: behind.run.retrying is not None, self._shared.stop):
+        if not self._has_room(behind):
             raise SinkAway
         behind.read = behind.read.advanced_to(batch.span.end)
         if behind.run.is_event_log:
@@ -167,6 +172,6 @@ class CatchUp(Generic[F]):
         self._give(behind, chunks, batch.identity)
 
     def _give(self, behind: Behind[F], chunks: Sequence[Chunk[F]], identity: Mapping[str, str]) -> None:
-        for chunk in chunks:
-            known = only_topics(identity, behind.read)
-            self._hand_over(self._tools.writes.of_chunk(chunk, [behind.run], known))
+        known = only_topics(identity, behind.read)
+        # At once, since a second time there may be no room.
+        self._hand_over([h for c in chunks for h in self._tools.writes.of_chunk(c, [behind.run], known)])

@@ -209,7 +209,8 @@ class Pipeline(Generic[F]):
         self._shared.lanes.join(run)
 
     def _hand_over(self, items: Sequence[Handed[F]]) -> None:
-        """To each sink its writes; a sink with a full slot is waited for last."""
+        """To each sink its writes; a sink with a full slot is waited for last. Callers see to room first, and call once:
+        a second call may wait for a sink that is away."""
         by_sink: dict[str, list[Handed[F]]] = {}
         for item in items:
             by_sink.setdefault(item.run.lane.sink, []).append(item)
@@ -243,12 +244,14 @@ class Pipeline(Generic[F]):
             command()
 
     def _idle(self) -> None:
-        for table, feed in self._feeds.items():
-            self._hand_over(self._of_chunks(table, feed.idle(self._catalog.table(table))))
+        self._let_go(lambda table, feed: feed.idle(self._catalog.table(table)))
 
     def _flush(self) -> None:
-        for table, feed in self._feeds.items():
-            self._hand_over(self._of_chunks(table, feed.flush(self._catalog.table(table))))
+        self._let_go(lambda table, feed: feed.flush(self._catalog.table(table)))
+
+    def _let_go(self, chunks: Callable[[str, Feed[F]], Sequence[Chunk[F]]]) -> None:
+        """What feeds no longer hold back, of all of them at once: after the first there may be no room."""
+        self._hand_over([h for t, feed in self._feeds.items() for h in self._of_chunks(t, chunks(t, feed))])
 
     def _pay(self) -> None:
         """Bring positions of lanes that had nothing to write to where they are; not worth waiting for a sink."""

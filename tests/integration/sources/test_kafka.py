@@ -134,9 +134,7 @@ def test_an_open_transaction_is_not_part_of_the_stream(broker: Broker, source_of
     assert run_once(source).offsets(topic) == [0]
 
 
-def test_markers_move_the_position_while_following(
-    broker: Broker, source_of: Make, following: Follow, topic: str
-) -> None:
+def test_markers_move_the_position_while_following(broker: Broker, source_of: Make, following: Follow, topic: str) -> None:
     broker.create(topic)
     run = following(source_of(topic))
     broker.transact(topic, numbers(2))

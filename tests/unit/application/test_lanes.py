@@ -83,6 +83,36 @@ def test_a_sink_that_is_away_with_a_full_slot_does_not_hold_the_others():
     assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in MANY]
 
 
+def test_a_lane_that_catches_up_in_many_chunks_into_a_sink_that_is_away_holds_nobody():
+    """One batch makes several writes, and their slot takes one of them."""
+    log = [change(0, "c", 0)]
+    for i in range(8):  # The new key was touched just before it moves on: each of these moves is a segment.
+        log += move(len(log), i, i + 1)
+    world = World(list(log))
+    world.options = replace(world.options, handover_bytes=1)
+    running = world.start()
+    failure: list[Exception] = [Fatal("no")]
+
+    def refuse(writes):
+        if failure:
+            raise failure[0]
+
+    running.sinks["a"].before_apply = refuse
+    running.in_background()
+    until(lambda: reached(world, "b.items", len(log)))
+    until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
+    failure[0] = Retryable("the server is away")
+    running.source.piece = len(log)
+    control(running).resume("a.items").result(5)
+    until(lambda: running.lanes.find("a.items").shown is LaneStatus.RETRYING)
+    running.source.feed(change(len(log), "c", 100))
+    until(lambda: reached(world, "b.items", len(log) + 1), 5)
+    failure.clear()
+    until(lambda: reached(world, "a.items", len(log) + 1))
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(world.log)
+
+
 def test_a_full_slot_holds_the_source_and_so_the_memory():
     world = World(list(MANY), cuts=(1,))
     world.options = replace(world.options, handover_bytes=500)

@@ -181,5 +181,3 @@ class TupleDecoder:
         version = int(fingerprint)
         columns = tuple(Column(n, self.types.get((version, n), pa.string())) for n in VERSIONS[version])
         return TableSpec(table, columns, () if table in self.keyless else ("id",), 1, fingerprint)
-
-

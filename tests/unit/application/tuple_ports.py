@@ -164,7 +164,8 @@ class TupleSink:
 
 
 class TupleSource:
-    """A log, read in batches of the sizes in `cuts` (the last one repeats). `lost` is what `losses` answers."""
+    """A log, read in batches of the sizes in `cuts` (the last one repeats), or, for a lane that is behind, of
+    `piece` records. `lost` is what `losses` answers."""
 
     def __init__(self, log: list[Rec], cuts: Sequence[int], machine: Machine) -> None:
         self.log, self.cuts, self.machine = log, list(cuts) or [1000], machine
@@ -177,6 +178,7 @@ class TupleSource:
         self.fed = threading.Condition()
         self.closed = False
         self.idle_wait = 0.01
+        self.piece = 2
 
     def feed(self, *records: Rec) -> None:
         with self.fed:
@@ -218,8 +220,8 @@ class TupleSource:
         self.reads.append((start, until))
         position = start.only(until)
         wanted = [r for r in list(self.log) if r.at in until and start.get(r.at, 0) <= r.offset < until[r.at]]
-        for i in range(0, len(wanted), 2):
-            position = self._give(tuple(wanted[i : i + 2]), position, apply_batch)
+        for i in range(0, len(wanted), self.piece):
+            position = self._give(tuple(wanted[i : i + self.piece]), position, apply_batch)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         return self.machine.call("source.losses", lambda: self.lost(position))
@@ -299,5 +301,3 @@ class Gauges:
 
     def lane_up(self, lane: str, up: bool) -> None:
         self.up[lane] = up
-
-
