@@ -1,5 +1,5 @@
-"""From COMMIT in a live source to visible in each target: PostgreSQL, Debezium, Kafka, the daemon with both lanes on; the
-Debezium JDBC sink beside it, on the same topic."""
+"""From COMMIT in a live source to visible in each target: PostgreSQL, Debezium, Kafka, the daemon with both lanes on; then
+the Debezium JDBC sink, on the same topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from adapters.stack.embedded import register
+from adapters.stack.embedded import EmbeddedStack, register
 
 from .configs import LAKE, POSTGRES, write_config
 from .jdbc import config as jdbc_config
@@ -65,11 +65,11 @@ class Observer:
         except Exception as failure:
             self.failure = failure
 
-    def latencies(self, since: dict[int, float], first: int) -> list[float]:
-        """Seconds from `since` to visible, sorted, of every id from `first`."""
-        out, last = [], first - 1
+    def latencies(self, since: dict[int, float], ids: range) -> list[float]:
+        """Seconds from `since` to visible, sorted, of these ids."""
+        out, last = [], ids.start - 1
         for at, highest in self.seen:
-            out += [at - since[i] for i in range(last + 1, highest + 1)]
+            out += [at - since[i] for i in range(last + 1, min(highest + 1, ids.stop))]
             last = max(last, highest)
         return sorted(out)
 
@@ -80,30 +80,49 @@ def measure(rate: int, seconds: float) -> dict[str, Any]:
         source = stack.create_database("source", DATABASE)
         with psycopg.connect(source, autocommit=True) as connection:
             connection.execute(CREATE)
-        stack.register_source(DATABASE, PREFIX)
-        dsn, beside = stack.create_database("target", DATABASE), stack.create_database("target", f"{DATABASE}_jdbc")
-        folder = workspace("freshness")
-        config = write_config(folder, (LAKE, POSTGRES), stack.bootstrap_servers, dsn, topic=TOPIC)
-        register(stack.rest, "jdbc-fresh", jdbc_config(stack, f"{DATABASE}_jdbc", TOPIC, "rows"), 120)
-        observers = [
-            Observer("delta", _newest_in_delta(folder / "lake" / "rows"), DELTA_EVERY),
-            Observer("pg", _newest_in_postgres(dsn), PG_EVERY),
-            Observer("jdbc", _newest_in_postgres(beside), PG_EVERY),
-        ]
-        with _daemon(config, folder), _watching(observers), psycopg.connect(source, autocommit=True) as connection:
-            committed, first = _write(connection, rate, seconds, observers)
-            _await(observers, max(committed), LAST_SECONDS)
-        stack.rest.delete("jdbc-fresh")
+            stack.register_source(DATABASE, PREFIX)
+            rows = Rows(connection, rate, seconds)
+            phases = [_lanes(stack, rows), _jdbc(stack, rows)]
         stack.drop_source(PREFIX)
-        sent = _sent(stack.bootstrap_servers, len(committed))
-    waited = sorted(sent[i] - committed[i] for i in committed if i >= first)
+        sent = _sent(stack.bootstrap_servers, len(rows.committed))
+    waited = sorted(sent[i] - rows.committed[i] for phase in phases for i in phase.counted)
     found = {"topic": {"commit": percentiles(waited)}}
-    for each in observers:
-        found[each.name] = {
-            "commit": percentiles(each.latencies(committed, first)),
-            "topic": percentiles(each.latencies(sent, first)),
-        }
-    return {"rate": len(waited) / seconds, "rows": len(waited), "targets": found}
+    for phase in phases:
+        for each in phase.observers:
+            since = {"commit": rows.committed, "topic": sent}
+            found[each.name] = {name: percentiles(each.latencies(at, phase.counted)) for name, at in since.items()}
+    return {"rate": len(waited) / seconds / len(phases), "rows": len(waited), "targets": found}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What was watched, and the ids that count."""
+
+    observers: list[Observer]
+    counted: range
+
+
+def _lanes(stack: EmbeddedStack, rows: Rows) -> Phase:
+    """The daemon with a lane into each of its targets."""
+    dsn, folder = stack.create_database("target", DATABASE), workspace("freshness")
+    config = write_config(folder, (LAKE, POSTGRES), stack.bootstrap_servers, dsn, topic=TOPIC)
+    observers = [
+        Observer("delta", _newest_in_delta(folder / "lake" / "rows"), DELTA_EVERY),
+        Observer("pg", _newest_in_postgres(dsn), PG_EVERY),
+    ]
+    with _daemon(config, folder), _watching(observers):
+        return Phase(observers, rows.write(observers))
+
+
+def _jdbc(stack: EmbeddedStack, rows: Rows) -> Phase:
+    """The Debezium JDBC sink, once the daemon has ended: neither takes the processor from the other."""
+    dsn = stack.create_database("target", f"{DATABASE}_jdbc")
+    register(stack.rest, "jdbc-fresh", jdbc_config(stack, f"{DATABASE}_jdbc", TOPIC, "rows"), 120)
+    observers = [Observer("jdbc", _newest_in_postgres(dsn), PG_EVERY)]
+    with _watching(observers):
+        counted = rows.write(observers)
+    stack.rest.delete("jdbc-fresh")
+    return Phase(observers, counted)
 
 
 def _sent(bootstrap: str, rows: int) -> dict[int, float]:
@@ -134,33 +153,40 @@ def percentiles(values: list[float]) -> dict[str, float]:
     return {f"p{p}": values[round(last * p / 100)] for p in (50, 95, 99)} | {"max": values[last]}
 
 
-def _write(
-    connection: psycopg.Connection, rate: int, seconds: float, observers: list[Observer]
-) -> tuple[dict[int, float], int]:
-    """When each id was committed, and the first id that counts: after a warm-up that every target has caught up with."""
-    committed: dict[int, float] = {}
-    _insert(connection, 1, 1, committed)
-    _await(observers, 1, START_SECONDS)
-    _pace(connection, rate, WARM_SECONDS, committed)
-    _await(observers, len(committed), START_SECONDS)
-    first = len(committed) + 1
-    _pace(connection, rate, seconds, committed)
-    return committed, first
+class Rows:
+    """The rows of the source: `rate` a second, one transaction each while the source keeps up. `committed`: when, by id."""
 
+    def __init__(self, connection: psycopg.Connection, rate: int, seconds: float) -> None:
+        self._connection = connection
+        self._rate = rate
+        self._seconds = seconds
+        self.committed: dict[int, float] = {}
 
-def _pace(connection: psycopg.Connection, rate: int, seconds: float, committed: dict[int, float]) -> None:
-    """Insert `rate` rows a second for a while. A slow COMMIT is made up for by the rows of the next one."""
-    began, before = time.time(), len(committed)
-    while (passed := time.time() - began) < seconds:
-        last, due = len(committed), before + 1 + int(passed * rate)
-        if due > last:
-            _insert(connection, last + 1, due, committed)
-        time.sleep(max(0.0, began + (due - before) / rate - time.time()))
+    def write(self, observers: list[Observer]) -> range:
+        """Insert for a while, and wait until all is visible. The ids that count: those after a warm-up that every target
+        has caught up with."""
+        self._insert(len(self.committed) + 1)
+        _await(observers, len(self.committed), START_SECONDS)
+        self._pace(WARM_SECONDS)
+        _await(observers, len(self.committed), START_SECONDS)
+        first = len(self.committed) + 1
+        self._pace(self._seconds)
+        _await(observers, len(self.committed), LAST_SECONDS)
+        return range(first, len(self.committed) + 1)
 
+    def _pace(self, seconds: float) -> None:
+        """A slow COMMIT is made up for by the rows of the next one."""
+        began, before = time.time(), len(self.committed)
+        while (passed := time.time() - began) < seconds:
+            due = before + 1 + int(passed * self._rate)
+            if due > len(self.committed):
+                self._insert(due)
+            time.sleep(max(0.0, began + (due - before) / self._rate - time.time()))
 
-def _insert(connection: psycopg.Connection, low: int, high: int, committed: dict[int, float]) -> None:
-    connection.execute(INSERT, (low, high))
-    committed.update(dict.fromkeys(range(low, high + 1), time.time()))
+    def _insert(self, high: int) -> None:
+        low = len(self.committed) + 1
+        self._connection.execute(INSERT, (low, high))
+        self.committed.update(dict.fromkeys(range(low, high + 1), time.time()))
 
 
 def _await(observers: list[Observer], highest: int, seconds: float) -> None:

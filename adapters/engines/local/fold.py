@@ -75,24 +75,43 @@ def _last_per_key(kept: pa.Table, plan: ApplyPlan) -> pa.Table:
     truncates, kept = _after_truncate(kept, plan)
     if not kept.num_rows:
         return pa.concat_tables([truncates, kept])
-    with session() as connection:
-        connection.register("changes", _narrow(kept, plan))
-        connection.execute(f"CREATE TEMP TABLE folded AS {_with_keys(plan)}")
-        places = connection.sql(f"SELECT {LAST}, {VOID} FROM folded ORDER BY {LAST}").to_arrow_table()
-        rows = _taken(kept, places, truncated=truncates.num_rows > 0)
-        names = _unsent_names(rows)
-        if names or kept[MOVED_FROM].null_count < kept.num_rows:
-            sent = connection.sql(sent_select(plan, DUCKDB, "changes", "folded", names)).to_arrow_table()
-            rows = _completed(rows, kept, sent, names)
+    truncated = truncates.num_rows > 0
+    rows = (
+        _as_they_are(kept, truncated=truncated) if _once_per_key(kept, plan) else _related(kept, plan, truncated=truncated)
+    )
     return pa.concat_tables([truncates, rows])
 
 
-def _with_keys(plan: ApplyPlan) -> str:
-    keys = ", ".join(f"c.{DUCKDB.quoted(k)}" for k in plan.table.keys)
-    return (
-        f"SELECT f.*, {keys} FROM ({last_select(plan, DUCKDB, 'changes')}) AS f "
-        f"JOIN changes AS c ON c.{DUCKDB.quoted(PLACE)} = f.{LAST}"
-    )
+def _once_per_key(kept: pa.Table, plan: ApplyPlan) -> bool:
+    """True when no key has two changes, as in a snapshot and in most small batches: there is nothing to relate."""
+    keys = kept.select(list(plan.table.keys))
+    if not all(map(_is_plain, keys.schema.types)):
+        return False
+    return bool(keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows == kept.num_rows)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """True for types of which Arrow and DuckDB hold the same values to be equal."""
+    return pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind) or pa.types.is_decimal(kind)
+
+
+def _as_they_are(kept: pa.Table, *, truncated: bool) -> pa.Table:
+    is_delete = pc.equal(kept[OP], Op.DELETE.value)
+    return _replaced(kept, RESET, pc.and_(pc.or_(kept[RESET], pa.scalar(truncated)), pc.invert(is_delete)))
+
+
+def _related(kept: pa.Table, plan: ApplyPlan, *, truncated: bool) -> pa.Table:
+    with session() as connection:
+        connection.register("changes", _narrow(kept, plan))
+        places = connection.sql(last_select(plan, DUCKDB, "changes")).to_arrow_table()
+        rows = _taken(kept, places, truncated=truncated)
+        names = _unsent_names(rows)
+        if names or kept[MOVED_FROM].null_count < kept.num_rows:
+            keys = relatable(rows.select(list(plan.table.keys)))
+            connection.register("folded", keys.append_column(LAST, places[LAST]).append_column(VOID, places[VOID]))
+            sent = connection.sql(sent_select(plan, DUCKDB, "changes", "folded", names)).to_arrow_table()
+            rows = _completed(rows, kept, sent, names)
+    return rows
 
 
 def _after_truncate(kept: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, pa.Table]:

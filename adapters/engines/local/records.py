@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 def ends(changes: pa.Table) -> Position:
     """See `ports.engine.Engine.ends`."""
-    last = changes.group_by([TOPIC, PARTITION]).aggregate([(OFFSET, "max")])
+    last = changes.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")])
     columns = (last[n].to_pylist() for n in (TOPIC, PARTITION, f"{OFFSET}_max"))
     return Position({TopicPartition(t, p): o + 1 for t, p, o in zip(*columns, strict=True)})
 
