@@ -28,7 +28,7 @@ class LimitSettings(Strict):
     """Deepest nesting of a value."""
     columns: Count = 4096
     """Most columns of a table."""
-    batch_bytes: Size = 64 * MIB
+    batch_bytes: Size = 32 * MIB
     """Bytes of input that one batch gathers at most."""
     memory: Size = 1024 * MIB
     """Memory for records on their way, from the source to the slowest sink: with many sinks batches become smaller."""

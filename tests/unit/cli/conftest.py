@@ -27,7 +27,7 @@ tables:
   - match: public.*
     source: recorded
     to: [{sink: raw}, {sink: lake}]
-http: {address: "127.0.0.1:1"}
+http: {address: "127.0.0.1:0"}
 """
 
 

@@ -79,7 +79,7 @@ def test_rules_have_the_keys_of_the_table(loaded):
     assert rules("public.buyers").keys == ("a", "b") and rules("public.buyers").event_logs == {"raw"}
 
 
-@pytest.mark.parametrize(("memory", "batch"), [("1GiB", 64 << 20), ("60MiB", 10 << 20), ("1", 1)])
+@pytest.mark.parametrize(("memory", "batch"), [("1GiB", 32 << 20), ("60MiB", 10 << 20), ("1", 1)])
 def test_what_is_on_its_way_fits_into_the_memory(loaded, memory, batch):
     """Two sinks: raw batch, decoded batch, and per sink one at work and what waits, two batches where there is room."""
     file = loaded.files[0]
