@@ -12,7 +12,7 @@ from importlib import import_module
 import click
 
 # Arrow's allocator gives pages back to the system after 10 ms by default and faults them in again for the next batch. Never
-# to give them back made 1.8 GB of the 1.6 GB that a long run needs with this (measured). Read when pyarrow is first imported.
+# to give them back made 1.8 GB of the 1.6 GB that a long run needs with this (measured). Read when pyarrow is imported.
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "200")
 
 COMMANDS = {

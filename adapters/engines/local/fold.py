@@ -87,7 +87,8 @@ def _once_per_key(kept: pa.Table, plan: ApplyPlan) -> bool:
     keys = kept.select(list(plan.table.keys))
     if not all(map(_is_plain, keys.schema.types)):
         return False
-    return bool(keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows == kept.num_rows)
+    distinct: int = keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows
+    return distinct == kept.num_rows
 
 
 def _is_plain(kind: pa.DataType) -> bool:
