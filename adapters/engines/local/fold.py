@@ -87,13 +87,13 @@ def _once_per_key(kept: pa.Table, plan: ApplyPlan) -> bool:
     keys = kept.select(list(plan.table.keys))
     if not all(map(_is_plain, keys.schema.types)):
         return False
-    distinct: int = keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows
-    return distinct == kept.num_rows
+    return bool(keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows == kept.num_rows)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
     """True for types of which Arrow and DuckDB hold the same values to be equal."""
-    return pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind) or pa.types.is_decimal(kind)
+    same = (pa.types.is_integer, pa.types.is_string, pa.types.is_temporal, pa.types.is_decimal)
+    return any(is_kind(kind) for is_kind in same)
 
 
 def _as_they_are(kept: pa.Table, *, truncated: bool) -> pa.Table:
