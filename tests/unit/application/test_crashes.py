@@ -96,6 +96,7 @@ def kill_every_pair(log, cuts, after):
     assert first > 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_every_pair_of_calls(after):
     kill_every_pair(SHORT[:4], (2,), after)
