@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -89,6 +90,26 @@ class EngineContract(Contract):
                 assert self.rows(again.frame, names) == self.rows(once.frame, names)
                 total = sum((f.counts.total for f in folded), again.counts.total) + again.rows
                 assert total == whole.num_rows == once.rows + once.counts.total
+
+    def test_fold_composes_where_partial_rows_add_up(self) -> None:
+        """A row that was sent whole is there for the partial changes after it, also when these were folded before."""
+        engine = self.new_engine()
+        halves = (Statement("write", 0, salt=1, mask=1), Statement("write", 0, salt=2, mask=2))
+        history = simple(*writes(0), *halves)
+        plan = plan_for("scd1", history.table())
+        whole = self.to_arrow(self.changes(history))
+        parts = [engine.fold(self.to_frame(part), plan).frame for part in (whole.slice(0, 1), whole.slice(1))]
+        (row,) = self.to_arrow(engine.fold(engine.concat(parts), plan).frame).to_pylist()
+        assert row["_unsent"] is None
+
+    def test_fold_leaves_the_image_of_a_delete(self) -> None:
+        """What a delete brought stays as it came, whatever other keys lack."""
+        engine = self.new_engine()
+        partial = Statement("write", 0, salt=1, mask=1)
+        history = simple(*writes(0, 1), partial, Statement("delete", 1), shape=replace(UNSEEN, full=True))
+        plan = plan_for("scd1", history.table())
+        rows = self.to_arrow(engine.fold(self.changes(history), plan).frame).to_pylist()
+        assert [row["v1"] is None for row in rows if row["_op"] == "d"] == [False]
 
     def test_fold_marks_what_is_void(self) -> None:
         """`_reset` is true where the key was deleted, or the table truncated, earlier in the batch; else it is false."""

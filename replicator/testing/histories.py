@@ -194,7 +194,7 @@ def shapes(draw: st.DrawFn, *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bo
 def statements() -> st.SearchStrategy[Statement]:
     """One statement; writes are the most likely."""
     acts = st.sampled_from(("write", "write", "write", "write", "move", "move", "delete", *ACTS))
-    keys = st.integers(0, KEY_COUNT - 1)
+    keys = st.integers(0, 1) | st.integers(0, KEY_COUNT - 1)
     return st.builds(Statement, acts, keys, keys, st.integers(0, 31), st.just(0) | st.integers(0, 15))
 
 

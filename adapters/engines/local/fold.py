@@ -107,7 +107,8 @@ def _related(kept: pa.Table, plan: ApplyPlan, *, truncated: bool) -> pa.Table:
         places = connection.sql(last_select(plan, DUCKDB, "changes")).to_arrow_table()
         rows = _taken(kept, places, truncated=truncated)
         names = _unsent_names(rows)
-        if names or kept[MOVED_FROM].null_count < kept.num_rows:
+        lacking = rows[UNSENT].null_count < rows.num_rows
+        if lacking or kept[MOVED_FROM].null_count < kept.num_rows:
             keys = relatable(rows.select(list(plan.table.keys)))
             connection.register("folded", keys.append_column(LAST, places[LAST]).append_column(VOID, places[VOID]))
             sent = connection.sql(sent_select(plan, DUCKDB, "changes", "folded", names)).to_arrow_table()
@@ -146,11 +147,13 @@ def _unsent_names(rows: pa.Table) -> list[str]:
 
 
 def _completed(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[str]) -> pa.Table:
-    """Columns that a key's last change did not send, from the last change that did; and the old key of a key change."""
+    """Columns that a key's last change did not send, from the last change that did; and the old key of a key change.
+    Deletes keep the image they came with."""
     found = []
+    is_delete = pc.equal(rows[OP], Op.DELETE.value)
     for i, name in enumerate(names):
         place = sent[f"c{i}"]
-        rows = _replaced(rows, name, kept[name].take(place))
+        rows = _replaced(rows, name, kept[name].take(pc.if_else(is_delete, sent[LAST], place)))
         found.append(pc.is_valid(place).to_pylist())
     whole = pc.is_valid(sent["w"]).to_pylist()
     rows = _replaced(rows, UNSENT, _still_unsent(rows[UNSENT].to_pylist(), names, found, whole))
