@@ -79,7 +79,15 @@ def _last_per_key(kept: pa.Table, plan: ApplyPlan) -> pa.Table:
     rows = (
         _as_they_are(kept, truncated=truncated) if _once_per_key(kept, plan) else _related(kept, plan, truncated=truncated)
     )
-    return pa.concat_tables([truncates, rows])
+    return pa.concat_tables([truncates, _without_spare_old_keys(rows)])
+
+
+def _without_spare_old_keys(rows: pa.Table) -> pa.Table:
+    """Old keys only where values must come from their rows."""
+    moved = rows[MOVED_FROM]
+    if moved.null_count == rows.num_rows:
+        return rows
+    return _replaced(rows, MOVED_FROM, pc.if_else(pc.is_valid(rows[UNSENT]), moved, pa.scalar(None, moved.type)))
 
 
 def _once_per_key(kept: pa.Table, plan: ApplyPlan) -> bool:
