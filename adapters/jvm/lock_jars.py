@@ -1,4 +1,4 @@
-"""Writes `jars.lock.toml`: `python -m adapters.stack.lock_jars`. Run after changing a version here."""
+"""Writes `jars.lock.toml`: `python -m adapters.jvm.lock_jars`. Run after changing a version here."""
 
 from __future__ import annotations
 
@@ -22,6 +22,23 @@ ROOTS: Mapping[str, tuple[str, ...]] = {
     "debezium-postgres": (f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",),
     "debezium-jdbc": (f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}",),
 }
+SPARK = "4.0.2"
+DELTA = "4.4.0"
+EXACTLY: Mapping[str, tuple[str, ...]] = {
+    "spark": (
+        f"io.delta:delta-spark_4.0_2.13:{DELTA}",
+        f"io.delta:delta-storage:{DELTA}",
+        f"io.delta:delta-kernel-api:{DELTA}",
+        f"io.delta:delta-kernel-defaults:{DELTA}",
+        f"io.delta:delta-kernel-unitycatalog:{DELTA}",
+        "org.antlr:antlr4-runtime:4.13.1",
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # later ones are not in the public repository
+        "org.apache.kafka:kafka-clients:3.9.1",
+        "org.apache.commons:commons-pool2:2.12.0",
+    ),
+}
+"""Groups without what their members ask for: the pyspark package brings the rest, and two versions of it would clash."""
 PROVIDED = frozenset(
     (
         "kafka-clients", "connect-api", "slf4j-api", "jackson-core", "jackson-databind", "jackson-annotations", "lz4-java",
@@ -38,6 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         resolver = context(Path(scratch), local=False)
         found = {name: _members(resolver, name, roots) for name, roots in ROOTS.items()}
+        found |= {name: _exactly(resolver, members) for name, members in EXACTLY.items()}
         artifacts = {coordinate: artifact for members in found.values() for coordinate, artifact in members.items()}
         with ThreadPoolExecutor(8) as pool:
             hashes = dict(zip(artifacts, pool.map(_sha256, artifacts.values()), strict=True))
@@ -53,12 +71,16 @@ def _members(resolver: Any, group: str, roots: Iterable[str]) -> dict[str, Any]:
     return {f"{d.groupId}:{d.artifactId}:{d.version}": d.artifact for d in kept}
 
 
+def _exactly(resolver: Any, members: Iterable[str]) -> dict[str, Any]:
+    return {coordinate: resolver.create_dependency(coordinate).artifact for coordinate in members}
+
+
 def _sha256(artifact: Any) -> str:
     return hashlib.sha256(Path(artifact.resolve()).read_bytes()).hexdigest()
 
 
 def _render(groups: Mapping[str, list[str]], hashes: Mapping[str, str]) -> str:
-    lines = ["# Written by `python -m adapters.stack.lock_jars`; do not edit.", "", "[groups]"]
+    lines = ["# Written by `python -m adapters.jvm.lock_jars`; do not edit.", "", "[groups]"]
     for name, members in groups.items():
         lines += [f'"{name}" = [', *(f'    "{coordinate}",' for coordinate in members), "]"]
     lines += ["", "[sha256]", *(f'"{coordinate}" = "{hashes[coordinate]}"' for coordinate in sorted(hashes))]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from replicator.ports.service import ServiceState, ServiceStatus
 
+from ..jvm.jars import fetch, link_plugin
+from ..jvm.java import classpath, find_java
 from .connect_rest import ConnectRest
-from .jars import fetch, link_plugin
-from .java import classpath, find_java
 from .kafka import LOGGING, MAX_MESSAGE_BYTES, write_properties
 from .layout import DATABASES, HOST, Home
 from .processes import await_condition, end, find, kill, not_ready, require_free, spawn

@@ -19,9 +19,9 @@ from typing import IO, TypeVar
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import Service, ServiceStatus
 
+from ..jvm.jars import fetch
 from .connect import ConnectService
 from .connect_rest import ConnectorState, ConnectRest, NoAnswer, not_running, read_connector
-from .jars import fetch
 from .kafka import KafkaService
 from .layout import DATABASES, Home, StackPorts
 from .logs import read_logs

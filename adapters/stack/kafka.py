@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus
 
-from .jars import fetch
-from .java import classpath, find_java
+from ..jvm.jars import fetch
+from ..jvm.java import classpath, find_java
 from .layout import HOST, Home, is_free
 from .processes import await_condition, end, find, kill, not_ready, require_free, spawn
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from adapters.jvm.lock_jars import KAFKA, PROVIDED
 from adapters.stack import EmbeddedStack, jars, java, pg_install
 from adapters.stack.__main__ import main
 from adapters.stack.connect_rest import ConnectorState, not_running, read_connector
 from adapters.stack.kafka import cluster_id, write_properties
 from adapters.stack.layout import Home, StackPorts, is_free
-from adapters.stack.lock_jars import KAFKA, PROVIDED
 from adapters.stack.logs import read_logs
 from adapters.stack.processes import find, kill, spawn
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem

@@ -1,0 +1,1 @@
+"""What every Java program here needs: a runtime, and locked archives."""

@@ -1,0 +1,86 @@
+"""Arrow schemas as Spark schemas, and back.
+
+Spark lacks the same types as Delta does, so values travel through it as Delta tables keep them (`adapters.delta.types`).
+Where that is another type, the field's metadata says which one it stands for.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+from ..delta.types import storage_type, to_storage
+
+STANDS_FOR = "arrow"
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema in which rows of `schema` travel."""
+    return StructType([_spark_field(field) for field in schema])
+
+
+def _spark_field(field: pa.Field) -> StructField:
+    kept = storage_type(field.type)
+    metadata = {} if kept.equals(field.type) else {STANDS_FOR: _written(field.type)}
+    return StructField(field.name, from_arrow_type(kept, prefer_timestamp_ntz=True), nullable=True, metadata=metadata)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that `schema` stands for."""
+    return pa.schema([pa.field(f.name, _arrow_type(f)) for f in schema])
+
+
+def _arrow_type(field: StructField) -> pa.DataType:
+    if STANDS_FOR in field.metadata:
+        return _read(field.metadata[STANDS_FOR])
+    kind = to_arrow_type(field.dataType)
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
+
+
+def to_travel(table: pa.Table) -> pa.Table:
+    """`table` in the types in which it travels. Every value must have one: see `delta.fit.impossible`."""
+    columns = [to_storage(table[f.name], storage_type(f.type)).cast(storage_type(f.type)) for f in table.schema]
+    return pa.table(columns, schema=pa.schema([pa.field(f.name, storage_type(f.type)) for f in table.schema]))
+
+
+def from_travel(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The values of `schema` out of what travelled."""
+    return pa.table([_arrived(table[f.name], f.type) for f in schema], schema=schema)
+
+
+def _arrived(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type.equals(kind):
+        return column
+    if pa.types.is_time(kind) and pa.types.is_string(column.type):
+        return _time(column, kind)
+    return pc.cast(column, kind)
+
+
+def _time(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Times of day from text. 24:00:00, which Arrow does not read, is the number of units in a day."""
+    late = pc.starts_with(column, "24:")
+    if not pc.any(late).as_py():
+        return pc.cast(column, kind)
+    midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), _number(kind)).cast(kind)
+    return pc.if_else(late, midnight, pc.cast(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
+
+
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _number(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_time32(kind) else pa.int64()
+
+
+def _written(kind: pa.DataType) -> str:
+    return b64encode(pa.schema([pa.field("", kind)]).serialize().to_pybytes()).decode()
+
+
+def _read(text: str) -> pa.DataType:
+    schema: Any = pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
+    return schema.field(0).type
