@@ -6,7 +6,7 @@
 # REPLICATOR_EXAMPLES: random histories per sink; REPLICATOR_KILLS: kills of real processes per test.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
-ensure_venv
+ensure_venv spark
 cd "$PROJECT"
 
 run() {

@@ -1,7 +1,8 @@
 # Sourced by the scripts beside it: a virtual environment with exactly the locked packages and this project.
 #
-#   ensure_venv      creates it or brings it up to date, only when the lock or the project's metadata changed
-#   $VENV            its folder (.venv, or REPLICATOR_VENV)
+#   ensure_venv [spark]   creates it or brings it up to date, only when a lock or the project's metadata changed;
+#                         with `spark` also the packages of the Spark engine
+#   $VENV                 its folder (.venv, or REPLICATOR_VENV)
 
 PROJECT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 VENV="${REPLICATOR_VENV:-$PROJECT/.venv}"
@@ -28,20 +29,25 @@ stamp() { # of the files named
 print(hashlib.sha256(b"".join(pathlib.Path(f).read_bytes() for f in sys.argv[1:])).hexdigest())' "$@"
 }
 
+install_lock() { # of the file named, unless exactly it was installed before
+    local lock="$PROJECT/$1" wanted
+    wanted="$(stamp "$lock" "$PROJECT/pyproject.toml")"
+    [ "$(cat "$VENV/.installed-$1" 2>/dev/null)" != "$wanted" ] || return 0
+    echo "Installing the locked packages of $1 into $VENV" >&2
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock" >&2 ||
+        die "The locked packages could not be installed."
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable "$PROJECT" >&2 ||
+        die "The project itself could not be installed."
+    echo "$wanted" >"$VENV/.installed-$1"
+}
+
 ensure_venv() {
-    local python wanted
+    local python
     if [ ! -x "$VENV/bin/python" ]; then
         python="$(find_python)" || die "Python 3.11 or newer is needed, and not on the PATH."
         echo "Creating $VENV with $python" >&2
         "$python" -m venv "$VENV" || die "Could not create $VENV (on Debian and Ubuntu the package python3-venv is needed)."
     fi
-    wanted="$(stamp "$PROJECT/requirements.lock" "$PROJECT/pyproject.toml")"
-    if [ "$(cat "$VENV/.replicator-installed" 2>/dev/null)" != "$wanted" ]; then
-        echo "Installing the locked packages into $VENV" >&2
-        "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
-            -r "$PROJECT/requirements.lock" >&2 || die "The locked packages could not be installed."
-        "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable "$PROJECT" >&2 ||
-            die "The project itself could not be installed."
-        echo "$wanted" >"$VENV/.replicator-installed"
-    fi
+    install_lock requirements.lock
+    [ "${1:-}" != spark ] || install_lock requirements-spark.lock
 }

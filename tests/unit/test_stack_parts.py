@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from adapters.jvm import jars, java
 from adapters.jvm.lock_jars import KAFKA, PROVIDED
-from adapters.stack import EmbeddedStack, jars, java, pg_install
+from adapters.stack import EmbeddedStack, pg_install
 from adapters.stack.__main__ import main
 from adapters.stack.connect_rest import ConnectorState, not_running, read_connector
 from adapters.stack.kafka import cluster_id, write_properties
