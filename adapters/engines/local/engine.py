@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -11,21 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
-from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Folded, Rejected, Routed, Run
 
+from ...arrow.log import log_rows
+from ...arrow.moves import segments, unsettled
+from ...arrow.records import RAW_PLACE, ends, rejected, within
 from .fold import fold
-from .moves import segments, unsettled
-from .records import ends, rejected, within
 
 SAMPLE = 100
 """Records that are shown to a decoder so that it learns a schema."""
-
-RAW_ID = {TOPIC: "topic", PARTITION: "partition", OFFSET: "offset"}
 
 
 class LocalEngine:
@@ -48,19 +44,7 @@ class LocalEngine:
 
     def log(self, raw: pa.Table, decoder: Decoder) -> pa.Table:
         """See `ports.engine.Engine.log`."""
-        envelope = decoder.envelope(raw)
-        known = {
-            "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_ID.values()), "-"),
-            "headers": _headers(raw["headers"]),
-            "ingested_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC")), raw.num_rows),
-        }
-        columns = {}
-        for column in EVENT_LOG:
-            values = known.get(column.name)
-            if values is None:
-                values = envelope[column.name] if column.name in envelope.column_names else raw[column.name]
-            columns[column.name] = values.cast(column.type)
-        return pa.table(columns)
+        return log_rows(raw, decoder, datetime.now(UTC))
 
     def learn(self, run: Run[pa.Table], decoder: Decoder) -> TableSpec:
         """See `ports.engine.Engine.learn`."""
@@ -143,7 +127,7 @@ def _cut_by_schema(table: str, frame: pa.Table, prints: pa.ChunkedArray) -> list
     """Stretches of one fingerprint. With several, partition by partition: interleaved partitions would cut too often."""
     if len(pc.unique(prints)) == 1:
         return [Run(table, prints[0].as_py(), frame)]
-    order = pc.sort_indices(frame.select(["topic", "partition", "offset"]), [(n, "ascending") for n in RAW_ID.values()])
+    order = pc.sort_indices(frame.select(["topic", "partition", "offset"]), [(n, "ascending") for n in RAW_PLACE])
     frame, sorted_prints = frame.take(order), prints.take(order).to_pylist()
     starts = [i for i, p in enumerate(sorted_prints) if i == 0 or p != sorted_prints[i - 1]]
     ends = [*starts[1:], len(sorted_prints)]
@@ -187,26 +171,3 @@ def _below(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
 
 def _at_or_above(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
     return _compared(changes, position, "greater_equal")
-
-
-def _headers(headers: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """Headers as JSON text; few distinct lists of headers occur, so each is written once."""
-    if headers.null_count == len(headers):
-        return pa.nulls(len(headers), pa.string())
-    written: dict[str, str] = {}
-    out = []
-    for entry in headers.to_pylist():
-        key = repr(entry)
-        if key not in written:
-            written[key] = json.dumps([[h["name"], _text(h["value"])] for h in entry], ensure_ascii=False) if entry else ""
-        out.append(written[key] or None)
-    return pa.array(out, pa.string())
-
-
-def _text(value: bytes | None) -> object:
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(value).decode()}

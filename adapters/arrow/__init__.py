@@ -1,0 +1,1 @@
+"""What engines do with Arrow tables, whoever holds the rest of the rows."""
