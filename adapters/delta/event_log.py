@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 
 from replicator.domain.errors import Fatal
+from replicator.domain.event_log import already_logged
 from replicator.domain.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.table import Column
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
@@ -116,6 +117,8 @@ class _Appending:
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
         """Every row above the position, in order. Redelivery is told by the position alone."""
+        if state == LaneState():
+            _refuse_known(snapshot, write)
         frame, trimmed = untouched(write.folded.frame, state.position, POSITION)
         rows, unfit = fit(placed(_dated(frame)), schema_of(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
@@ -135,6 +138,15 @@ class _Appending:
             snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
 
         return erase
+
+
+def _refuse_known(snapshot: DeltaTable, write: Write[pa.Table]) -> None:
+    """Raise DataLoss when the log has records that the write stands for, or later ones."""
+    for place, start in write.span.start.items():
+        where = f'"topic" = {text_literal(place.topic)} AND "partition" = {place.partition} AND "offset" >= {start}'
+        reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=["offset"], predicate=where))
+        if any(batch.num_rows for batch in reader):
+            raise already_logged(write.lane.id, place.topic)
 
 
 def _dated(frame: pa.Table) -> pa.Table:

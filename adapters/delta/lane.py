@@ -119,7 +119,8 @@ class DeltaLane:
             reject(self.lane, staged.rejects)
         position = state.position.advanced_to(write.span.end)
         identity = tuple(sorted({**dict(state.identity), **write.identity}.items()))
-        self._log.commit(snapshot, replace(staged.state, position=position, identity=identity), write.span, staged.write)
+        after = replace(staged.state, position=position, identity=identity, rule=write.plan.rule)
+        self._log.commit(snapshot, after, write.span, staged.write)
         return LaneApplied(position, staged.counts)
 
 

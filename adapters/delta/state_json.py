@@ -19,6 +19,7 @@ def state_to_json(state: LaneState) -> dict[str, object]:
         "floor": _sequence_to_json(state.floor),
         "ledger_high": _sequence_to_json(state.ledger_high),
         "identity": dict(state.identity),
+        "rule": state.rule,
     }
 
 
@@ -30,6 +31,7 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         floor=_sequence_from_json(data["floor"]),
         ledger_high=_sequence_from_json(data["ledger_high"]),
         identity=tuple(sorted(data["identity"].items())),
+        rule=data["rule"],
     )
 
 

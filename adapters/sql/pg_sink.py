@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.errors import Fatal
+from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
@@ -47,7 +47,7 @@ class PostgresLanes:
         check_columns((c.name for c in plan.target), plan.table.name)
         self._ensure_own_tables()
         owned = self._lanes.own(lane, quoted(schema, table))
-        there = self.catalogue.ready(schema, table, plan)
+        there = self.catalogue.ready(schema, table, plan, _gone(lane, f"{schema}.{table}") if self.state(lane) else None)
         fitting = fits(f"{schema}.{table}", there, plan)
         found = not plan.merge_keys or indexed(there, plan)
         known = self._targets.get(lane.id)
@@ -202,6 +202,13 @@ def _applied(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
         counts = out[lane.id].counts + outcome.counts if lane.id in out else outcome.counts
         out[lane.id] = LaneApplied(outcome.state.position, counts)
     return out
+
+
+def _gone(lane: Lane, name: str) -> DataLoss:
+    return DataLoss(
+        f"table {name} is gone, and with it what lane {lane.id} had applied",
+        next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+    )
 
 
 def _names(writes: Sequence[Write[pa.Table]]) -> str:

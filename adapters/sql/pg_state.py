@@ -80,6 +80,7 @@ def to_json(state: LaneState) -> str:
             "floor": _sequence_out(state.floor),
             "ledger_high": _sequence_out(state.ledger_high),
             "identity": [list(pair) for pair in state.identity],
+            "rule": state.rule,
         }
     )
 
@@ -95,6 +96,7 @@ def from_json(data: Mapping[str, object]) -> LaneState:
         _sequence_in(data["floor"]),
         _sequence_in(data["ledger_high"]),
         tuple((str(topic), str(known)) for topic, known in identity),
+        str(data["rule"]),
     )
 
 

@@ -53,12 +53,18 @@ class Roster(Generic[F]):
         self.topics: dict[str, frozenset[str]] = {}
         self.keys: dict[str, tuple[str, ...]] = {}
         self.knows_tables = False
+        self.began = Position()
         self._excluded: dict[str, set[str]] = {}
 
-    def open(self, start: Position) -> None:
+    def open(self, start: Position, beginning: Position) -> None:
         """Enlist every lane that the register or the configuration names, and ask the sinks where they stand. `start` is
-        where lanes without a position begin."""
+        where lanes without a position begin.
+
+        From the first start on every partition has one place at which it began. One that appeared since then began with
+        its first record (`beginning`): what it got while nobody looked is not before the start.
+        """
         seen = self._place.register.load(self._place.name)
+        self.began = start if seen.began is None else Position({**beginning, **seen.began})
         self.knows_tables = bool(seen.topics)
         self.topics = dict(seen.topics)
         self.keys.update(seen.keys)
@@ -181,7 +187,7 @@ class Roster(Generic[F]):
 
     def _save(self) -> None:
         beginnings = {run.lane.id: run.begun for run in self.runs()}
-        self._place.register.save(self._place.name, Seen(self.topics, beginnings, dict(self.keys)))
+        self._place.register.save(self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began))
 
     def _ask(self, run: LaneRun, question: Question[F] | None = None) -> None:
         lane = run.lane
@@ -201,6 +207,7 @@ class Roster(Generic[F]):
             return
         if not run.is_event_log:
             self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
+        run.rule = state.rule
         position = Position({**run.begun, **state.position})
         lost = self._place.source.losses(position, dict(state.identity))
         lost = {p: why for p, why in lost.items() if self.covers(run, p)}

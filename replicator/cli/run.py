@@ -30,12 +30,14 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     daemon = _daemon(session)
     stop = daemon.stop()
     _on_signals(stop)
+    daemon.instance().hold()
     page = _serve(session, daemon)
     supervisor = daemon.supervisor()
     settle()
     with telling_progress(daemon.status()):
         code: ExitCode = supervisor.run(once=until_caught_up)
     page.close()
+    daemon.instance().release()
     _say(session, daemon, supervisor, code)
     return int(code)
 
@@ -59,8 +61,7 @@ def _on_signals(stop: threading.Event) -> None:
 
 
 def _serve(session: Session, daemon: Any) -> Any:
-    """Start the page. Without it the daemon does its work all the same: a second instance must find out by the lanes'
-    locks that it is one, not by a taken port."""
+    """Start the page. Without it the daemon does its work all the same: a taken port is no reason to stop replicating."""
     monitor = daemon.monitor()
     try:
         address = monitor.start(daemon.views())

@@ -50,7 +50,8 @@ class Sink(Protocol[F]):
         ends at or below the applied position is a no-op; rows below it are dropped as duplicates (test_redelivery); a
         span that starts above it raises `DataLoss` (test_gap_is_refused). Rows that do not fit the target, and rows that
         cannot be completed, go to `reject` before the commit and are not applied (test_rejects_are_durable_first).
-        A write that changes no row still moves the position (test_empty_write_moves_position).
+        A write that changes no row still moves the position (test_empty_write_moves_position). The state that is committed
+        with the rows names the plan's rule (test_state_is_committed_with_the_rows).
         """
 
     def skip(self, lane: Lane, state: LaneState) -> None:

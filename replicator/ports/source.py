@@ -46,6 +46,9 @@ class Source(Protocol[F]):
     def start(self) -> Position:
         """Where the source's `start_from` says that lanes without a position begin, for every partition there is now."""
 
+    def beginning(self) -> Position:
+        """The first offset that is still there, for every partition there is now (test_end)."""
+
     def end(self) -> Position:
         """Where the stream ends now, for lag (test_end)."""
 

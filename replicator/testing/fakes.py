@@ -133,6 +133,7 @@ def advanced(state: LaneState, write: Write[Any], target: PlainTarget) -> LaneSt
         floor=target.floor,
         ledger_high=max(target.deletes.values(), default=None),
         identity=tuple(sorted((dict(state.identity) | dict(write.identity)).items())),
+        rule=write.plan.rule,
     )
 
 
@@ -253,6 +254,10 @@ class FakeSource:
 
     def start(self) -> Position:
         """See `ports.source.Source.start`: the earliest record there is."""
+        return bounds(self.pieces, first=True)
+
+    def beginning(self) -> Position:
+        """See `ports.source.Source.beginning`."""
         return bounds(self.pieces, first=True)
 
     def end(self) -> Position:

@@ -216,12 +216,12 @@ class SourceContract(Contract):
             assert all(sentence.strip() for sentence in found.values())
 
     def test_end(self) -> None:
-        """`end` is where the stream ends now, or ended a moment ago, and `start` where it begins."""
+        """`end` is where the stream ends now, or ended a moment ago, and `start` and `beginning` where it begins."""
         with self.stream() as (stream, source):
             end = source.end()
             expected = whole(stream, 20).end
             assert filled(end) == filled(expected)
-            assert all(offset == 0 for offset in source.start().values())
+            assert all(offset == 0 for offset in [*source.start().values(), *source.beginning().values()])
             stream.publish(records(stream, 20, 23))
             late = time.monotonic() + SECONDS
             while sum(source.end().values()) < 23:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 from pg_case import Rejects, fetch, no_rejects
 
 from adapters.sinks.event_log import event_log_sink
+from replicator.domain.errors import DataLoss
 from replicator.domain.event_log import EVENT_LOG, event_log_plan
 from replicator.domain.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
@@ -81,4 +84,17 @@ def test_a_record_the_table_refuses_is_rejected(postgres_dsn: str) -> None:
     counts = sink.apply([write(0, 3), write(3, 4, headers='"\\u0000"')], rejects)["raw_pg.shop"].counts
     assert (counts.applied, counts.rejected) == (3, 1)
     assert "headers" in rejects[0][2]
+    sink.close()
+
+
+def test_records_that_another_lane_wrote_do_not_come_again(postgres_dsn: str) -> None:
+    sink = event_log_sink({"dsn": postgres_dsn})
+    other = lane_of("renamed")
+    for lane in (lane_of(), other):
+        sink.prepare(lane, PLAN)
+    sink.apply([write(5, 8)], no_rejects)
+    with pytest.raises(DataLoss, match=re.escape("records of topic cdc.public.a that lane raw_pg.renamed has not written")):
+        sink.apply([write(5, 8, lane=other)], no_rejects)
+    sink.apply([write(8, 9, lane=other)], no_rejects)
+    assert fetch(postgres_dsn, 'SELECT "offset" FROM cdc_raw.cdc_events ORDER BY 1') == [(5,), (6,), (7,), (8,)]
     sink.close()

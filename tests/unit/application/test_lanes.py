@@ -408,3 +408,19 @@ def test_skipping_an_unknown_partition_changes_nothing():
     control(running).resume("a.items").result(5)
     until(lambda: running.lanes.find("a.items").status is LaneStatus.RUNNING)
     assert running.stop() is ExitCode.OK
+
+
+def test_another_policy_suspends_the_lane_until_it_is_loaded_anew():
+    world = World(list(MANY), lanes={"public.items": [("a", "scd1"), ("b", "scd1")]})
+    world.start().once()
+    world.log += [change(40, "c", 99)]
+    world.lanes["public.items"] = [("a", "scd1"), ("b", "append")]
+    running = world.start()
+    assert running.once() is ExitCode.CONFIG
+    problem = running.lanes.find("b.items").problem
+    assert problem.sentence == "Lane b.items holds rows written under 'scd1 by id', and the configuration now says 'append'."
+    assert "replicator lanes resync b.items" in problem.next_step and "replicator.yaml:7" in problem.next_step
+    assert reached(world, "a.items", 41) and not reached(world, "b.items", 41)
+    resync_stopped(running.sinks["b"], running.source, running.pipeline.place.register, running.lanes.find("b.items").lane)
+    assert world.start().once() is ExitCode.OK
+    assert [r.offset for r in world.targets["b.items"].log] == list(range(41))
