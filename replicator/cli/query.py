@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .session import Session, command
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN = 200
 
@@ -38,8 +42,33 @@ def query(
 
         csv.write_csv(rows, sys.stdout.buffer)
         return
-    result = [{k: _plain(v) for k, v in row.items()} for row in rows.to_pylist()] if session.as_json else None
+    result = [{k: _plain(v) for k, v in row.items()} for row in _rows(rows)] if session.as_json else None
     session.emit(result, f"{rows.num_rows} rows", text=lambda: _print(table, rows))
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of `table`. A value that Python cannot hold (a time outside the years 1 to 9999) is text."""
+    columns = [_values(column) for column in table.columns]
+    return (dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _values(column: pa.ChunkedArray) -> Iterable[Any]:
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if hasattr(scalar, "items"):
+            return {name: _value(part) for name, part in scalar.items()}
+        if hasattr(scalar, "values"):
+            return [_value(part) for part in scalar.values]
+        # Arrow's own text of such a time has a wrong year, where its calendar ends too.
+        return f"{scalar.value} {getattr(scalar.type, 'unit', 'days')} since 1970"
 
 
 def _plain(value: Any) -> Any:
@@ -53,7 +82,7 @@ def _plain(value: Any) -> Any:
     return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def _print(name: str, rows: Any) -> None:
+def _print(name: str, rows: pa.Table) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -62,7 +91,7 @@ def _print(name: str, rows: Any) -> None:
     table = Table(title=Text(f"{name}: {rows.num_rows:,} rows"), title_justify="left")
     for column in rows.column_names:
         table.add_column(Text(column), overflow="fold")
-    for row in rows.slice(0, SHOWN).to_pylist():
+    for row in _rows(rows.slice(0, SHOWN)):
         table.add_row(*(Text("" if v is None else str(v)) for v in row.values()))
     console = Console(width=None if sys.stdout.isatty() else 250)
     console.print(table)

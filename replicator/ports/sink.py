@@ -41,7 +41,8 @@ class Sink(Protocol[F]):
         """
 
     def state(self, lane: Lane) -> LaneState | None:
-        """What was committed last for this lane, read from the target; None when nothing ever was. Needs no `prepare`."""
+        """What was committed last for this lane, read from the target; None when nothing ever was. Needs no `prepare`.
+        DataLoss when what is there is damaged."""
 
     def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> Applied:
         """Stages 2 to 4, and the position, in one commit (per lane, or for all: see `capabilities`).
@@ -58,7 +59,8 @@ class Sink(Protocol[F]):
         """Set the lane's state without applying anything: the operator accepts the loss."""
 
     def reset(self, lane: Lane) -> None:
-        """Remove the lane's rows and its state, so that it starts from nothing."""
+        """Remove the lane's rows and its state, also a damaged one, so that it starts from nothing. DataLoss, and nothing is
+        removed, where its rows cannot be told from others without the state."""
 
     def close(self) -> None:
         """Release locks and connections; may be called twice."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.domain.change import RAW
+from replicator.domain.moments import FIRST_MS, LAST_MS
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source
@@ -22,6 +23,7 @@ from .contract import Contract
 
 SECONDS = 60.0
 """How long a test waits for what must come."""
+ODD_TIMES = [1_700_000_000_000, FIRST_MS - 1, 1, -(2**62), LAST_MS, LAST_MS + 1, 2**62]
 
 
 class Stream(Protocol):
@@ -132,6 +134,22 @@ class SourceContract(Contract):
                 expected = sent[place(row)]
                 assert (row["key"], row["value"]) == (expected["key"], expected["value"])
                 assert dict_of(row["headers"]) == dict_of(expected["headers"])
+
+    def test_odd_times_are_null(self) -> None:
+        """A time that no target can keep is null; its record comes all the same."""
+        stream = self.new_stream()
+        sent = records(stream, 0, len(ODD_TIMES))
+        times = pa.array(ODD_TIMES, RAW.field("timestamp").type)
+        stream.publish(sent.set_column(RAW.get_field_index("timestamp"), RAW.field("timestamp"), times))
+        source = stream.open()
+        try:
+            reader = self.read_once(source)
+        finally:
+            source.close()
+            stream.close()
+        kept = [times[i].as_py() if FIRST_MS <= at <= LAST_MS else None for i, at in enumerate(ODD_TIMES)]
+        expected = dict(zip(map(place, sent.to_pylist()), kept, strict=True))
+        assert {place(row): row["timestamp"] for row in reader.rows} == expected
 
     def test_exactly_once_per_run(self) -> None:
         """Every record comes once; a second run from the end has nothing left."""

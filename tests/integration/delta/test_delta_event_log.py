@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -139,6 +140,24 @@ def test_skip_moves_the_state_alone(log: DeltaEventLog) -> None:
     log.skip(lane(), replace(state, position=write(0, 9).span.end))
     assert log.apply([write(9, 10)], no_rejects)["raw.shop"].counts == Counts(applied=1)
     assert offsets(log) == [0, 1, 9]
+
+
+def test_records_without_a_position_are_left_alone(log: DeltaEventLog, path: Path) -> None:
+    log.apply([write(0, 2), write(0, 2, HOSTILE, "other")], no_rejects)
+    (path / "_replicator" / "positions" / "shop" / "raw.shop" / "1.json").write_text("{}")
+    for act in (lambda: log.state(lane()), lambda: log.apply([write(2, 3)], no_rejects)):
+        with pytest.raises(DataLoss, match="lanes resync"):
+            act()
+    with pytest.raises(DataLoss, match=r"cannot be told.*remove the folder"):
+        log.reset(lane())
+    assert (offsets(log), offsets(log, HOSTILE)) == ([0, 1], [0, 1])
+    log.close()
+    shutil.rmtree(path)
+    log.reset(lane())
+    assert log.state(lane()) is None
+    log.prepare(lane(), PLAN)
+    log.apply([write(0, 2)], no_rejects)
+    assert offsets(log) == [0, 1]
 
 
 def test_only_its_own_table_is_read(log: DeltaEventLog) -> None:

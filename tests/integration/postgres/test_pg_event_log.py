@@ -76,6 +76,23 @@ def test_reset_leaves_the_records_of_other_lanes(postgres_dsn: str) -> None:
     sink.close()
 
 
+def test_records_without_a_position_are_left_alone(postgres_dsn: str) -> None:
+    sink = event_log_sink({"dsn": postgres_dsn})
+    for source, topic in (("shop", "cdc.public.a"), ("other", "x.y")):
+        sink.prepare(lane_of(source), PLAN)
+        sink.apply([write(0, 2, topic, lane_of(source))], no_rejects)
+    fetch(postgres_dsn, "UPDATE _replicator.positions SET state = '{}' WHERE lane = 'raw_pg.shop'")
+    with pytest.raises(DataLoss, match="cannot be told") as lost:
+        sink.reset(lane_of())
+    assert fetch(postgres_dsn, "SELECT count(*) FROM cdc_raw.cdc_events") == [(4,)]
+    sink.close()
+    fetch(postgres_dsn, "DELETE FROM cdc_raw.cdc_events WHERE topic = 'cdc.public.a'")
+    fetch(postgres_dsn, lost.value.next_step.split("`")[1])
+    sink.prepare(lane_of(), PLAN)
+    assert sink.apply([write(0, 2)], no_rejects)["raw_pg.shop"].counts == Counts(applied=2)
+    sink.close()
+
+
 def test_a_record_the_table_refuses_is_rejected(postgres_dsn: str) -> None:
     fetch(postgres_dsn, EXISTING)
     rejects = Rejects()

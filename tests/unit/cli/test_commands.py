@@ -88,6 +88,24 @@ def test_values_that_look_like_markup_are_printed(capsys):
     assert "a[/b]" in shown and "x[/y]" in shown and "[/bold] [red]" in shown
 
 
+def test_times_that_python_cannot_hold_are_printed(capsys):
+    import pyarrow as pa
+
+    from replicator.cli.query import _print, _rows
+
+    far = pa.array([2**62, None, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    days = pa.array([2**31 - 1, -(2**31), None], pa.int32()).cast(pa.date32())
+    pairs = pa.StructArray.from_arrays([far, days], ["a", "b"])
+    table = pa.table({"far": far, "day": days, "list": pa.ListArray.from_arrays([0, 2, 2, 3], far), "pair": pairs})
+    first, second, third = _rows(table)
+    assert first["far"] == first["list"][0] == first["pair"]["a"] == "4611686018427387904 us since 1970"
+    assert (second["far"], second["list"], str(third["far"])) == (None, [], "1970-01-01 00:00:00+00:00")
+    assert first["day"] == "2147483647 days since 1970"
+    assert (third["day"], third["pair"]["b"]) == (None, None)
+    _print("t", table)
+    assert "4611686018427387904 us since 1970" in capsys.readouterr().out
+
+
 def test_dlq_list(answer, ask):
     (letter,) = answer("dlq", "list")["result"]
     names = "event_id lane stage code sentence table key_hash record first_seen last_seen attempts state"
