@@ -41,6 +41,8 @@ MISTAKES = [
     (["lanes", "resync", "lake.customerz", "--yes"], 2, "there is no lane 'lake.customerz'", "lake.products"),
     (["lanes", "skip", "lake.customerz"], 2, "there is no lane", "lake.products"),
     (["lanes", "skip", "lake.products", "--until", "here"], 2, "'here' is no position", "TOPIC:PARTITION:OFFSET"),
+    (["lanes", "skip", "lake.products", "--until", "{}"], 2, "'{}' is no position", "TOPIC:PARTITION:OFFSET"),
+    (["lanes", "resync", "lake.customerz"], 2, "there is no lane 'lake.customerz'", "lake.products"),
     (["lanes", "skip"], 2, "Missing argument 'LANE'", ""),
     (["statsu"], 2, "No such command 'statsu'", ""),
     (["dlq", "list", "--limit", "many"], 2, "not a valid integer", ""),
