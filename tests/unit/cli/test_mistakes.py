@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import click
 import pytest
 
+from replicator.cli import main
+from replicator.settings.supported import LATER_KEYS
+
+REPOSITORY = Path(__file__).parents[3]
 BROKER = "sources={recorded: {format: debezium_json, transport: kafka, bootstrap_servers: '127.0.0.1:1', topics: [t]}}"
 SERVER = "sinks.lake={kind: postgres, dsn: 'postgresql://u:s3cret-word@127.0.0.1:1/d'}"
 MISTAKES = [
@@ -86,6 +94,36 @@ def test_all_findings_at_once_with_their_lines(answer, project):
     config.write_text(config.read_text().replace("sink: lake", "sink: lak").replace("pipeline:", "pipelin:"))
     said = answer("check", code=2)
     assert [(f["code"], f["line"]) for f in said["result"]] == [("unknown_key", 1), ("unknown_sink", 11)]
+
+
+def advised_commands():
+    """The commands that sentences of the program name, each with where it stands."""
+    for file in sorted(f for folder in ("adapters", "replicator") for f in (REPOSITORY / folder).rglob("*.py")):
+        for words in re.findall(r"`replicator ([^`{\n\"]+)", file.read_text()):
+            yield file.name, words.split()
+
+
+def test_commands_that_are_advised_exist():
+    found = list(advised_commands())
+    assert len(found) > 15
+    for file, words in found:
+        command = main
+        for word in words:
+            if not isinstance(command, click.Group) or not word.islower():
+                break
+            command = command.get_command(click.Context(command), word)
+            assert command is not None, f"{file}: there is no `replicator {' '.join(words)}`"
+
+
+def test_keys_that_are_advised_may_be_used():
+    later = LATER_KEYS["PolicyKeys"] - {"columns", "where", "partition_by"}  # words of other languages too
+    advised = [
+        (file.name, key)
+        for folder in ("adapters", "replicator")
+        for file in (REPOSITORY / folder).rglob("*.py")
+        for key in re.findall(r"`(\w+)(?::[^`]*)?`", file.read_text())
+    ]
+    assert not [(file, key) for file, key in advised if key in later]
 
 
 def test_a_lake_that_cannot_be_written(ask):
