@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from replicator.settings import Loaded
 
 DEFAULT_CONFIG = "config/replicator.yaml"
+COUNT = click.IntRange(0, 2**63 - 1)
+"""How many, or which one of them."""
 
 
 @dataclass

@@ -54,6 +54,12 @@ MISTAKES = [
     (["lanes", "skip"], 2, "Missing argument 'LANE'", ""),
     (["statsu"], 2, "No such command 'statsu'", ""),
     (["dlq", "list", "--limit", "many"], 2, "not a valid integer", ""),
+    (["dlq", "list", "--limit", "-1"], 2, "-1 is not in the range 0<=x", ""),
+    (["query", "products", "--limit", "-3"], 2, "-3 is not in the range 0<=x", ""),
+    (["query", "products", "--version", "-1"], 2, "-1 is not in the range 0<=x", ""),
+    (["query", "products", "--version", str(2**64)], 2, "is not in the range", ""),
+    (["query", "products", "--version", str(2**63 - 1)], 1, "it has versions 0 to", ""),
+    (["stack", "nonsense"], 2, "No such command 'nonsense'", ""),
 ]
 
 
