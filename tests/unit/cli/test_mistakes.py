@@ -76,15 +76,31 @@ def test_one_sentence_and_what_to_do(ask, command, code, sentence, step):
 
 
 @pytest.mark.parametrize("mistake", [m for m in MISTAKES if m[1] and "'" in m[2]], ids=lambda m: " ".join(m[0]))
-def test_the_same_as_json(ask, answer, mistake):
+def test_the_same_as_json(answer, mistake):
     command, code, sentence, step = mistake
-    if ask(*command).stderr.startswith("Usage"):
-        return  # click's own usage errors come before there is a command
     said = answer(*command, code=code)
     assert set(said) == {"command", "ok", "summary", "result", "error"}
     assert said["ok"] is False and said["error"]["code"] == code
     assert sentence in said["error"]["sentence"] and said["summary"] == said["error"]["sentence"]
     assert step in said["error"]["sentence"] + said["error"]["next_step"]
+
+
+@pytest.mark.parametrize("command", [["nonsense"], [], ["dlq"], ["run", "--nonsense"], ["status", "too", "much"]])
+def test_usage_errors_as_json(answer, command):
+    said = answer(*command, code=2)
+    assert set(said) == {"command", "ok", "summary", "result", "error"}
+    assert said["ok"] is False and said["summary"] == said["error"]["sentence"] and "--help" in said["error"]["next_step"]
+
+
+def test_an_unexpected_exception_is_reported_without_its_words(ask, answer, monkeypatch):
+    def boom(*_args, **_options):
+        raise ZeroDivisionError("s3cret-word")
+
+    monkeypatch.setattr("replicator.wiring.reading.read", boom)
+    for result in (ask("query", "products"), ask("query", "products", "--json")):
+        assert result.exit_code == 1 and "s3cret-word" not in result.output
+        assert "An unexpected ZeroDivisionError was raised." in result.output and "boom" in result.output
+    assert answer("query", "products", code=1)["error"]["code"] == 1
 
 
 @pytest.mark.parametrize("text", ["pipeline: [", "", "just text", "a: !!python/object:os.system {}", "\x00"])
