@@ -79,11 +79,17 @@ def widen(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> bool:
 
 
 def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
-    """Raise Fatal for a column without a name, or whose name differs from another's in case only."""
+    """Raise Fatal for a column without a name, with a NUL in it (which delta-rs would cut it at), or whose name differs from
+    another's in case only."""
     seen: dict[str, str] = {}
     for column in columns:
         if not column.name:
             raise Fatal(f"table {name} has a column without a name", next_step="Name the column at the source.")
+        if "\0" in column.name:
+            raise Fatal(
+                f"column {column.name!r} of table {name} has a NUL character in its name, which Delta Lake cannot keep",
+                next_step="Rename the column at the source, or have the connector leave it out (`column.exclude.list`).",
+            )
         folded = column.name.casefold()
         if folded in seen:
             raise _case_only(name, column.name, seen[folded])

@@ -21,6 +21,7 @@ from replicator.domain.table import Column
 
 from .pg_connection import Session
 from .pg_errors import translated
+from .pg_kinds import refuse_kind
 from .pg_names import quoted
 from .pg_types import AnyType, Fit, fit, new_type
 
@@ -65,6 +66,7 @@ class Catalogue:
         `gone` is raised instead of creating a table whose rows should be there. The names must have passed `pg_names`."""
         with self._connected(f"preparing table {schema}.{table}") as connection:
             create_schema(connection, schema)
+            refuse_kind(connection, schema, table, plan)
             there = _reflect(connection, schema, table)
             if there is None and gone is not None:
                 raise gone

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .session import Session, command
+from .session import COUNT, Session, command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,10 +19,10 @@ SHOWN = 200
 
 @command("query")
 @click.argument("table")
-@click.option("--version", type=int, help="The table's version (Delta).")
+@click.option("--version", type=COUNT, help="The table's version (Delta).")
 @click.option("--as-of", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]), help="The time.")
 @click.option("--where", help="A SQL condition on the table's columns.")
-@click.option("--limit", type=int, help="At most so many rows.")
+@click.option("--limit", type=COUNT, help="At most so many rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def query(
     session: Session,

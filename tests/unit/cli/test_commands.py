@@ -114,21 +114,6 @@ def test_dlq_list(answer, ask):
     assert "MALFORMED" in ask("dlq", "list").stdout
 
 
-def test_lanes_skip_and_resync(answer):
-    said = answer("lanes", "skip", "lake.orders", "--until", "cdc.public.orders:0:1000")
-    assert said["result"] == {"lane": "lake.orders"}
-    lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
-    assert lanes["lake.orders"]["position"]["cdc.public.orders"]["0"] == 1000
-    assert answer("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
-    lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
-    assert not lanes["lake.orders"]["position"] and lanes["lake.products"]["position"]
-
-
-def test_resync_asks_first(ask):
-    result = ask("lanes", "resync", "lake.orders", input="n\n")
-    assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
-
-
 def test_doctor(answer):
     said = answer("doctor")
     assert said["ok"] and {d["subject"] for d in said["result"]} >= {"sink lake", "dead letters", "machine"}
