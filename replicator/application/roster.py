@@ -224,7 +224,7 @@ def target_taken(lane: Lane, other: str = "") -> ConfigProblem:
 
 
 def _loss(lane: Lane, lost: Mapping[TopicPartition, str], start: Position) -> Problem:
-    sentences = "; ".join(f"{p}: {why}" for p, why in sorted(lost.items()))
+    sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
     until = ",".join(f"{p.topic}:{p.partition}:{offset}" for p, offset in sorted(start.only(lost).items()))
     accept = f"; `replicator lanes skip {lane.id} --until {until}` accepts the loss" if until else ""
     error = DataLoss(

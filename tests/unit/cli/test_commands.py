@@ -111,6 +111,18 @@ def test_resync_asks_first(ask):
     assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
 
 
+def test_the_stack_belongs_to_the_project_of_the_config(project, ask, answer, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    config = str(project / "config" / "replicator.yaml")
+    logs = {row["name"]: row["log"] for row in answer("stack", "status", "-c", config)["result"]}
+    assert "kafka" in logs and all(log.startswith(f"{project}/.embedded/") or "stack" in log for log in logs.values())
+    heads, *rows = ask("stack", "status", "-c", config).stdout.splitlines()
+    assert heads.split() == ["service", "state", "pid", "listens", "on", "log"] and "{" not in "".join(rows)
+    assert [row.split()[0] for row in rows] == list(logs)
+    nowhere = ask("stack", "status")
+    assert nowhere.exit_code == 2 and "config/replicator.yaml: there is no such file" in nowhere.stderr
+
+
 def test_doctor(answer):
     said = answer("doctor")
     assert said["ok"] and {d["subject"] for d in said["result"]} >= {"sink lake", "dead letters", "machine"}
