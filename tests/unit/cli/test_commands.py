@@ -83,9 +83,43 @@ def test_values_that_look_like_markup_are_printed(capsys):
 
     from replicator.cli.query import _print
 
-    _print("a[/b]", pa.table({"x[/y]": ["[/bold] [red]"]}))
+    _print("a[/b]", pa.table({"x[/y]": ["[/bold] [red]"]}), None)
     shown = capsys.readouterr().out
     assert "a[/b]" in shown and "x[/y]" in shown and "[/bold] [red]" in shown
+
+
+def test_rows_that_are_not_shown_are_told(ask, answer, monkeypatch):
+    rows = len(answer("query", "products")["result"])
+    monkeypatch.setattr("replicator.cli.query.SHOWN", rows - 1)
+    shown = ask("query", "products").stdout
+    assert f"products: the first {rows - 1} rows" in shown and "--limit 0 prints all" in shown
+    for whole in (("--limit", "0"), ("--limit", str(rows))):
+        assert f"products: {rows} rows" in (said := ask("query", "products", *whole).stdout) and "more" not in said
+    assert len(ask("query", "products", "--csv").stdout.splitlines()) == rows + 1
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_columns_says(ask, monkeypatch):
+    assert max(map(len, ask("query", "products").stdout.splitlines())) > 100
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, ask("query", "products").stdout.splitlines())) == 60
+
+
+def test_csv_has_lists_and_structures_as_json(capfdbinary):
+    import csv
+    import decimal
+    import io
+
+    import pyarrow as pa
+
+    from replicator.cli.query import _write_csv
+
+    nested = [{"a": [1.5, None]}, None]
+    prices = pa.array([[decimal.Decimal("1.10")], []], pa.list_(pa.decimal128(5, 2)))
+    _write_csv(
+        pa.table({"id": [1, 2], "tags": [["x,y", "ö"], None], "nested": nested, "prices": prices, "raw": [b"\xff", b"a"]})
+    )
+    rows = list(csv.reader(io.StringIO(capfdbinary.readouterr().out.decode())))
+    assert rows[1:] == [["1", '["x,y", "ö"]', '{"a": [1.5, null]}', '["1.10"]', "ff"], ["2", "", "", "[]", "61"]]
 
 
 def test_dlq_list(answer, ask):
