@@ -104,7 +104,15 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
 def _common(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
-            click.option("-c", "--config", default=DEFAULT_CONFIG, show_default=True, help="The config file."),
+            click.option(
+                "-c",
+                "--config",
+                default=DEFAULT_CONFIG,
+                show_default=True,
+                envvar="REPLICATOR_CONFIG",
+                show_envvar=True,
+                help="The config file.",
+            ),
             click.option("--env", envvar="REPLICATOR_ENV", help="Lay config/environments/NAME.yaml over the config."),
             click.option("--set", "overrides", multiple=True, metavar="a.b=c", help="Override one value; may be repeated."),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
