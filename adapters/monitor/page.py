@@ -53,7 +53,13 @@ class PageMonitor:
         """See `ports.monitor.Monitor`."""
         host, _, port = self._options.address.rpartition(":")
         config = uvicorn.Config(
-            self.app(views), host=host.strip("[]"), port=int(port), log_level="warning", access_log=False
+            self.app(views),
+            host=host.strip("[]"),
+            port=int(port),
+            # No handlers of its own: what it logs goes where the program's log goes.
+            log_config=None,
+            log_level="warning",
+            access_log=False,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="page", daemon=True)

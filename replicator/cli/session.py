@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -91,8 +92,11 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
             verbose: int,
             **options: Any,
         ) -> None:
+            from .logs import configure
+
             path = click.get_current_context().command_path.split(" ", 1)[-1]
             session = Session(path, Path(config), env, tuple(overrides), as_json, -1 if quiet else verbose)
+            configure(session.verbosity, logging.WARNING)
             _guarded(session, functools.partial(function, session, *args, **options))
 
         made: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
