@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -29,7 +30,8 @@ def test_run(caught_up):
     assert (said["command"], said["ok"], said["error"]) == ("run", True, None)
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE for lane in said["result"]["lanes"])
-    assert set(said["result"]["sources"][0]) == {"name", "records", "records_per_second", "position", "lag_records"}
+    names = "name records records_per_second position lag_records away_since error"
+    assert set(said["result"]["sources"][0]) == set(names.split())
 
 
 def test_check(answer, ask):
@@ -42,10 +44,25 @@ def test_check(answer, ask):
 def test_status(answer, ask):
     said = answer("status")
     assert said["summary"] == "pipeline shop is not running, 3 lanes"
-    assert set(said["result"]) == {"pipeline", "running", "ready", "sources", "lanes"}
+    assert set(said["result"]) == {"pipeline", "running", "ready", "unready", "sources", "lanes"}
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE and lane["position"] for lane in said["result"]["lanes"])
     assert {line.split()[0] for line in ask("status").stdout.splitlines()[4:]} == LANES
+
+
+def test_status_with_v_tells_positions_as_skip_takes_them(ask, answer):
+    assert "cdc.public.orders:0:" not in ask("status").stdout
+    lanes = {lane["id"]: lane["position"] for lane in answer("status")["result"]["lanes"]}
+    end = lanes["lake.orders"]["cdc.public.orders"]["0"]
+    assert f"lake.orders  cdc.public.orders:0:{end}" in ask("status", "-v").stdout
+
+
+def test_each_lane_of_a_sink_that_is_away_names_itself(answer):
+    server = "sinks.lake={kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d'}"
+    for lane in answer("status", "--set", server)["result"]["lanes"]:
+        others = LANES - {lane["id"]}
+        assert lane["sink"] == "raw" or lane["error"]
+        assert not any(other in (lane["error"] or "") for other in others)
 
 
 def test_top_without_a_terminal_is_status_once(ask, answer):
@@ -99,6 +116,7 @@ def test_rows_that_are_not_shown_are_told(ask, answer, monkeypatch):
 
 
 def test_a_table_in_a_pipe_is_as_wide_as_columns_says(ask, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert max(map(len, ask("query", "products").stdout.splitlines())) > 100
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, ask("query", "products").stdout.splitlines())) == 60
@@ -165,6 +183,7 @@ def test_doctor(answer):
 REPORT = {
     "pipeline": "shop",
     "running": True,
+    "sources": [{"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": "the broker does not answer"}],
     "lanes": [
         {
             "id": "target.a_table_with_quite_a_long_name", "table": "public.a_table_with_quite_a_long_name",
@@ -187,6 +206,7 @@ def test_status_never_breaks_a_name(width):
     text = "\n".join(lines)
     assert "target.a_table_with_quite_a_long_name is suspended: the [/target] was removed\n  Run `replicator" in text
     assert "lake.b is retrying: it is away" in text
+    assert re.search(r"source shop is away since \S+ \S+: the broker does not answer", text)
     assert "1,234,567" in text and "12.3" in text
     if width >= 200:
         heads, rule, first = lines[2:5]
