@@ -28,7 +28,8 @@ def load_table(
 ) -> pa.Table:
     """The rows of a target, now or at a version or time of its table.
 
-    `name` is `SINK.TABLE`, or `TABLE` in the first sink of the config that has it; `where` a SQL condition on its columns.
+    `name` is `SINK.TABLE`, or `TABLE` in the first sink of the config that has it, by its name there or in the source;
+    `where` is a SQL condition on its columns.
     Without `config`, the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one above it.
     Raises `ConfigProblem` for a config that cannot be used, `Fatal` for a table or version that there is not.
     """

@@ -219,7 +219,7 @@ def target_taken(lane: Lane, other: str = "") -> ConfigProblem:
     """Why the lane cannot run: the table `other` came first, and its rows are in the target."""
     return ConfigProblem(
         f"Tables {other or 'of two schemas'} and {lane.table} both go to {lane.into} in sink {lane.sink}.",
-        next_step=f"Give one of them another name with `into` ({lane.config_line}).",
+        next_step=f"Give one of them another name with `into` ({lane.config_line}), and restart.",
     )
 
 

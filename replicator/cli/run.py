@@ -36,6 +36,8 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     with telling_progress(daemon.status()):
         code: ExitCode = supervisor.run(once=until_caught_up)
     page.close()
+    for sentence in daemon.unmatched() if until_caught_up else ():
+        session.note(f"warning: {sentence}")
     _say(session, daemon, supervisor, code)
     return int(code)
 

@@ -34,6 +34,16 @@ def test_run(caught_up):
     assert set(said["result"]["sources"][0]) == set(names.split())
 
 
+def test_a_match_that_nothing_matched_is_told(project):
+    config = project / "config" / "replicator.yaml"
+    config.write_text(
+        config.read_text().replace("http:", "  - {match: public.invoicez, source: recorded, to: [{sink: lake}]}\nhttp:")
+    )
+    done = run_program(project, "run", "--until-caught-up")
+    told = "warning: no table matched public.invoicez (config/replicator.yaml:12); seen: public.orders, public.products\n"
+    assert done.returncode == 0 and told in done.stderr and done.stderr.count("no table matched") == 1
+
+
 def test_check(answer, ask):
     said = answer("check")
     assert (said["command"], said["ok"], said["error"]) == ("check", True, None)
@@ -74,9 +84,16 @@ def test_lanes_list(answer, ask):
     said = answer("lanes", "list")
     assert said["command"] == "lanes list"
     assert {lane["id"] for lane in said["result"]} == LANES
-    assert all(set(lane) == {"id", "table", "policy", "config"} for lane in said["result"])
+    assert all(set(lane) == {"id", "table", "policy", "config", "status"} for lane in said["result"])
     assert {lane["config"] for lane in said["result"] if lane["id"].startswith("lake")} == {"config/replicator.yaml:11"}
-    assert set(ask("lanes", "list").stdout.split()) == LANES
+    listed = dict(line.split() for line in ask("lanes", "list").stdout.splitlines())
+    assert listed == dict.fromkeys(LANES, "stopped")
+
+
+def test_lanes_list_tells_what_the_daemon_says(answer, monkeypatch):
+    report = {"lanes": [{"id": "lake.orders", "status": "suspended"}]}
+    monkeypatch.setattr("replicator.wiring.daemon.ask_status", lambda _: report)
+    assert {lane["id"]: lane["status"] for lane in answer("lanes", "list")["result"]}["lake.orders"] == "suspended"
 
 
 def test_plan(answer, ask):
@@ -93,6 +110,11 @@ def test_query(answer, ask):
     lines = ask("query", "products", "--csv").stdout.splitlines()
     assert lines[0].startswith('"sku"') and len(lines) == len(answer("query", "products")["result"]) + 1
     assert "products" in ask("query", "products").stdout
+
+
+@pytest.mark.parametrize("name", ["public.products", "lake.public.products", "lake.products"])
+def test_a_target_by_its_name_in_the_source(answer, name):
+    assert answer("query", name)["result"] == answer("query", "products")["result"]
 
 
 def test_values_that_look_like_markup_are_printed(capsys):

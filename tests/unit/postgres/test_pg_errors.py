@@ -65,3 +65,11 @@ def test_without_sqlstate(text: str, kind: type[Exception]) -> None:
 
 def test_misuse_of_the_driver_is_fatal() -> None:
     assert type(translated(psycopg.ProgrammingError("wrong"), "testing")) is Fatal
+
+
+def test_lines_of_the_driver_become_sentences():
+    said = "connection failed: port 1 failed: Connection refused\n\tIs the server running there?\nall failed"
+    sentence = translated(psycopg.OperationalError(said), "testing").sentence
+    assert sentence.endswith(
+        "testing: connection failed: port 1 failed: Connection refused. Is the server running there? all failed."
+    )
