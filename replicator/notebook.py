@@ -1,7 +1,7 @@
 """For notebooks and scripts: targets as Arrow tables, found through the config.
 
 >>> from replicator.notebook import load_table
->>> load_table("customers", version=1).to_pandas()
+>>> load_table("customers", version=1).to_pylist()
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from replicator.wiring.configuration import nearest
 from replicator.wiring.configuration import read as read_config
 from replicator.wiring.reading import read
-
-DEFAULT_CONFIG = "config/replicator.yaml"
 
 
 def load_table(
@@ -24,12 +23,15 @@ def load_table(
     as_of: datetime | None = None,
     where: str | None = None,
     limit: int | None = None,
-    config: str | Path = DEFAULT_CONFIG,
+    config: str | Path | None = None,
     env: str | None = None,
 ) -> pa.Table:
     """The rows of a target, now or at a version or time of its table.
 
-    `name` is `SINK.TABLE`, or `TABLE` in the first sink of the config that has it; `where` a SQL condition on its columns.
+    `name` is `SINK.TABLE`, or `TABLE` in the first sink of the config that has it, by its name there or in the source;
+    `where` is a SQL condition on its columns.
+    Without `config`, the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one above it.
     Raises `ConfigProblem` for a config that cannot be used, `Fatal` for a table or version that there is not.
     """
-    return read(read_config(Path(config), env, ()), name, version=version, as_of=as_of, where=where, limit=limit)
+    loaded = read_config(Path(config or nearest()), env, ())
+    return read(loaded, name, version=version, as_of=as_of, where=where, limit=limit)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stops the services and keeps all data; --clean removes volumes, embedded data and deltalake/.
+# Stops the services and keeps all data; --clean removes volumes, embedded data, deltalake/ and state/.
 #   scripts/stop.sh [--clean]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
@@ -25,5 +25,6 @@ if [ -d .embedded ]; then
     [ "$clean" = no ] || options=(--clean)
     "$VENV/bin/python" -m adapters.stack down ${options[@]+"${options[@]}"}
 fi
-[ "$clean" = no ] || rm -rf deltalake
+# What the pipeline remembers of a stream (state/) goes with the stream: a topic of before would be missed.
+[ "$clean" = no ] || rm -rf deltalake state
 echo "The services are stopped."

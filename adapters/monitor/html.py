@@ -27,10 +27,17 @@ def render(status: Mapping[str, Any]) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<meta http-equiv=refresh content=2><title>replicator {name}</title><style>{STYLE}</style>"
-        f"<h1>replicator: {name}</h1><div class=wide><table><thead><tr>{heads}</tr></thead>"
+        f"<h1>replicator: {name}</h1>{_away(status)}<div class=wide><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
         "<p><a href=/status.json>status.json</a> <a href=/metrics>metrics</a></p></html>"
     )
+
+
+def _away(status: Mapping[str, Any]) -> str:
+    """A line per source that does not answer."""
+    away = [source for source in status.get("sources", ()) if source.get("away_since")]
+    said = (f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away)
+    return "".join(f"<p class=suspended>{escape(line)}</p>" for line in said)
 
 
 def _row(lane: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import uvicorn
@@ -53,7 +53,13 @@ class PageMonitor:
         """See `ports.monitor.Monitor`."""
         host, _, port = self._options.address.rpartition(":")
         config = uvicorn.Config(
-            self.app(views), host=host.strip("[]"), port=int(port), log_level="warning", access_log=False
+            self.app(views),
+            host=host.strip("[]"),
+            port=int(port),
+            # No handlers of its own: what it logs goes where the program's log goes.
+            log_config=None,
+            log_level="warning",
+            access_log=False,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="page", daemon=True)
@@ -79,17 +85,26 @@ class PageMonitor:
             Route("/metrics", guarded(lambda _: Response(self._metrics.text(), media_type="text/plain; version=0.0.4"))),
             Route("/livez", lambda _: _health(views.alive())),
             Route("/healthz", lambda _: _health(views.alive())),
-            Route("/readyz", lambda _: _health(bool(views.status()["ready"]))),
+            Route("/readyz", lambda request: self._ready(views, request)),
             Route("/lanes/{lane:path}", guarded(lambda request: _control(views, request)), methods=["POST"]),
         ]
         # A page on another site must not reach this one under its own host name (DNS rebinding).
         return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])
 
+    def _ready(self, views: Views, request: Request) -> Response:
+        """Why it is not ready, a reason a line; names of lanes only to who may see the other pages."""
+        status = views.status()
+        return _health(bool(status["ready"]), () if self._refuses(request) else status.get("unready", ()))
+
+    def _refuses(self, request: Request) -> bool:
+        token = self._options.token
+        return token is not None and not _has_token(request, token.get_secret_value())
+
     def _guarded(self, view: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def check(request: Request) -> Response:
-            if self._options.token is None or _has_token(request, self._options.token.get_secret_value()):
-                return view(request)
-            return JSONResponse({"error": "a token is needed: Authorization: Bearer ..."}, status_code=401)
+            if self._refuses(request):
+                return JSONResponse({"error": "a token is needed: Authorization: Bearer ..."}, status_code=401)
+            return view(request)
 
         return check
 
@@ -117,8 +132,9 @@ def _has_token(request: Request, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
 
 
-def _health(good: bool) -> Response:
-    return Response("ok\n" if good else "not ok\n", status_code=200 if good else 503, media_type="text/plain")
+def _health(good: bool, reasons: Sequence[str] = ()) -> Response:
+    text = "ok\n" if good else "".join(f"{line}\n" for line in ("not ok", *reasons))
+    return Response(text, status_code=200 if good else 503, media_type="text/plain")
 
 
 def _control(views: Views, request: Request) -> Response:

@@ -65,13 +65,19 @@ def _relief(state: str) -> str:
 
 def _without_state(error: psycopg.Error, doing: str) -> ReplicatorError:
     """The connection broke or was never made. A server that answered and refused is an environment problem."""
-    text = " ".join(str(error).split())
+    text = _one_line(str(error))
     refused = ("FATAL:" in text or "no password supplied" in text) and not STARTING.search(text)
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not refused:
-        return Retryable(f"PostgreSQL is not reachable while {doing}: {text}.")
+        return Retryable(f"PostgreSQL is not reachable while {doing}: {text}")
     if refused:
-        return EnvironmentProblem(f"PostgreSQL refused the connection while {doing}: {text}.", next_step=ENVIRONMENT["28"])
+        return EnvironmentProblem(f"PostgreSQL refused the connection while {doing}: {text}", next_step=ENVIRONMENT["28"])
     return Fatal(f"The PostgreSQL driver failed while {doing}: {type(error).__name__}.")
+
+
+def _one_line(text: str) -> str:
+    """The driver's lines as sentences, each with its end."""
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return " ".join(line if line.endswith((".", "?", "!", ":")) else f"{line}." for line in lines if line)
 
 
 def refusal(error: psycopg.Error, columns: Iterable[str]) -> Reject:

@@ -64,7 +64,8 @@ class TableReader:
             )
         columns = self._catalogue.columns(self._schema, name)
         if columns is None:
-            raise Fatal(f"there is no table {name} in schema {self._schema}", next_step=f"There are: {self.tables()}.")
+            known = ", ".join(self.tables()) or "none yet"
+            raise Fatal(f"there is no table {name} in schema {self._schema}", next_step=f"There are: {known}.")
         plans = {column: read_type(found) for column, found in columns.items()}
         doing = f"reading {self._schema}.{name}"
         try:

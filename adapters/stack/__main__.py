@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.ports.service import ServiceState
@@ -111,12 +112,16 @@ def _ports(options: argparse.Namespace) -> StackPorts:
 
 
 def _stack(options: argparse.Namespace) -> EmbeddedStack:
-    return EmbeddedStack(options.project, options.folder, _ports(options))
+    return EmbeddedStack(options.project, options.folder, _ports(options), tell=lambda line: _write(sys.stderr, line))
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    _write(sys.stdout, line)
+
+
+def _write(stream: TextIO, line: str) -> None:
+    stream.write(f"{line}\n")
+    stream.flush()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.service import Service, ServiceStatus
+from replicator.ports.service import Service, ServiceState, ServiceStatus
 
 from ..jvm.jars import fetch
 from .connect import ConnectService
@@ -27,6 +27,7 @@ from .layout import DATABASES, Home, StackPorts
 from .logs import read_logs
 from .pg_init import create_database, create_publication, drop_slot
 from .postgres import PostgresService, postgres_services
+from .processes import require_free
 
 S = TypeVar("S")
 WAIT_SECONDS = 120.0
@@ -37,7 +38,8 @@ class EmbeddedStack:
     """Three PostgreSQL servers, a broker and a Connect worker, started together in one folder.
 
     `project` holds `init-scripts/` and `connectors/`; `folder` (relative to it, or absolute) holds all data and logs; with
-    `ports=StackPorts.free()` and a folder of its own, a second stack runs beside the first.
+    `ports=StackPorts.free()` and a folder of its own, a second stack runs beside the first. `tell` is given a line for
+    people, from any thread, when something that takes seconds begins or a server has become healthy.
     """
 
     def __init__(
@@ -47,18 +49,26 @@ class EmbeddedStack:
         ports: StackPorts | None = None,
         *,
         services: Callable[[Home], Sequence[Service]] | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._tell = tell
         self.home = Home.below(project, folder, ports)
         self.services: tuple[Service, ...] = tuple((services or default_services)(self.home))
 
     def up(self) -> None:
         """Start what does not run, in parallel, and return when all is healthy and initialised.
 
-        Raises `EnvironmentProblem` for the first service that cannot start; the others are left running.
+        Raises `EnvironmentProblem` for the first service that cannot start; the others are left running. Where another
+        program has a port, nothing is started.
         """
         with self._exclusive():
+            stopped = [state for state in self.status() if state.state is ServiceState.STOPPED]
+            for state in stopped:
+                require_free(state.name, state.ports)
+            if stopped:
+                self._tell(f"starting {', '.join(state.name for state in stopped)}")
             self._prefetch()
-            _each(self.services, _bring_up)
+            _each(self.services, self._bring_up)
 
     def down(self, *, clean: bool = False) -> None:
         """Stop everything, readers before what they read from; no process is left. `clean` also removes the data."""
@@ -91,7 +101,7 @@ class EmbeddedStack:
 
     def restart(self, name: str) -> None:
         """Start one service (after `service(name).kill()`, say) and return when it is healthy."""
-        _bring_up(self.service(name))
+        self._bring_up(self.service(name))
 
     # -- what clients need -------------------------------------------------------------------------------------------
 
@@ -130,6 +140,7 @@ class EmbeddedStack:
         it runs. A failed connector is restarted. `overrides` change single settings, and `name` the connector's name.
         """
         name, config = read_connector(self.home.project / file, overrides)
+        self._tell(f"registering connector {name}")
         register(self.rest, name, config, seconds)
         return name
 
@@ -164,6 +175,12 @@ class EmbeddedStack:
             time.sleep(0.1)
         with held:
             yield
+
+    def _bring_up(self, service: Service) -> None:
+        began = time.monotonic()
+        service.start()
+        service.wait(WAIT_SECONDS)
+        self._tell(f"{service.name} is healthy ({time.monotonic() - began:.1f} s)")
 
     def _prefetch(self) -> None:
         """Fetch the jars of all Java services at once: they share many."""
@@ -202,11 +219,6 @@ def require_running(rest: ConnectRest, name: str) -> ConnectorState:
     if state is None or not state.running:
         raise not_running(name, state)
     return state
-
-
-def _bring_up(service: Service) -> None:
-    service.start()
-    service.wait(WAIT_SECONDS)
 
 
 def _each(services: Sequence[S], action: Callable[[S], None]) -> None:

@@ -98,7 +98,8 @@ def require_free(service: str, ports: Mapping[str, int]) -> None:
     if taken:
         raise EnvironmentProblem(
             f"{service} cannot start: port {' and '.join(taken)} on 127.0.0.1 is taken by another program.",
-            next_step="Stop that program (a Docker stack on the same ports?), or choose other ports.",
+            next_step="Stop that program (a Docker stack on the same ports?), or set REPLICATOR_STACK_PORTS, for example "
+            "source=25433,kafka=39092.",
         )
 
 

@@ -122,8 +122,10 @@ class CatchUp(Generic[F]):
         try:
             self._tools.place.source.read(missing.start, until, lambda b: self._take(behind, b), self._shared.stop)
         except Retryable as error:
+            # Tried again at every turn: said once.
+            tell = log.debug if behind.run.retrying else log.warning
+            tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
             self._shared.lanes.trouble([behind.run], problem_of(error))
-            log.warning("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
             return False
         except SinkAway:
             return False

@@ -30,14 +30,24 @@ from .writes import Writes, covered, only_topics
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A source that does not answer: since when, on the clock, and why."""
+
+    since: float
+    sentence: str
+
+
 @dataclass
 class Flow:
-    """What a source has brought so far, for people. `end` is where its stream ended when last asked."""
+    """What a source has brought so far, for people. `end` is where its stream ended when last asked; `away` is set while it
+    does not answer."""
 
     records: int = 0
     position: Position = field(default_factory=Position)
     end: Position = field(default_factory=Position)
     began: float = 0.0
+    away: Away | None = None
 
 
 class Pipeline(Generic[F]):
@@ -88,7 +98,7 @@ class Pipeline(Generic[F]):
             except Retryable as error:
                 if self._position != before:
                     backoff.reset()
-                log.warning("source away", source=self.place.name, sentence=error.sentence, attempt=backoff.attempts)
+                self._is_away(error)
                 backoff.wait(stop)
 
     def _read(self, *, once: bool) -> None:
@@ -154,6 +164,8 @@ class Pipeline(Generic[F]):
             handed += self._of_table(table, [run for run in routed.runs if run.table == table], batch)
         self._position = self.flow.position = (self._position or Position()).advanced_to(batch.span.end)
         self.flow.records += batch.records
+        if batch.records:
+            self._is_back()
         self._hand_over(handed)
 
     def _of_logs(self, batch: Batch[F]) -> list[Handed[F]]:
@@ -280,6 +292,18 @@ class Pipeline(Generic[F]):
             self._pay()
             self.tell_source()
 
+    def _is_away(self, error: Retryable) -> None:
+        """Said once, and remembered until the source answers again."""
+        known = self.flow.away
+        self.flow.away = Away(known.since if known else self._shared.clock(), error.sentence)
+        tell = log.debug if known else log.warning
+        tell("source away", source=self.place.name, sentence=error.sentence)
+
+    def _is_back(self) -> None:
+        known, self.flow.away = self.flow.away, None
+        if known is not None:
+            log.info("source back", source=self.place.name, seconds_away=round(self._shared.clock() - known.since, 1))
+
     def tell_source(self) -> None:
         """Tell the source how far every lane has got, and telemetry how far that is from the end. Both are hints."""
         positions = [Position({**run.begun, **run.applied}) for run in self.roster.runs()]
@@ -288,8 +312,9 @@ class Pipeline(Generic[F]):
             self.place.source.committed(lowest)
             self.flow.end = self.place.source.end()
         except Retryable as error:
-            log.warning("source away", source=self.place.name, sentence=error.sentence)
+            self._is_away(error)
             return
+        self._is_back()
         self._shared.telemetry.lag(self.place.name, lag(lowest, self.flow.end))
 
 

@@ -252,7 +252,7 @@ def target_taken(lane: Lane, other: str = "") -> ConfigProblem:
     """Why the lane cannot run: the table `other` came first, and its rows are in the target."""
     return ConfigProblem(
         f"Tables {other or 'of two schemas'} and {lane.table} both go to {lane.into} in sink {lane.sink}.",
-        next_step=f"Give one of them another name with `into` ({lane.config_line}).",
+        next_step=f"Give one of them another name with `into` ({lane.config_line}), and restart.",
     )
 
 
@@ -267,7 +267,7 @@ def _overtaken(lane: Lane) -> EnvironmentProblem:
 
 
 def _loss(lane: Lane, lost: Mapping[TopicPartition, str], start: Position) -> Problem:
-    sentences = "; ".join(f"{p}: {why}" for p, why in sorted(lost.items()))
+    sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
     until = as_option(start.only(lost))
     accept = f"; `replicator lanes skip {lane.id} --until {until}` accepts the loss" if until else ""
     error = DataLoss(

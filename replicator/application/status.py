@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
 
 from replicator.domain.position import Position
@@ -17,8 +17,9 @@ from .shared import Shared
 
 @dataclass(frozen=True, slots=True)
 class LaneReport:
-    """One lane. `lag_records` to the end of its source as last asked; `lag_seconds` is the age of the newest change applied,
-    0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`."""
+    """One lane. `lag_records` to the end of its source as last asked, None while that does not answer; `lag_seconds` is the
+    age of the newest change applied, 0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`.
+    """
 
     id: str
     table: str
@@ -37,13 +38,16 @@ class LaneReport:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """One source: records read since the start, how many per second on the whole, and how many are left to read."""
+    """One source: records read since the start, how many per second on the whole, and how many are left to read. While it
+    does not answer, `away_since` (a time) and `error`; what is left to read is then what was left when it last answered."""
 
     name: str
     records: int
     records_per_second: float
     position: dict[str, dict[str, int]]
     lag_records: int
+    away_since: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +84,26 @@ class Status(Generic[F]):
         flows = {pipeline.place.name: pipeline.flow for pipeline in self._pipelines}
         with self._lanes.under_lock():
             lanes = tuple(_lane(run, flows.get(run.lane.source, Flow()), now) for run in self._lanes.all())
-        sources = tuple(_source(name, flow, self._clock()) for name, flow in flows.items())
+        sources = tuple(_source(name, flow, self._clock(), now) for name, flow in flows.items())
         return Report(now.isoformat(), sources, lanes)
 
 
-def _source(name: str, flow: Flow, clock: float) -> SourceReport:
-    seconds = max(clock - flow.began, 1e-9)
+def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:
+    seconds, away = max(clock - flow.began, 1e-9), flow.away
     return SourceReport(
-        name, flow.records, round(flow.records / seconds, 1), flow.position.to_json(), lag(flow.position, flow.end)
+        name=name,
+        records=flow.records,
+        records_per_second=round(flow.records / seconds, 1),
+        position=flow.position.to_json(),
+        lag_records=lag(flow.position, flow.end),
+        away_since=(now - timedelta(seconds=clock - away.since)).isoformat() if away else None,
+        error=away.sentence if away else None,
     )
 
 
 def _lane(run: LaneRun, flow: Flow, now: datetime) -> LaneReport:
     position = Position({**run.begun, **run.applied})
-    left = lag(position, flow.end) if flow.end else None
+    left = lag(position, flow.end) if flow.end and not flow.away else None
     problem = run.problem or run.retrying
     names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
     return LaneReport(

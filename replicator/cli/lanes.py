@@ -16,12 +16,19 @@ def lanes() -> None:
 
 @command("list")
 def list_lanes(session: Session) -> None:
-    """The lanes of every table seen so far."""
+    """The lanes of every table seen so far, and what each is doing."""
+    from replicator.wiring.daemon import ask_status
     from replicator.wiring.offline import known_lanes
 
     found = known_lanes(session.loaded)
-    result = [{"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line} for x in found]
-    session.emit(result, f"{len(found)} lanes", text=lambda: click.echo("\n".join(x.id for x in found)))
+    states = {lane["id"]: lane["status"] for lane in (ask_status(session.loaded) or {"lanes": ()})["lanes"]}
+    result = [
+        {"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line, "status": states.get(x.id, "stopped")}
+        for x in found
+    ]
+    width = max((len(x.id) for x in found), default=0)
+    lines = [f"{row['id']:<{width}}  {row['status']}" for row in result]
+    session.emit(result, f"{len(found)} lanes", text=lambda: click.echo("\n".join(lines)))
 
 
 @command("pause")
@@ -34,7 +41,8 @@ def pause(session: Session, lane: str) -> None:
 @command("resume")
 @click.argument("lane")
 def resume(session: Session, lane: str) -> None:
-    """Let a paused or suspended lane go on from its own position."""
+    """Let a paused or suspended lane go on from its own position. The config is read at the daemon's start only: restart it
+    after a change there."""
     _ask(session, "resume", lane)
 
 

@@ -12,12 +12,15 @@ from typing import Any
 
 import structlog
 
-LEVELS = {-1: logging.ERROR, 0: logging.INFO}
+NORMAL = logging.INFO
+"""The level of a daemon's log; commands that end log warnings only."""
 
 
-def configure(verbosity: int) -> None:
-    """Set the log up once, for the whole program. `verbosity` -1 is quiet, 0 normal, above that everything."""
+def configure(verbosity: int, normal: int = NORMAL) -> None:
+    """Set the log up, for the whole program: libraries and adapters that use `logging` speak in the same form. `verbosity`
+    -1 is quiet, 0 `normal`, above that everything; of libraries, warnings, and everything from 2 on."""
     renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    level = {-1: logging.ERROR, 0: normal}.get(verbosity, logging.DEBUG)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -26,9 +29,30 @@ def configure(verbosity: int) -> None:
             where_it_failed,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS.get(verbosity, logging.DEBUG)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        # Not bound to the stream of this moment: whoever runs commands in process may put another in its place.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
+    _take_over(level, level if verbosity > 1 else max(level, logging.WARNING))
+
+
+def _take_over(own: int, foreign: int) -> None:
+    """Have `logging` hand on what adapters say from level `own` on, and libraries from `foreign` on."""
+    root = logging.getLogger()
+    root.handlers = [*(h for h in root.handlers if not isinstance(h, _Handed)), _Handed(own)]
+    root.setLevel(foreign)
+    for package in ("adapters", "replicator"):
+        logging.getLogger(package).setLevel(own)
+
+
+class _Handed(logging.Handler):
+    """Hands records of `logging` on."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        error = record.exc_info[1] if record.exc_info else None
+        log = structlog.get_logger()
+        log.log(record.levelno, record.getMessage(), logger=record.name, **({"exc_info": error} if error else {}))
 
 
 def where_it_failed(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

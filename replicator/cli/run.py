@@ -40,6 +40,8 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
         code: ExitCode = supervisor.run(once=until_caught_up)
     page.close()
     daemon.instance().release()
+    for sentence in daemon.unmatched() if until_caught_up else ():
+        session.note(f"warning: {sentence}")
     _say(session, daemon, supervisor, code)
     return int(code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -96,8 +97,11 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
             verbose: int,
             **options: Any,
         ) -> None:
+            from .logs import configure
+
             path = click.get_current_context().command_path.split(" ", 1)[-1]
             session = Session(path, Path(config), env, tuple(overrides), as_json, -1 if quiet else verbose)
+            configure(session.verbosity, logging.WARNING)
             _guarded(session, functools.partial(function, session, *args, **options))
 
         made: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
@@ -109,7 +113,15 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
 def _common(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
-            click.option("-c", "--config", default=DEFAULT_CONFIG, show_default=True, help="The config file."),
+            click.option(
+                "-c",
+                "--config",
+                default=DEFAULT_CONFIG,
+                show_default=True,
+                envvar="REPLICATOR_CONFIG",
+                show_envvar=True,
+                help="The config file.",
+            ),
             click.option("--env", envvar="REPLICATOR_ENV", help="Lay config/environments/NAME.yaml over the config."),
             click.option("--set", "overrides", multiple=True, metavar="a.b=c", help="Override one value; may be repeated."),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
+
+from replicator.domain.errors import ConfigProblem
 
 from .session import Session, command
 
@@ -17,7 +20,7 @@ def stack() -> None:
 @command("up")
 def up(session: Session) -> None:
     """Start the servers, healthy, with the connector registered; may be repeated."""
-    embedded = _stack()
+    embedded = _stack(session)
     embedded.up()
     name = embedded.register_connector()
     session.emit(_rows(embedded), f"the stack is up, connector {name} is running", text=lambda: _print(embedded))
@@ -27,14 +30,14 @@ def up(session: Session) -> None:
 @click.option("--clean", is_flag=True, help="Remove the servers' data too.")
 def down(session: Session, clean: bool) -> None:
     """Stop the servers; data stays unless `--clean`."""
-    _stack().down(clean=clean)
+    _stack(session).down(clean=clean)
     session.emit(None, "the stack is down")
 
 
 @command("status")
 def status(session: Session) -> None:
     """Which servers run, and where."""
-    embedded = _stack()
+    embedded = _stack(session)
     session.emit(_rows(embedded), "status of the stack", text=lambda: _print(embedded))
 
 
@@ -43,15 +46,21 @@ def status(session: Session) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on printing.")
 def logs(session: Session, service: str | None, follow: bool) -> None:
     """Print the servers' logs."""
-    for line in _stack().read_logs(service, follow=follow):
+    for line in _stack(session).read_logs(service, follow=follow):
         click.echo(line)
     session.note("")
 
 
-def _stack() -> Any:
+def _stack(session: Session) -> Any:
+    """The servers of the project that the config belongs to: its folder is the parent of the config file's."""
     from replicator.wiring.plugins import load
 
-    return load("replicator.stacks", "embedded")()
+    if not session.config.is_file():
+        raise ConfigProblem(
+            f"{session.config}: there is no such file.", next_step="Go to the project's folder, or name its config with -c."
+        )
+    project = session.config.absolute().parent.parent
+    return load("replicator.stacks", "embedded")(project, tell=session.note)
 
 
 def _rows(embedded: Any) -> list[dict[str, Any]]:
@@ -59,8 +68,15 @@ def _rows(embedded: Any) -> list[dict[str, Any]]:
 
 
 def _print(embedded: Any) -> None:
-    for row in _rows(embedded):
-        click.echo("  ".join(f"{name}={value}" for name, value in row.items() if value not in (None, "", ())))
+    rows = [("service", "state", "pid", "listens on", "log"), *map(_cells, _rows(embedded))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    listens = " ".join(f"127.0.0.1:{port}" for port in row["ports"].values())
+    return row["name"], str(row["state"]), str(row["pid"] or ""), listens, str(row["log"])
 
 
 for _command in (up, down, status, logs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Any
 
 import click
@@ -16,9 +17,9 @@ UNBOUNDED = 10_000
 
 @command("status")
 def status(session: Session) -> None:
-    """Per lane: state, position, lag, counts and last error; from the running daemon, or from the targets."""
+    """Per lane: state, lag, counts, last error and, with -v, position; from the running daemon, or from the targets."""
     report = _report(session)
-    session.emit(report, _summary(report), text=lambda: _print(report))
+    session.emit(report, _summary(report), text=lambda: _print(report, positions=session.verbosity > 0))
 
 
 @command("top")
@@ -54,13 +55,26 @@ def _summary(report: dict[str, Any]) -> str:
     return f"pipeline {report['pipeline']} is {running}, {len(report['lanes'])} lanes"
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], *, positions: bool = False) -> None:
     from rich.console import Console
 
     console = Console()
     width = console.width if console.is_terminal else UNBOUNDED
     # Lines are never broken by us: a name that is broken cannot be copied, and a terminal breaks it where it must.
     console.print(_shown(report, width), soft_wrap=True)
+    if positions:
+        console.print(
+            "\n".join(("", "positions: the offset to be read next", *_positions(report))), soft_wrap=True, markup=False
+        )
+
+
+def _positions(report: dict[str, Any]) -> list[str]:
+    """As `lanes skip --until` takes them."""
+    lines = []
+    for one in (*report["sources"], *report["lanes"]):
+        at = (f"{topic}:{p}:{offset}" for topic, parts in one["position"].items() for p, offset in parts.items())
+        lines.append(f"{one.get('id') or 'source ' + one['name']}  {','.join(at) or 'none yet'}")
+    return lines
 
 
 def _shown(report: dict[str, Any], width: int) -> Any:
@@ -91,6 +105,10 @@ def _blocks(report: dict[str, Any]) -> list[str]:
 
 def _troubles(report: dict[str, Any]) -> list[str]:
     lines = []
+    for source in report.get("sources", ()):
+        if source.get("away_since"):
+            since = datetime.fromisoformat(source["away_since"]).astimezone().isoformat(sep=" ", timespec="seconds")
+            lines += ["", f"source {source['name']} is away since {since}: {source['error']}"]
     for lane in report["lanes"]:
         if lane["error"]:
             lines += ["", f"{lane['id']} is {lane['status']}: {lane['error']}"]

@@ -37,7 +37,8 @@ class ReplicatorError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        return f"{self.sentence} {self.next_step}".strip()
+        stop = "" if not (self.sentence and self.next_step) or self.sentence.endswith((".", "!", "?", ":", "\n")) else "."
+        return f"{self.sentence}{stop} {self.next_step}".strip()
 
 
 class Retryable(ReplicatorError):

@@ -53,7 +53,7 @@ def scd1(table: TableSpec) -> ApplyPlan:
     if not table.keys:
         raise ConfigProblem(
             f"table {table.name} has no key, which policy scd1 needs",
-            next_step="Name its key columns with `keys: [...]`, or set `policy: append` for this table.",
+            next_step="Name its key columns with `keys: [...]`, or set `policy: append` for this table, and restart.",
         )
     columns = table.columns + bookkeeping(table)
     row = tuple((c.name, source(c.name)) for c in columns)

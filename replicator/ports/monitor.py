@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 Status = Mapping[str, Any]
-"""A JSON-ready snapshot; its `ready` is true when every lane runs or catches up."""
+"""A JSON-ready snapshot; its `ready` is true when every lane runs or catches up, otherwise `unready` says why not, a reason
+per lane."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from replicator.settings import Loaded, Plugins, load
 
 from .plugins import names
+
+DEFAULT = Path("config/replicator.yaml")
+
+
+def nearest() -> Path:
+    """The config file to use when none is named: REPLICATOR_CONFIG, or else config/replicator.yaml of the working directory
+    or of the nearest folder above it that has one."""
+    named = os.environ.get("REPLICATOR_CONFIG")
+    if named:
+        return Path(named)
+    here = Path.cwd()
+    return next((folder / DEFAULT for folder in (here, *here.parents) if (folder / DEFAULT).is_file()), DEFAULT)
 
 
 def installed() -> Plugins:

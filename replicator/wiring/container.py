@@ -53,6 +53,7 @@ class Container(containers.DeclarativeContainer):
 
     supervisor = providers.Singleton(parts.supervisor, Supervisor, pipelines, workers, dead_letters, shared)
     status = providers.Singleton(parts.status, Status, pipelines, shared)
+    unmatched = providers.Callable(parts.unmatched, loaded, pipelines)
     control = providers.Singleton(Control, lanes, pipelines)
     monitor = providers.Singleton(parts.monitor, loaded, telemetry)
     views = providers.Singleton(daemon.views, loaded, status, control, providers.Factory(parts.Pulse, pipelines))

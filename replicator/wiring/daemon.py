@@ -31,8 +31,10 @@ def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Cal
 
     def report() -> dict[str, Any]:
         taken = status.report().to_dict()
-        ready = bool(taken["lanes"]) and all(lane["status"] in HEALTHY for lane in taken["lanes"])
-        return {"pipeline": loaded.settings.pipeline, "running": True, "ready": ready, **taken}
+        unready = [f"lane {lane['id']} is {lane['status']}" for lane in taken["lanes"] if lane["status"] not in HEALTHY]
+        unready += [] if taken["lanes"] else ["no lane has begun"]
+        state = {"running": True, "ready": not unready, "unready": unready}
+        return {"pipeline": loaded.settings.pipeline, **state, **taken}
 
     def command(action: str, lane: str, until: str | None) -> None:
         commands: Mapping[str, Callable[[], Future[None] | None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -58,7 +59,8 @@ def stored_status(loaded: Loaded) -> dict[str, Any]:
     with ExitStack() as opened:
         asked = _Asked(loaded, opened)
         lanes = [asked.about(lane) for lane in known_lanes(loaded)]
-    return {"pipeline": loaded.settings.pipeline, "running": False, "ready": False, "sources": [], "lanes": lanes}
+    state = {"running": False, "ready": False, "unready": ["the daemon does not run"]}
+    return {"pipeline": loaded.settings.pipeline, **state, "sources": [], "lanes": lanes}
 
 
 class _Asked:
@@ -67,7 +69,7 @@ class _Asked:
     def __init__(self, loaded: Loaded, opened: ExitStack) -> None:
         self._loaded, self._opened = loaded, opened
         self._sinks: dict[str, Any] = {}
-        self._away: dict[str, ReplicatorError] = {}
+        self._away: dict[str, tuple[Lane, Retryable]] = {}
 
     def about(self, lane: Lane) -> dict[str, Any]:
         """The lane as its sink knows it, or why that is not known."""
@@ -75,10 +77,10 @@ class _Asked:
             if lane.id == refused_id(lane):
                 raise target_taken(lane)
             if lane.sink in self._away:
-                raise self._away[lane.sink]
+                return _stored(lane, None, _of_another(lane, *self._away[lane.sink]))
             return _stored(lane, self._sink(lane.sink).state(lane), None)
         except Retryable as away:
-            self._away[lane.sink] = away
+            self._away[lane.sink] = lane, away
             return _stored(lane, None, away)
         except ReplicatorError as problem:
             return _stored(lane, None, problem)
@@ -88,6 +90,11 @@ class _Asked:
             self._sinks[name] = adapters.sink(self._loaded, name)
             self._opened.callback(self._sinks[name].close)
         return self._sinks[name]
+
+
+def _of_another(lane: Lane, asked: Lane, away: Retryable) -> Retryable:
+    """What the sink of `lane` said when it was asked for the lane `asked`: its words may name that one."""
+    return Retryable(re.sub(rf"{re.escape(asked.id)}(?!\w)", lambda _: lane.id, away.sentence), next_step=away.next_step)
 
 
 def _stored(lane: Lane, state: LaneState | None, problem: ReplicatorError | None) -> dict[str, Any]:

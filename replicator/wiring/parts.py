@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from replicator.ports.monitor import Monitor
 from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.settings import Loaded
+from replicator.settings.globs import matches
 
 from . import adapters
 from .plugins import load
@@ -106,6 +107,22 @@ def monitor(loaded: Loaded, telemetry: Any) -> Monitor:
     """The daemon's page."""
     made: Monitor = load("replicator.monitors", "page")(adapters.options(loaded.settings.http), telemetry)
     return made
+
+
+def unmatched(loaded: Loaded, of_sources: Pipelines) -> list[str]:
+    """A sentence for each entry of `tables` that no table seen so far matches: a name may be misspelt."""
+    sentences = []
+    for number, entry in enumerate(loaded.settings.tables):
+        seen = sorted(of_sources[entry.source].roster.topics)
+        if not any(matches(entry.match, table) for table in seen):
+            line = loaded.where("tables", number, "match")
+            sentences.append(f"no table matched {entry.match} ({line}); seen: {_some(seen)}")
+    return sentences
+
+
+def _some(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
 
 
 class Pulse:

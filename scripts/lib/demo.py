@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,7 +15,14 @@ import targets
 from rich.console import Console
 from rich.table import Table
 
+from replicator.domain.errors import ReplicatorError
+from replicator.wiring.configuration import read as read_config
+from replicator.wiring.daemon import ask_status
+
 SECONDS = 120.0
+LOOK = 3.0
+"""Seconds between two looks at whether a lane is suspended."""
+ADVICE = "; look at `replicator status` and scripts/check-connector.sh"
 console = Console(width=None if sys.stdout.isatty() else 120)
 CHANGES = """
 BEGIN;
@@ -31,23 +39,51 @@ DELETE FROM customers WHERE email = 'gone-{email}';
 """
 
 
+class Failed(Exception):
+    """The targets do not follow; holds the sentences for people."""
+
+
 def main() -> int:
-    daemon = subprocess.Popen(["replicator", "run", "-q"], stdin=subprocess.DEVNULL)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)
+    # In a session of its own: Ctrl-C would reach it too, and the second signal, ours, would cut its orderly end short.
+    daemon = subprocess.Popen(["replicator", "run", "-q"], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        heading("The daemon runs (replicator run); waiting for the first rows")
-        await_equal(daemon)
-        changes = CHANGES.format(email=f"hedy-{int(time.time())}@example.com").strip()
-        heading("Changes in the source")
-        console.print(changes, highlight=False, style="dim")
-        change(changes)
-        seconds = await_equal(daemon)
-        console.print(f"every target equals the source, {seconds:.1f} s after the last commit")
-        show()
-    finally:
-        daemon.send_signal(signal.SIGTERM)
-        code = daemon.wait(60)
+        replicate(daemon)
+    except Failed as failure:
+        console.print(f"error: {failure}", style="bold red", highlight=False, soft_wrap=True)
+        stop(daemon)
+        return 1
+    except psycopg.OperationalError as failure:
+        console.print(f"error: a database does not answer: {failure}", style="bold red", highlight=False, soft_wrap=True)
+        stop(daemon)
+        return 3
+    except KeyboardInterrupt:
+        heading("Interrupted; the daemon is told to stop")
+        stop(daemon)
+        return 130
+    code = stop(daemon)
     heading(f"The daemon stopped in order (exit {code})")
     return code
+
+
+def replicate(daemon: subprocess.Popen[bytes]) -> None:
+    heading("The daemon runs (replicator run); waiting for the first rows")
+    await_equal(daemon)
+    changes = CHANGES.format(email=f"hedy-{int(time.time())}@example.com").strip()
+    heading("Changes in the source")
+    console.print(changes, highlight=False, style="dim")
+    change(changes)
+    seconds = await_equal(daemon)
+    console.print(f"every target equals the source, {seconds:.1f} s after the last commit")
+    show()
+
+
+def stop(daemon: subprocess.Popen[bytes]) -> int:
+    """The daemon's exit code; a further Ctrl-C meanwhile changes nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    daemon.send_signal(signal.SIGTERM)
+    return daemon.wait(60)
 
 
 def heading(text: str) -> None:
@@ -61,15 +97,42 @@ def change(statements: str) -> None:
 
 
 def await_equal(daemon: subprocess.Popen[bytes]) -> float:
-    """Wait until every mirror and every log gives the source's rows; the seconds it took."""
-    began = time.monotonic()
-    while any(different(*place) for place in places()):
+    """Wait until every mirror and every log gives the source's rows; the seconds it took. Failed when they do not."""
+    began = looked = time.monotonic()
+    while found := first_difference():
+        now = time.monotonic()
         if daemon.poll() is not None:
-            raise SystemExit(f"the daemon ended with exit code {daemon.returncode}; see its message above")
-        if time.monotonic() - began > SECONDS:
-            raise SystemExit("the targets do not follow; look at `replicator status` and scripts/check-connector.sh")
+            raise Failed(f"the daemon ended with exit code {daemon.returncode}; see its message above")
+        if now - began > SECONDS:
+            raise Failed(f"{found} after {SECONDS:.0f} s{suspended() or ADVICE}")
+        if now - looked > LOOK:
+            looked = now
+            if said := suspended():
+                raise Failed(f"{found}, and will not follow{said}")
         time.sleep(0.1)
     return time.monotonic() - began
+
+
+def first_difference() -> str:
+    """Which table differs from the source, where, and by how much; empty when none does."""
+    for place, table in places():
+        if rows := different(place, table):
+            return f"table {table} in {place} differs from the source in {rows} row{'s' if rows > 1 else ''}"
+    return ""
+
+
+def suspended() -> str:
+    """What the daemon says of lanes that are suspended: these do not go on by themselves. Empty when there are none."""
+    try:
+        report = ask_status(read_config(Path("config/replicator.yaml"), None, ()))
+    except ReplicatorError:
+        return ""
+    lines = [
+        f"\n  lane {lane['id']} is suspended: {lane['error']}\n    {lane['next_step']}"
+        for lane in (report or {"lanes": ()})["lanes"]
+        if lane["status"] == "suspended"
+    ]
+    return "".join(lines)
 
 
 def places() -> list[tuple[str, str]]:

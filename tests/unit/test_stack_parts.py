@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from adapters.stack.layout import Home, StackPorts, is_free
 from adapters.stack.logs import read_logs
 from adapters.stack.processes import find, kill, spawn
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
-from replicator.ports.service import Stack
+from replicator.ports.service import ServiceState, ServiceStatus, Stack
 
 PROJECT = Path(__file__).parents[2]
 
@@ -108,6 +110,46 @@ def test_ports_are_named_in_text() -> None:
     for wrong in ("sauce=1", "source=one", "source"):
         with pytest.raises(ConfigProblem, match="names are source, datalake"):
             StackPorts.parse(wrong)
+
+
+class Standing:
+    """A service that is told to start, and does."""
+
+    def __init__(self, name: str, ports: Mapping[str, int], folder: Path) -> None:
+        self.name, self.ports, self.log = name, ports, folder / name
+        self.state = ServiceState.STOPPED
+
+    def start(self) -> None:
+        self.state = ServiceState.HEALTHY
+
+    def wait(self, seconds: float) -> None:
+        assert self.state is ServiceState.HEALTHY
+
+    def status(self) -> ServiceStatus:
+        return ServiceStatus(self.name, self.state, None, self.ports, self.log)
+
+    def stop(self) -> None:
+        self.state = ServiceState.STOPPED
+
+    kill = stop
+
+
+def test_nothing_is_started_while_a_port_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        free, taken = Standing("one", {}, tmp_path), Standing("two", {"client": mute.getsockname()[1]}, tmp_path)
+        stack = EmbeddedStack(tmp_path, services=lambda _: [free, taken])
+        with pytest.raises(EnvironmentProblem, match=r"two cannot start: port .* REPLICATOR_STACK_PORTS"):
+            stack.up()
+    assert free.state is ServiceState.STOPPED
+
+
+def test_each_server_that_is_healthy_is_told(tmp_path: Path) -> None:
+    told: list[str] = []
+    services = [Standing("one", {}, tmp_path), Standing("two", {}, tmp_path)]
+    services[0].start()
+    EmbeddedStack(tmp_path, services=lambda _: services, tell=told.append).up()
+    assert told[0] == "starting two"
+    assert sorted(line.split(" (")[0] for line in told[1:]) == ["one is healthy", "two is healthy"]
 
 
 def test_the_embedded_stack_is_a_stack() -> None:

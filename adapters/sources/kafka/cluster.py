@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,11 +14,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import TopicPartition
 
+from .client_log import CLIENT_LOG
 from .errors import REFUSED, error_of, translated
 from .options import KafkaOptions
 from .topics import TopicFilter
-
-log = logging.getLogger(__name__)
 
 TIMEOUT = 5.0
 """Seconds one request may take."""
@@ -58,7 +56,7 @@ class Cluster:
         self.wanted = TopicFilter(options.topics)
         try:
             settings: dict[str, Any] = {**options.client(), "error_cb": self.remember}
-            self._admin = admin.AdminClient(settings, logger=log)
+            self._admin = admin.AdminClient(settings, logger=CLIENT_LOG)
         except KafkaException as error:
             raise self._said(error, "The Kafka client cannot be set up") from None
 

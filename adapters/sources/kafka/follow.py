@@ -61,6 +61,7 @@ class Following:
         self._topics = dict(topics)
         self._missed: dict[str, float] = {}
         self._looked = self._grown = self._handed = self._answered = time.monotonic()
+        self._away = False
 
     def run(self, apply_batch: ApplyBatch, stop: Stop) -> None:
         """Hand over batches until `stop` or, where every partition has an end, until all are read."""
@@ -85,13 +86,16 @@ class Following:
         try:
             self._refuse_changed(self._cluster.described({p.topic for p in self._reader.next}, timeout=TICK))
             self._answered = time.monotonic()
+            self._away = False
             if self._grow and self._answered - self._grown >= GROW:
                 self._read_new(self._cluster.topics(timeout=TICK))
                 self._grown = time.monotonic()
         except Retryable as away:
             if time.monotonic() - self._answered >= self._patience:
                 raise
-            log.warning("%s Waiting for it.", away.sentence)
+            if not self._away:
+                log.warning("%s Waiting for it.", away.sentence)
+            self._away = True
         self._looked = time.monotonic()
 
     def _refuse_changed(self, now: Mapping[str, Topic]) -> None:

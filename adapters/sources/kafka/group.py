@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from replicator.domain.position import Position
 
+from .client_log import CLIENT_LOG
 from .options import KafkaOptions
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class GroupOffsets:
     def _connected(self) -> Consumer:
         if self._consumer is None:
             settings: dict[str, Any] = {**self._options.consumer(), "on_commit": self._answered, "error_cb": _ignore}
-            self._consumer = Consumer(settings, logger=log)
+            self._consumer = Consumer(settings, logger=CLIENT_LOG)
         return self._consumer
 
     def _answered(self, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +17,11 @@ from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
+from .client_log import CLIENT_LOG
 from .errors import error_of, passes, translated
 from .frames import offset_of, partition_of, record_batch, topic_of
 from .losses import ACCEPT
 from .options import KafkaOptions
-
-log = logging.getLogger(__name__)
 
 CHUNK = 2_000
 """Messages taken from librdkafka at a time: so few that their memory is used again (measured: half the time of 50,000)."""
@@ -59,7 +57,7 @@ class Reader:
         self._options = options
         settings = {"fetch.wait.max.ms": str(wait_ms), **options.consumer()}
         try:
-            self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=log)
+            self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=CLIENT_LOG)
         except KafkaException as error:
             said = translated(error_of(error), "The Kafka consumer cannot be set up")
             raise type(said)(options.hide(said.sentence), next_step=said.next_step) from None

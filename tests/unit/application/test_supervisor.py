@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
 
 from application_world import World, model
 from histories_of_items import change, move, tombstone
@@ -10,6 +12,7 @@ from tuple_engine import TupleDecoder
 from tuple_ports import Crash, Machine
 
 from replicator.application.lanes import LaneStatus
+from replicator.application.status import Status
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable
 
 HISTORY = [change(0, "c", 1), change(1, "c", 2), change(2, "u", 1), change(3, "d", 2), tombstone(4, 2), change(5, "c", 3)]
@@ -194,6 +197,26 @@ def test_retryable_of_the_source_goes_on_from_the_current_position():
     assert running.once() is ExitCode.OK
     assert world.targets["a.items"].rows == model(HISTORY)
     assert [r.seq for r in world.targets["b.items"].log] == [1, 2, 3, 4, 6]
+
+
+def test_a_source_that_is_away_says_since_when():
+    world = World(HISTORY, cuts=(1,))
+    running = world.start()
+    status = Status(running.supervisor._pipelines, running.shared)
+    seen, failures = [], [Retryable("broker away"), Retryable("still away")]
+
+    def away(number):
+        seen.append(status.report().sources[0])
+        if len(seen) > 1 and failures:
+            raise failures.pop(0)
+
+    running.source.on_batch = away
+    before = datetime.now(UTC) - timedelta(seconds=0.1)
+    assert running.once() is ExitCode.OK
+    assert [error for error, _ in groupby(s.error for s in seen)] == [None, "broker away", "still away", None]
+    since = [datetime.fromisoformat(s.away_since) for s in seen if s.error]
+    assert before <= min(since) and max(since) - min(since) < timedelta(seconds=0.1), "since the first failure, not the last"
+    assert status.report().sources[0].away_since is None
 
 
 def test_fatal_of_the_source_ends_the_program():

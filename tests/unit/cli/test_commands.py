@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -29,7 +30,18 @@ def test_run(caught_up):
     assert (said["command"], said["ok"], said["error"]) == ("run", True, None)
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE for lane in said["result"]["lanes"])
-    assert set(said["result"]["sources"][0]) == {"name", "records", "records_per_second", "position", "lag_records"}
+    names = "name records records_per_second position lag_records away_since error"
+    assert set(said["result"]["sources"][0]) == set(names.split())
+
+
+def test_a_match_that_nothing_matched_is_told(project):
+    config = project / "config" / "replicator.yaml"
+    config.write_text(
+        config.read_text().replace("http:", "  - {match: public.invoicez, source: recorded, to: [{sink: lake}]}\nhttp:")
+    )
+    done = run_program(project, "run", "--until-caught-up")
+    told = "warning: no table matched public.invoicez (config/replicator.yaml:12); seen: public.orders, public.products\n"
+    assert done.returncode == 0 and told in done.stderr and done.stderr.count("no table matched") == 1
 
 
 def test_check(answer, ask):
@@ -42,10 +54,25 @@ def test_check(answer, ask):
 def test_status(answer, ask):
     said = answer("status")
     assert said["summary"] == "pipeline shop is not running, 3 lanes"
-    assert set(said["result"]) == {"pipeline", "running", "ready", "sources", "lanes"}
+    assert set(said["result"]) == {"pipeline", "running", "ready", "unready", "sources", "lanes"}
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE and lane["position"] for lane in said["result"]["lanes"])
     assert {line.split()[0] for line in ask("status").stdout.splitlines()[4:]} == LANES
+
+
+def test_status_with_v_tells_positions_as_skip_takes_them(ask, answer):
+    assert "cdc.public.orders:0:" not in ask("status").stdout
+    lanes = {lane["id"]: lane["position"] for lane in answer("status")["result"]["lanes"]}
+    end = lanes["lake.orders"]["cdc.public.orders"]["0"]
+    assert f"lake.orders  cdc.public.orders:0:{end}" in ask("status", "-v").stdout
+
+
+def test_each_lane_of_a_sink_that_is_away_names_itself(answer):
+    server = "sinks.lake={kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d'}"
+    for lane in answer("status", "--set", server)["result"]["lanes"]:
+        others = LANES - {lane["id"]}
+        assert lane["sink"] == "raw" or lane["error"]
+        assert not any(other in (lane["error"] or "") for other in others)
 
 
 def test_top_without_a_terminal_is_status_once(ask, answer):
@@ -57,9 +84,16 @@ def test_lanes_list(answer, ask):
     said = answer("lanes", "list")
     assert said["command"] == "lanes list"
     assert {lane["id"] for lane in said["result"]} == LANES
-    assert all(set(lane) == {"id", "table", "policy", "config"} for lane in said["result"])
+    assert all(set(lane) == {"id", "table", "policy", "config", "status"} for lane in said["result"])
     assert {lane["config"] for lane in said["result"] if lane["id"].startswith("lake")} == {"config/replicator.yaml:11"}
-    assert set(ask("lanes", "list").stdout.split()) == LANES
+    listed = dict(line.split() for line in ask("lanes", "list").stdout.splitlines())
+    assert listed == dict.fromkeys(LANES, "stopped")
+
+
+def test_lanes_list_tells_what_the_daemon_says(answer, monkeypatch):
+    report = {"lanes": [{"id": "lake.orders", "status": "suspended"}]}
+    monkeypatch.setattr("replicator.wiring.daemon.ask_status", lambda _: report)
+    assert {lane["id"]: lane["status"] for lane in answer("lanes", "list")["result"]}["lake.orders"] == "suspended"
 
 
 def test_plan(answer, ask):
@@ -78,12 +112,17 @@ def test_query(answer, ask):
     assert "products" in ask("query", "products").stdout
 
 
+@pytest.mark.parametrize("name", ["public.products", "lake.public.products", "lake.products"])
+def test_a_target_by_its_name_in_the_source(answer, name):
+    assert answer("query", name)["result"] == answer("query", "products")["result"]
+
+
 def test_values_that_look_like_markup_are_printed(capsys):
     import pyarrow as pa
 
     from replicator.cli.query import _print
 
-    _print("a[/b]", pa.table({"x[/y]": ["[/bold] [red]"]}))
+    _print("a[/b]", pa.table({"x[/y]": ["[/bold] [red]"]}), None)
     shown = capsys.readouterr().out
     assert "a[/b]" in shown and "x[/y]" in shown and "[/bold] [red]" in shown
 
@@ -102,8 +141,43 @@ def test_times_that_python_cannot_hold_are_printed(capsys):
     assert (second["far"], second["list"], str(third["far"])) == (None, [], "1970-01-01 00:00:00+00:00")
     assert first["day"] == "2147483647 days since 1970"
     assert (third["day"], third["pair"]["b"]) == (None, None)
-    _print("t", table)
+    _print("t", table, None)
     assert "4611686018427387904 us since 1970" in capsys.readouterr().out
+
+
+def test_rows_that_are_not_shown_are_told(ask, answer, monkeypatch):
+    rows = len(answer("query", "products")["result"])
+    monkeypatch.setattr("replicator.cli.query.SHOWN", rows - 1)
+    shown = ask("query", "products").stdout
+    assert f"products: the first {rows - 1} rows" in shown and "--limit 0 prints all" in shown
+    for whole in (("--limit", "0"), ("--limit", str(rows))):
+        assert f"products: {rows} rows" in (said := ask("query", "products", *whole).stdout) and "more" not in said
+    assert len(ask("query", "products", "--csv").stdout.splitlines()) == rows + 1
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_columns_says(ask, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert max(map(len, ask("query", "products").stdout.splitlines())) > 100
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, ask("query", "products").stdout.splitlines())) == 60
+
+
+def test_csv_has_lists_and_structures_as_json(capfdbinary):
+    import csv
+    import decimal
+    import io
+
+    import pyarrow as pa
+
+    from replicator.cli.query import _write_csv
+
+    nested = [{"a": [1.5, None]}, None]
+    prices = pa.array([[decimal.Decimal("1.10")], []], pa.list_(pa.decimal128(5, 2)))
+    _write_csv(
+        pa.table({"id": [1, 2], "tags": [["x,y", "ö"], None], "nested": nested, "prices": prices, "raw": [b"\xff", b"a"]})
+    )
+    rows = list(csv.reader(io.StringIO(capfdbinary.readouterr().out.decode())))
+    assert rows[1:] == [["1", '["x,y", "ö"]', '{"a": [1.5, null]}', '["1.10"]', "ff"], ["2", "", "", "[]", "61"]]
 
 
 def test_dlq_list(answer, ask):
@@ -114,6 +188,18 @@ def test_dlq_list(answer, ask):
     assert "MALFORMED" in ask("dlq", "list").stdout
 
 
+def test_the_stack_belongs_to_the_project_of_the_config(project, ask, answer, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    config = str(project / "config" / "replicator.yaml")
+    logs = {row["name"]: row["log"] for row in answer("stack", "status", "-c", config)["result"]}
+    assert "kafka" in logs and all(log.startswith(f"{project}/.embedded/") or "stack" in log for log in logs.values())
+    heads, *rows = ask("stack", "status", "-c", config).stdout.splitlines()
+    assert heads.split() == ["service", "state", "pid", "listens", "on", "log"] and "{" not in "".join(rows)
+    assert [row.split()[0] for row in rows] == list(logs)
+    nowhere = ask("stack", "status")
+    assert nowhere.exit_code == 2 and "config/replicator.yaml: there is no such file" in nowhere.stderr
+
+
 def test_doctor(answer):
     said = answer("doctor")
     assert said["ok"] and {d["subject"] for d in said["result"]} >= {"sink lake", "dead letters", "machine"}
@@ -122,6 +208,7 @@ def test_doctor(answer):
 REPORT = {
     "pipeline": "shop",
     "running": True,
+    "sources": [{"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": "the broker does not answer"}],
     "lanes": [
         {
             "id": "target.a_table_with_quite_a_long_name", "table": "public.a_table_with_quite_a_long_name",
@@ -144,6 +231,7 @@ def test_status_never_breaks_a_name(width):
     text = "\n".join(lines)
     assert "target.a_table_with_quite_a_long_name is suspended: the [/target] was removed\n  Run `replicator" in text
     assert "lake.b is retrying: it is away" in text
+    assert re.search(r"source shop is away since \S+ \S+: the broker does not answer", text)
     assert "1,234,567" in text and "12.3" in text
     if width >= 200:
         heads, rule, first = lines[2:5]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import logging
+
 import structlog
 
+from adapters.sources.kafka.client_log import CLIENT_LOG
 from replicator.cli.logs import configure, where_it_failed
 
 
@@ -35,3 +39,29 @@ def test_the_configured_log_hides_words_and_variables(capsys):
     said = capsys.readouterr().err
     assert "RuntimeError" in said
     assert "hunter2" not in said
+
+
+def test_libraries_and_adapters_log_in_the_same_form(capsys):
+    def said(verbosity):
+        configure(verbosity)
+        for name in ("adapters.sources.somewhere", "a_library"):
+            for level in (logging.DEBUG, logging.INFO, logging.WARNING):
+                logging.getLogger(name).log(level, "it is %s", "away")
+        structlog.reset_defaults()
+        return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+    assert [(e["logger"], e["level"], e["event"]) for e in said(0)] == [
+        ("adapters.sources.somewhere", "info", "it is away"),
+        ("adapters.sources.somewhere", "warning", "it is away"),
+        ("a_library", "warning", "it is away"),
+    ]
+    assert [e["level"] for e in said(1)] == ["debug", "info", "warning", "warning"]
+    assert not said(-1)
+
+
+def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):
+    for verbosity, seen in ((0, 0), (1, 1)):
+        configure(verbosity)
+        CLIENT_LOG.error("FAIL [thrd:localhost:29092/bootstrap]: Connect to ipv4#127.0.0.1:29092 failed")
+        structlog.reset_defaults()
+        assert len(capsys.readouterr().err.splitlines()) == seen

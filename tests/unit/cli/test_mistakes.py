@@ -41,6 +41,8 @@ MISTAKES = [
         "nothing_here is not there",
         "Check 'path' of the source",
     ),
+    (["query", "productz"], 1, "no sink holds a table 'productz'", "Did you mean 'products'?"),
+    (["query", "public.productz"], 1, "no sink holds a table 'public.productz'", "Did you mean 'products'?"),
     (["query", "customerz"], 1, "no sink holds a table 'customerz'", "lanes list"),
     (["query", "lak.products"], 1, "no sink holds a table 'lak.products'", ""),
     (["query", "raw.products"], 1, "no table 'products' in this event log", "'cdc_events'"),

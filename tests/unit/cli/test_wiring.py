@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.settings import Loaded, load
 from replicator.wiring import adapters, parts
 from replicator.wiring.checks import diagnose
@@ -120,3 +120,19 @@ def test_a_check_that_cannot_be_loaded_does_not_hide_the_others(loaded, monkeypa
     monkeypatch.setattr(checks, "load", broken)
     found = {d.subject: d.severity for d in diagnose(loaded)}
     assert found["sink lake"] == "error" and found["machine"] in ("ok", "warning")
+
+
+def test_a_notebook_finds_the_config_above_its_folder(caught_up, monkeypatch, tmp_path):
+    from replicator.notebook import load_table
+
+    monkeypatch.delenv("REPLICATOR_CONFIG", raising=False)
+    (caught_up / "notebooks").mkdir(exist_ok=True)
+    monkeypatch.chdir(caught_up / "notebooks")
+    rows = load_table("products").num_rows
+    assert rows
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REPLICATOR_CONFIG", str(caught_up / "config" / "replicator.yaml"))
+    assert load_table("products").num_rows == rows
+    monkeypatch.delenv("REPLICATOR_CONFIG")
+    with pytest.raises(ConfigProblem, match="cannot be read"):
+        load_table("products")

@@ -36,6 +36,8 @@ class Daemon:
     def __init__(self) -> None:
         self.lanes: list[dict[str, Any]] = [self.lane("lake.customers")]
         self.alive = self.ready = True
+        self.unready: list[str] = []
+        self.sources: list[dict[str, Any]] = []
         self.commands: list[tuple[str, str, str | None]] = []
 
     @staticmethod
@@ -49,9 +51,11 @@ class Daemon:
         self.commands.append((action, lane, argument))
 
     def views(self) -> Views:
-        return Views(
-            lambda: {"pipeline": "shop", "ready": self.ready, "lanes": self.lanes}, lambda: self.alive, self.control
-        )
+        def status() -> dict[str, Any]:
+            state = {"ready": self.ready, "unready": self.unready}
+            return {"pipeline": "shop", **state, "sources": self.sources, "lanes": self.lanes}
+
+        return Views(status, lambda: self.alive, self.control)
 
     def client(self, **options: Any) -> TestClient:
         return TestClient(PageMonitor(options, PrometheusTelemetry("1.2.3")).app(self.views()))
@@ -79,7 +83,13 @@ def test_everything_on_the_page_is_escaped(daemon, key):
 
 
 def test_status_is_the_snapshot(daemon):
-    assert daemon.client().get("/status.json").json() == {"pipeline": "shop", "ready": True, "lanes": daemon.lanes}
+    assert daemon.client().get("/status.json").json() == {
+        "pipeline": "shop",
+        "ready": True,
+        "unready": [],
+        "sources": [],
+        "lanes": daemon.lanes,
+    }
 
 
 def test_health(daemon):
@@ -87,6 +97,21 @@ def test_health(daemon):
     assert [client.get(path).status_code for path in ("/livez", "/healthz", "/readyz")] == [200, 200, 200]
     daemon.alive = daemon.ready = False
     assert [client.get(path).status_code for path in ("/livez", "/healthz", "/readyz")] == [503, 503, 503]
+
+
+def test_what_is_not_ready_is_named_to_who_may_know(daemon):
+    daemon.ready, daemon.unready = False, ["lane lake.orders is suspended"]
+    assert daemon.client().get("/readyz").text == "not ok\nlane lake.orders is suspended\n"
+    guarded = daemon.client(token="t0ken")
+    assert guarded.get("/readyz").text == "not ok\n"
+    assert "lake.orders" in guarded.get("/readyz", headers={"authorization": "Bearer t0ken"}).text
+
+
+def test_a_source_that_is_away_is_shown(daemon):
+    assert "away" not in daemon.client().get("/").text
+    daemon.sources = [{"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": HOSTILE}]
+    page = daemon.client().get("/").text
+    assert "source shop is away since 2026-01-01" in page and HOSTILE not in page
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8090"])
