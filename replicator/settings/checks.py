@@ -135,7 +135,7 @@ def _bare(config: View) -> Iterator[Problem]:
     """Names without a schema part, where the format gives every table one."""
     for table in config.tables:
         source = (config.sources or {}).get(table.source or "", {})
-        if source.get("format") not in NAMES_HAVE_SCHEMAS or not table.match or malformed(table.match):
+        if text(source, "format") not in NAMES_HAVE_SCHEMAS or not table.match or malformed(table.match):
             continue
         if not overlap(table.match, "*.*"):
             at = (*table.path, "match")

@@ -33,7 +33,7 @@ def pipeline(request, project, answer):
     if request.param == "running":
         program = subprocess.Popen([PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
-        while not (status := answer("status")["result"])["ready"] or len(status["lanes"]) < 3:
+        while [lane["status"] for lane in answer("status")["result"]["lanes"]] != ["running"] * 3:
             assert time.monotonic() < deadline
             time.sleep(0.1)
     yield lambda: {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
