@@ -31,8 +31,14 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         floor=_sequence_from_json(data["floor"]),
         ledger_high=_sequence_from_json(data["ledger_high"]),
         identity=tuple(sorted(data["identity"].items())),
-        rule=data["rule"],
+        rule=_text(data["rule"]),
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a rule is text")
+    return value
 
 
 def _sequence_to_json(sequence: Sequence | None) -> list[object] | None:
