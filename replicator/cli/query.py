@@ -34,8 +34,8 @@ def query(
     limit: int | None,
     as_csv: bool,
 ) -> None:
-    """Print TABLE (or SINK.TABLE, or the table's name in the source), as a table, JSON (`--json`: result is the list of rows)
-    or CSV."""
+    """Print TABLE (or SINK.TABLE, or the table's name in the source), as a table, CSV or JSON (`--json`: result is the list
+    of rows)."""
     from replicator.wiring.reading import read
 
     for_people = not (as_csv or session.as_json)
