@@ -19,6 +19,8 @@ from replicator.domain.change import MOVED_FROM, MOVED_TO, OFFSET, OP, PARTITION
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import TableSpec
 
+from .names import plainly_named
+
 Key = tuple[object, ...]
 
 
@@ -70,9 +72,9 @@ def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
         return False
     if pc.any(pc.or_(pc.and_(pc.is_valid(changes[MOVED_FROM]), lacking), pc.equal(changes[OP], Op.TRUNCATE.value))).as_py():
         return True
-    keys = changes.select(list(table.keys))
+    keys = plainly_named(changes.select(list(table.keys)))
     deleted = keys.filter(pc.equal(changes[OP], Op.DELETE.value))
-    both = keys.filter(lacking).join(deleted, list(table.keys), join_type="left semi")
+    both = keys.filter(lacking).join(deleted, keys.column_names, join_type="left semi")
     return bool(both.num_rows)
 
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from replicator.domain.errors import Fenced
+from replicator.domain.errors import DataLoss, Fenced
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Span
 
-from .errors import translated
+from .errors import first_line, is_damage, translated
 from .positions import Positions
 from .tables import schema_of
 
@@ -46,8 +46,17 @@ class LaneLog:
         self._positions = positions
 
     def open(self) -> DeltaTable:
-        """The table's newest snapshot."""
-        return DeltaTable(str(self._path))
+        """The table's newest snapshot. DataLoss when its log cannot be read."""
+        try:
+            return DeltaTable(str(self._path))
+        except DeltaError as error:
+            if not is_damage(error):
+                raise
+            raise DataLoss(
+                f"the log of the Delta table {self._path} is damaged: {first_line(error)}",
+                next_step=f"Restore it from a copy. Or stop the daemon, remove the folder {self._path}, and load the table "
+                f"again with `replicator lanes resync {self._lane}`.",
+            ) from error
 
     def is_behind(self, snapshot: DeltaTable) -> bool:
         """True when the table has moved on since `snapshot`."""

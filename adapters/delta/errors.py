@@ -53,6 +53,11 @@ def os_error(error: BaseException) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_damage(error: DeltaError) -> bool:
+    """True when what delta-rs could not read is there and is nothing that it knows."""
+    return type(error) is DeltaError and os_error(error) is None
+
+
 def first_line(error: Exception) -> str:
     """The error's own words without the stack that delta-rs appends, cut where they could quote data at length."""
     return str(error).strip().split("\n", 1)[0][:300]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 
-from replicator.domain.errors import Fatal
+from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.event_log import already_logged
 from replicator.domain.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.table import Column
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
@@ -52,7 +54,7 @@ class DeltaEventLog:
     def __init__(self, options: Mapping[str, object]) -> None:
         self._lake = Lake.at(LakeOptions.checked(options).path)
         self._name = self._lake.root.name
-        self._lanes = Lanes(self._lake, lambda _: self._lake.root, _Appending())
+        self._lanes = Lanes(self._lake, lambda _: self._lake.root, _Appending(self._lake.root))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
@@ -62,6 +64,7 @@ class DeltaEventLog:
             held = self._lanes.hold(lane)
             if not exists(self._lake.root):
                 create(self._lake.root, self._name, columns, settings=SETTINGS, partition_by=PARTITIONED_BY)
+                held.forget_snapshot()
             table = held.newest()
             refuse_unsafe(table, self._name, columns)
             if widen(table, self._name, columns):
@@ -112,10 +115,15 @@ class DeltaEventLog:
 
 
 class _Appending:
-    """`lane.Stages` for the event log."""
+    """`lane.Stages` for the event log in the folder `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
         """Every row above the position, in order. Redelivery is told by the position alone."""
+        if state == LaneState():
+            _refuse_known(snapshot, write)
         frame, trimmed = untouched(write.folded.frame, state.position, POSITION)
         rows, unfit = fit(placed(_dated(frame)), schema_of(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
@@ -135,6 +143,23 @@ class _Appending:
             snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
 
         return erase
+
+    def cleared_blindly(self, lane: Lane, why: DataLoss) -> Operation:
+        """Fatal: only a position says which records are of which lane."""
+        raise DataLoss(
+            f"{why.sentence}, so the records of lane {lane.id} cannot be told from those of other lanes",
+            next_step=f"Restore the file. Or stop the daemon and remove the folder {self._root}: every lane of that event "
+            "log begins anew at the next start.",
+        ) from why
+
+
+def _refuse_known(snapshot: DeltaTable, write: Write[pa.Table]) -> None:
+    """Raise DataLoss when the log has records that the write stands for, or later ones."""
+    for place, start in write.span.start.items():
+        where = f'"topic" = {text_literal(place.topic)} AND "partition" = {place.partition} AND "offset" >= {start}'
+        reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=["offset"], predicate=where))
+        if any(batch.num_rows for batch in reader):
+            raise already_logged(write.lane.id, place.topic)
 
 
 def _dated(frame: pa.Table) -> pa.Table:

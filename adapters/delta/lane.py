@@ -38,6 +38,9 @@ class Stages(Protocol):
     def cleared(self, state: LaneState | None, /) -> Operation | None:
         """Removes the rows of a lane that stands at `state`; None when it has none."""
 
+    def cleared_blindly(self, lane: Lane, why: DataLoss, /) -> Operation:
+        """Removes the rows of a lane whose state cannot be read; Fatal where its rows cannot be told without."""
+
 
 def lane_log(lake: Lake, path: Path, lane: Lane) -> LaneLog:
     """The transactions of `lane` in the table at `path`."""
@@ -85,10 +88,15 @@ class DeltaLane:
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
 
     def clear(self) -> None:
-        """Remove the lane's rows and its state, in one commit that leaves a mark in its place."""
+        """Remove the lane's rows and its state, in one commit that leaves a mark in its place: also a state that cannot
+        be read, since this is how the operator repairs it."""
         with translating(self.lane.into):
-            state = self._log.state(self._log.open())
-        self.record(None, self._stages.cleared(state))
+            snapshot = self._log.open()
+            try:
+                write = self._stages.cleared(self._log.state(snapshot))
+            except DataLoss as lost:
+                write = self._stages.cleared_blindly(self.lane, lost)
+        self.record(None, write)
 
     def newest(self) -> DeltaTable:
         """The newest snapshot of the lane's table."""
@@ -119,7 +127,8 @@ class DeltaLane:
             reject(self.lane, staged.rejects)
         position = state.position.advanced_to(write.span.end)
         identity = tuple(sorted({**dict(state.identity), **write.identity}.items()))
-        self._log.commit(snapshot, replace(staged.state, position=position, identity=identity), write.span, staged.write)
+        after = replace(staged.state, position=position, identity=identity, rule=write.plan.rule)
+        self._log.commit(snapshot, after, write.span, staged.write)
         return LaneApplied(position, staged.counts)
 
 

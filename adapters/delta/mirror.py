@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from replicator.domain.change import OP, Op
+from replicator.domain.errors import DataLoss
 from replicator.domain.plan import ApplyPlan, Counts, Facts, LaneState, highest, needs_repair
 from replicator.domain.sequence import Sequence
-from replicator.ports.frames import Write
+from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import TombstoneLedger
 
 from ..sql.local_repair import repair
@@ -58,6 +59,10 @@ class Mirror:
 
     def cleared(self, _: LaneState | None) -> Operation:
         """Every row: the table belongs to its lane alone."""
+        return delete_all
+
+    def cleared_blindly(self, _: Lane, __: DataLoss) -> Operation:
+        """Every row too."""
         return delete_all
 
     def _repaired(

@@ -8,8 +8,10 @@ span, which is why a file also holds the span.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from replicator.domain.errors import DataLoss, Fatal
@@ -59,25 +61,15 @@ class Positions:
         return self._file(version).exists()
 
     def read(self, version: int) -> PositionRecord:
-        """File `version`, whose commit the caller has seen. DataLoss when it is not there."""
+        """File `version`, whose commit the caller has seen. DataLoss when it is not there, or is not what was written."""
         try:
             data = json.loads(self._file(version).read_text(encoding="utf-8"))
+            self._refuse_newer(version, data["format"])
+            return _record(data)
         except FileNotFoundError as gone:
-            raise DataLoss(
-                f"position file {version} of lane {self._lane} is missing although its commit is there",
-                next_step=f"Restore it, or load the lane again with `replicator lanes resync {self._lane}`.",
-            ) from gone
-        if data["format"] != FORMAT:
-            raise Fatal(
-                f"position file {version} of lane {self._lane} has format {data['format']}, which a newer version wrote",
-                next_step="Run that version of replicator.",
-            )
-        state, span = data["state"], data["span"]
-        return PositionRecord(
-            None if state is None else state_from_json(state),
-            None if span is None else Span.from_json(span),
-            data["attempt"],
-        )
+            raise self._lost(version, "is missing although its commit is there") from gone
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self._lost(version, "is damaged") from error
 
     def prune(self, version: int) -> None:
         """Remove all but the newest files up to `version`."""
@@ -85,5 +77,27 @@ class Positions:
             if int(path.stem) <= version - KEPT:
                 path.unlink(missing_ok=True)
 
+    def _refuse_newer(self, version: int, found: int) -> None:
+        if found > FORMAT:
+            raise Fatal(
+                f"position file {version} of lane {self._lane} has format {found}, which a newer version wrote",
+                next_step="Run that version of replicator.",
+            )
+
+    def _lost(self, version: int, what: str) -> DataLoss:
+        return DataLoss(
+            f"position file {self._file(version)} of lane {self._lane} {what}",
+            next_step=f"Restore it, or load the lane again with `replicator lanes resync {self._lane}`.",
+        )
+
     def _file(self, version: int) -> Path:
         return self._folder / f"{version}.json"
+
+
+def _record(data: Mapping[str, Any]) -> PositionRecord:
+    state, span = data["state"], data["span"]
+    return PositionRecord(
+        None if state is None else state_from_json(state),
+        None if span is None else Span.from_json(span),
+        data["attempt"],
+    )

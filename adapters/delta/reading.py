@@ -49,13 +49,23 @@ def _then(path: Path, name: str, *, version: int | None, as_of: datetime | None)
     if version is not None and as_of is not None:
         raise ConfigProblem("a query names a version and a time", next_step="Give one of the two.")
     try:
-        table = DeltaTable(str(path), version=version)
+        table = _at_version(path, version)
         if as_of is not None:
             _travel(table, as_of if as_of.tzinfo else as_of.replace(tzinfo=UTC))
     except (DeltaError, OSError, ValueError) as error:
         asked = f"version {version}" if as_of is None else f"the time {as_of.isoformat()}"
         raise Fatal(f"table {name!r} cannot be read at {asked}: {_versions(path)}") from error
     return table
+
+
+def _at_version(path: Path, version: int | None) -> DeltaTable:
+    """The table at that version, or the newest; ValueError for one to come, which delta-rs would look for one by one."""
+    table = DeltaTable(str(path))
+    if version is None:
+        return table
+    if not 0 <= version <= table.version():
+        raise ValueError("the table has no such version")
+    return DeltaTable(str(path), version=version)
 
 
 def _travel(table: DeltaTable, moment: datetime) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
-from replicator.domain.sequence import Sequence
+from replicator.domain.sequence import Sequence, SequenceValue
 
 
 def state_to_json(state: LaneState) -> dict[str, object]:
@@ -19,17 +19,19 @@ def state_to_json(state: LaneState) -> dict[str, object]:
         "floor": _sequence_to_json(state.floor),
         "ledger_high": _sequence_to_json(state.ledger_high),
         "identity": dict(state.identity),
+        "rule": state.rule,
     }
 
 
 def state_from_json(data: Mapping[str, Any]) -> LaneState:
-    """What `state_to_json` wrote."""
+    """What `state_to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else."""
     return LaneState(
         position=Position.from_json(data["position"]),
         high=_sequence_from_json(data["high"]),
         floor=_sequence_from_json(data["floor"]),
         ledger_high=_sequence_from_json(data["ledger_high"]),
         identity=tuple(sorted(data["identity"].items())),
+        rule=data["rule"],
     )
 
 
@@ -39,7 +41,17 @@ def _sequence_to_json(sequence: Sequence | None) -> list[object] | None:
     return [{"base64": b64encode(e).decode()} if isinstance(e, bytes) else e for e in sequence]
 
 
-def _sequence_from_json(data: list[Any] | None) -> Sequence | None:
+def _sequence_from_json(data: Any) -> Sequence | None:
     if data is None:
         return None
-    return tuple(b64decode(e["base64"]) if isinstance(e, dict) else e for e in data)
+    if not isinstance(data, list):
+        raise TypeError("a sequence is a list")
+    return tuple(_element_from_json(e) for e in data)
+
+
+def _element_from_json(element: Any) -> SequenceValue:
+    if isinstance(element, dict):
+        return b64decode(element["base64"])
+    if isinstance(element, int | str):
+        return element
+    raise TypeError("an element of a sequence is a number, text or bytes")

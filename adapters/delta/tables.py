@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.schema import Field
 
-from replicator.domain.errors import Fatal
+from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import Column
 
 from .column_names import stored_columns
@@ -21,6 +21,11 @@ FILE_SIZE = "delta.targetFileSize"
 FILE_BYTES = 32 * 1024 * 1024
 """A merge rewrites every file that holds one of its rows, so files are kept smaller than for tables that only grow."""
 FORGETS_TXN = "delta.setTransactionRetentionDuration"
+OWN_KINDS = {
+    "an event log": {"event_id", "topic", "partition", "offset", "ingested_at"},
+    "a dead-letter store": {"event_id", "lane", "stage", "code", "sentence", "key_hash"},
+}
+"""Tables of this program that are no mirrors, by columns that all of the kind have."""
 
 
 def exists(path: Path) -> bool:
@@ -74,11 +79,17 @@ def widen(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> bool:
 
 
 def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
-    """Raise Fatal for a column without a name, or whose name differs from another's in case only."""
+    """Raise Fatal for a column without a name, with a NUL in it (which delta-rs would cut it at), or whose name differs from
+    another's in case only."""
     seen: dict[str, str] = {}
     for column in columns:
         if not column.name:
             raise Fatal(f"table {name} has a column without a name", next_step="Name the column at the source.")
+        if "\0" in column.name:
+            raise Fatal(
+                f"column {column.name!r} of table {name} has a NUL character in its name, which Delta Lake cannot keep",
+                next_step="Rename the column at the source, or have the connector leave it out (`column.exclude.list`).",
+            )
         folded = column.name.casefold()
         if folded in seen:
             raise _case_only(name, column.name, seen[folded])
@@ -91,6 +102,7 @@ def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> 
     That is: it forgets transactions, it has statistics of long decimals, or columns that we do not fill must not be null.
     """
     settings = table.metadata().configuration
+    _refuse_own(schema_of(table), name, columns)
     if FORGETS_TXN in settings:
         raise Fatal(
             f"table {name} has the property {FORGETS_TXN}: it would forget where its lane stands",
@@ -104,6 +116,16 @@ def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> 
             raise Fatal(
                 f"column {field.name!r} of table {name} must not be null, and the source has no such column",
                 next_step="Make the column nullable, or give the table another name with `into`.",
+            )
+
+
+def _refuse_own(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> None:
+    """Raise ConfigProblem for a table of this program that is of another kind than `columns`."""
+    for kind, marks in OWN_KINDS.items():
+        if marks <= set(schema.names) and not marks <= {c.name for c in columns}:
+            raise ConfigProblem(
+                f"the folder of table {name} is {kind}",
+                next_step="Give the table another name with `into`, or move the other one.",
             )
 
 

@@ -145,5 +145,6 @@ def _control(views: Views, request: Request) -> Response:
         action = request.query_params.get("action", "")
         views.control(action, request.path_params["lane"], request.query_params.get("until"))
     except ReplicatorError as problem:
-        return JSONResponse({"error": str(problem)}, status_code=409)
-    return JSONResponse({"ok": True}, status_code=202)
+        said = {"error": problem.sentence, "next_step": problem.next_step, "code": int(problem.exit_code)}
+        return JSONResponse(said, status_code=409)
+    return JSONResponse({"ok": True})

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from replicator.domain.errors import Retryable
+from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.table import Column
 from replicator.ports.dead_letters import DeadLetter
 
@@ -88,7 +88,15 @@ class DeltaDeadLetters:
             return table
         if not exists(self._path):
             create(self._path, NAME, COLUMNS, settings={STATISTICS: "event_id,last_seen"}, partition_by=[])
-        return DeltaTable(str(self._path))
+        return self._checked(DeltaTable(str(self._path)))
+
+    def _checked(self, table: DeltaTable) -> DeltaTable:
+        if not set(SCHEMA.names) <= set(schema_of(table).names):
+            raise ConfigProblem(
+                f"the folder of the dead letters, {self._path}, holds another table",
+                next_step="Name a folder of their own under `dead_letters`.",
+            )
+        return table
 
 
 def _merge(table: DeltaTable, rows: pa.Table) -> None:

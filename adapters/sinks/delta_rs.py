@@ -52,6 +52,7 @@ class DeltaRsSink:
             path = self._lake.table(lane.into)
             if not exists(path):
                 create(path, lane.into, stored_columns(plan.target), settings={}, partition_by=[])
+                held.forget_snapshot()
             table = held.newest()
             refuse_unsafe(table, lane.into, plan.target)
             if widen(table, lane.into, plan.target):

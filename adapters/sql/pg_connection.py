@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import threading
@@ -15,6 +16,9 @@ import psycopg
 from replicator.domain.errors import EnvironmentProblem
 
 from .pg_errors import refuses_row, translated
+
+TOLD_TWICE = "error ignored terminating"
+"""The driver warns so of an error in a pipeline that it raises too, and that is translated here."""
 
 OLDEST_SERVER = 150_000
 SETTINGS = {
@@ -42,6 +46,14 @@ KEEPALIVE: dict[str, Any] = {
 GONE_WITHIN_MS = 5_000
 PREPARED = 2_000
 """Statements kept ready per connection: a few per lane."""
+
+
+def told_once(record: logging.LogRecord) -> bool:
+    """A filter for the driver's log."""
+    return not str(record.msg).startswith(TOLD_TWICE)
+
+
+logging.getLogger("psycopg").addFilter(told_once)
 
 
 def application_name(role: str) -> str:

@@ -15,12 +15,13 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.schema import CreateColumn
 from sqlalchemy.sql.elements import quoted_name
 
-from replicator.domain.errors import Fatal
+from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
 from replicator.domain.table import Column
 
 from .pg_connection import Session
 from .pg_errors import translated
+from .pg_kinds import refuse_kind
 from .pg_names import quoted
 from .pg_types import AnyType, Fit, fit, new_type
 
@@ -59,13 +60,16 @@ class Catalogue:
                 raise translated(error.orig, doing) from error
             raise
 
-    def ready(self, schema: str, table: str, plan: ApplyPlan) -> Existing:
+    def ready(self, schema: str, table: str, plan: ApplyPlan, gone: DataLoss | None = None) -> Existing:
         """The table with every column of `plan.target`: created, widened, or as it is. Fatal when it does not suit.
 
-        The names must have passed `pg_names`."""
+        `gone` is raised instead of creating a table whose rows should be there. The names must have passed `pg_names`."""
         with self._connected(f"preparing table {schema}.{table}") as connection:
             create_schema(connection, schema)
+            refuse_kind(connection, schema, table, plan)
             there = _reflect(connection, schema, table)
+            if there is None and gone is not None:
+                raise gone
             if there is None:
                 _create(connection, schema, table, plan)
             else:

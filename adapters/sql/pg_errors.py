@@ -26,11 +26,11 @@ ENVIRONMENT = {
     "3D": "Create the database, or correct its name in `dsn`.",
     "42501": "Grant this role what the sentence names, or let an owner create it.",
     "57P04": "The database was dropped: create it again, then `replicator lanes resync`.",
-    "0A": "PostgreSQL 15 or newer is needed.",
 }
 STRUCTURE = {
     "42P01": "The target was removed: start again to have it created, after `replicator lanes resync`.",
     "3F": "The schema was removed: start again to have it created, after `replicator lanes resync`.",
+    "0A": "The server cannot do this with the target as it is: write to an ordinary table, with another name in `into`.",
     "42": "The target was changed by somebody else: start again so that it is read anew.",
 }
 STARTING = re.compile(r"starting up|shutting down|recovery mode|connection slots|too many|not yet accepting", re.I)

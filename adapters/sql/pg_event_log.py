@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import psycopg
 import pyarrow as pa
 
+from replicator.domain.errors import DataLoss
 from replicator.ports.frames import Lane
 from replicator.ports.sink import SinkCapabilities
 
+from .dialect import text_literal
 from .pg_options import EventLogOptions
 from .pg_sink import PostgresLanes
 from .pg_state import read_state
@@ -31,9 +33,22 @@ class PostgresEventLog(PostgresLanes):
         super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event log")
 
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
-        """Remove the records of the topics that the lane has applied; other lanes keep theirs."""
-        state = read_state(cursor, lane.pipeline, lane.id)
+        """Remove the records of the topics that the lane has applied; other lanes keep theirs. DataLoss when its state, the
+        only thing that says which these are, cannot be read."""
+        try:
+            state = read_state(cursor, lane.pipeline, lane.id)
+        except DataLoss as lost:
+            raise _untold(lane, relation, lost) from lost
         topics = sorted({p.topic for p in state.position}) if state else []
         cursor.execute(
             f"DELETE FROM {relation} WHERE topic = ANY(%s)".replace("%", "%%").replace("%%s", "%s").encode(), (topics,)
         )
+
+
+def _untold(lane: Lane, relation: str, lost: DataLoss) -> DataLoss:
+    key = f"pipeline = {text_literal(lane.pipeline)} AND lane = {text_literal(lane.id)}"
+    return DataLoss(
+        f"{lost.sentence}, so the records of lane {lane.id} cannot be told from those of other lanes",
+        next_step=f"Restore it. Or stop the daemon, delete the records of its topics from {relation}, and run "
+        f"`UPDATE _replicator.positions SET state = NULL WHERE {key}`: it begins anew at the next start.",
+    )

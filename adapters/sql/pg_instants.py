@@ -8,8 +8,9 @@ from datetime import date, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.moments import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
+
 DAY = 86_400_000_000
-FIRST_DAY, LAST_DAY = date(1, 1, 1).toordinal() - date(1970, 1, 1).toordinal(), 2_932_896
 CYCLE_DAYS, CYCLE_YEARS = 146_097, 400
 INFINITE_MICROS = {9_223_372_036_825_200_000: "infinity", -9_223_372_036_832_400_000: "-infinity"}
 """What the JDBC driver, and so Debezium, gives for an infinite timestamp, in microseconds since 1970."""
@@ -24,7 +25,7 @@ def instant_text(column: pa.Array) -> pa.Array:
     if column.type.unit == "ns":
         return local.cast(pa.string())
     micros = local.cast(pa.timestamp("us")).cast(pa.int64())
-    return _with_rare(local.cast(pa.timestamp("us")), micros, FIRST_DAY * DAY, LAST_DAY * DAY + DAY - 1, distant_instant)
+    return _with_rare(local.cast(pa.timestamp("us")), micros, FIRST_US, LAST_US, distant_instant)
 
 
 def date_text(column: pa.Array) -> pa.Array:

@@ -34,7 +34,7 @@ def check_columns(names: Iterable[str], table: str) -> None:
         if fault:
             raise Fatal(
                 f"column {name!r} of table {table} {fault}",
-                next_step="Rename the column at the source, or leave it out with `except_column_list`.",
+                next_step="Rename the column at the source, or have the connector leave it out (`column.exclude.list`).",
             )
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.errors import Fatal
+from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
@@ -20,7 +20,7 @@ from .pg_errors import refuses_row, translated
 from .pg_lanes import Lanes
 from .pg_ledger import empty_ledger, ensure_ledger
 from .pg_names import check_columns, check_table, quoted
-from .pg_state import CREATE, LOCK_LANES, SCHEMA, WRITE_SCHEMA, WRITE_STATE, from_json, read_state, to_json
+from .pg_state import CREATE, LOCK_LANES, SCHEMA, WRITE_SCHEMA, WRITE_STATE, parsed, read_state, to_json
 from .pg_target import Target
 from .pg_write import Outcome, Pending, Writing
 
@@ -47,7 +47,7 @@ class PostgresLanes:
         check_columns((c.name for c in plan.target), plan.table.name)
         self._ensure_own_tables()
         owned = self._lanes.own(lane, quoted(schema, table))
-        there = self.catalogue.ready(schema, table, plan)
+        there = self.catalogue.ready(schema, table, plan, _gone(lane, f"{schema}.{table}") if self.state(lane) else None)
         fitting = fits(f"{schema}.{table}", there, plan)
         found = not plan.merge_keys or indexed(there, plan)
         known = self._targets.get(lane.id)
@@ -104,7 +104,8 @@ class PostgresLanes:
         doing = f"applying {_names(writes)}"
         with self.session.transaction(doing) as cursor:
             self._lanes.hold(write.lane for write in writes)
-            states = self._locked_states(cursor, [w.lane for w in writes], careful)
+            stored = self._locked_states(cursor, [w.lane for w in writes], careful)
+            states = {w.lane.id: parsed(stored[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
             applied_at = datetime.now(UTC)
             outcomes: list[tuple[Lane, Outcome]] = []
             pending = Pending(cursor)
@@ -126,8 +127,8 @@ class PostgresLanes:
             raise Fatal(f"lane {write.lane.id} was given rows of a plan that it was not prepared for")
         return target
 
-    def _locked_states(self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool) -> dict[str, LaneState | None]:
-        """Begin, lock the lanes' rows in one order, and see that they are still this instance's."""
+    def _locked_states(self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool) -> dict[str, str | None]:
+        """Begin, lock the lanes' rows in one order, and see that they are still this instance's; their states unread."""
         ids = sorted({lane.id for lane in lanes})
         with cursor.connection.pipeline():
             cursor.execute("BEGIN")
@@ -135,11 +136,11 @@ class PostgresLanes:
                 cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             cursor.execute(LOCK_LANES, (lanes[0].pipeline, ids))
             rows = {row[0]: row[1:] for row in cursor.fetchall()}
-        states: dict[str, LaneState | None] = {}
+        states: dict[str, str | None] = {}
         for lane in lanes:
             epoch, writer, state = rows.get(lane.id, (-1, "its row was removed", None))
             self._lanes.check(lane, epoch, writer)
-            states[lane.id] = from_json(state) if state is not None else None
+            states[lane.id] = state
         return states
 
     def _commit(self, pending: Pending, outcomes: Sequence[tuple[Lane, Outcome]]) -> None:
@@ -202,6 +203,13 @@ def _applied(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
         counts = out[lane.id].counts + outcome.counts if lane.id in out else outcome.counts
         out[lane.id] = LaneApplied(outcome.state.position, counts)
     return out
+
+
+def _gone(lane: Lane, name: str) -> DataLoss:
+    return DataLoss(
+        f"table {name} is gone, and with it what lane {lane.id} had applied",
+        next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+    )
 
 
 def _names(writes: Sequence[Write[pa.Table]]) -> str:

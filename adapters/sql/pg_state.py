@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import psycopg
 import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.dialects import postgresql as pg
 
+from replicator.domain.errors import DataLoss
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence as SequenceKey
@@ -45,9 +47,9 @@ SCHEMAS = sa.Table(
 
 CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (POSITIONS, SCHEMAS))
 
-SELECT_STATE = sql.SQL("SELECT state FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+SELECT_STATE = sql.SQL("SELECT state::text FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
 LOCK_LANES = sql.SQL(
-    "SELECT lane, epoch, writer, state FROM _replicator.positions "
+    "SELECT lane, epoch, writer, state::text FROM _replicator.positions "
     "WHERE pipeline = %s AND lane = ANY(%s) ORDER BY lane FOR UPDATE"
 )
 WRITE_STATE = sql.SQL(
@@ -65,10 +67,21 @@ WRITE_SCHEMA = sql.SQL(
 
 
 def read_state(cursor: psycopg.Cursor, pipeline: str, lane: str) -> LaneState | None:
-    """The state of a lane; None when it has none, or when no lane ever was in this database."""
+    """The state of a lane; None when it has none, or when no lane ever was in this database. DataLoss as `parsed`."""
     (exists,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
     row = cursor.execute(SELECT_STATE, (pipeline, lane)).fetchone() if exists else None
-    return from_json(row[0]) if row and row[0] is not None else None
+    return parsed(row[0] if row else None, pipeline, lane)
+
+
+def parsed(text: str | None, pipeline: str, lane: str) -> LaneState | None:
+    """The state that a lane's row holds; None for none. DataLoss when it is not what this program writes."""
+    try:
+        return None if text is None else from_json(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataLoss(
+            f"the state of lane {lane} of pipeline {pipeline} in _replicator.positions is damaged",
+            next_step=f"Restore it, or load the lane again with `replicator lanes resync {lane}`.",
+        ) from error
 
 
 def to_json(state: LaneState) -> str:
@@ -80,21 +93,20 @@ def to_json(state: LaneState) -> str:
             "floor": _sequence_out(state.floor),
             "ledger_high": _sequence_out(state.ledger_high),
             "identity": [list(pair) for pair in state.identity],
+            "rule": state.rule,
         }
     )
 
 
-def from_json(data: Mapping[str, object]) -> LaneState:
-    """Read what `to_json` wrote."""
-    position, identity = data["position"], data["identity"]
-    if not isinstance(position, dict) or not isinstance(identity, list):
-        raise TypeError("the state of a lane in _replicator.positions was not written by this program")
+def from_json(data: Mapping[str, Any]) -> LaneState:
+    """Read what `to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else."""
     return LaneState(
-        Position.from_json(position),
+        Position.from_json(data["position"]),
         _sequence_in(data["high"]),
         _sequence_in(data["floor"]),
         _sequence_in(data["ledger_high"]),
-        tuple((str(topic), str(known)) for topic, known in identity),
+        tuple((str(topic), str(known)) for topic, known in data["identity"]),
+        str(data["rule"]),
     )
 
 
@@ -105,7 +117,11 @@ def _sequence_out(sequence: SequenceKey | None) -> list[object] | None:
 
 
 def _sequence_in(data: object) -> SequenceKey | None:
-    return tuple(_element_in(v) for v in data) if isinstance(data, Sequence) else None
+    if data is None:
+        return None
+    if not isinstance(data, list):
+        raise TypeError("a sequence is a list")
+    return tuple(_element_in(v) for v in data)
 
 
 def _element_in(value: object) -> SequenceValue:
@@ -113,4 +129,4 @@ def _element_in(value: object) -> SequenceValue:
         return b64decode(str(value["base64"]))
     if isinstance(value, int | str):
         return value
-    raise TypeError("a sequence in _replicator.positions was not written by this program")
+    raise TypeError("an element of a sequence is a number, text or bytes")

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from replicator.domain.change import ERROR
 from replicator.domain.errors import DataLoss, Reject, RejectCode
+from replicator.domain.event_log import already_logged
 from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import SequenceValue
@@ -83,6 +84,8 @@ class Writing:
         """Do the write on top of `state`, the lane's committed state (locked by the caller)."""
         before = state or LaneState()
         refuse_gap(write, before.position)
+        if self._target.event_log and before == LaneState():
+            self._refuse_known(write)
         if before.position and not write.span.after(before.position):
             return Outcome(before, Counts(duplicate=write.folded.rows))
         frame = trimmed(write, before.position, EVENT_POSITION if self._target.event_log else POSITION)
@@ -98,6 +101,14 @@ class Writing:
         if rows.num_rows:
             self._write(self._fitting(rows, outcome), facts, before, outcome)
         return outcome
+
+    def _refuse_known(self, write: Write[pa.Table]) -> None:
+        """Raise DataLoss when the log has records that the write stands for, or later ones."""
+        query = f'SELECT 1 FROM {self._target.relation} WHERE topic = %s AND partition = %s AND "offset" >= %s LIMIT 1'
+        for place, start in write.span.start.items():
+            self._cursor.execute(query.encode(), (place.topic, place.partition, start))
+            if self._cursor.fetchone():
+                raise already_logged(write.lane.id, place.topic)
 
     def _fitting(self, rows: pa.Table, outcome: Outcome) -> pa.Table:
         """`rows` with the target's types; those that do not fit are rejected."""
@@ -252,6 +263,7 @@ def advanced(before: LaneState, write: Write[pa.Table], target: Target) -> LaneS
         floor=highest(before.floor, facts.clear_below if plan.truncates else None),
         ledger_high=highest(before.ledger_high, deleted),
         identity=tuple(sorted({**dict(before.identity), **write.identity}.items())),
+        rule=plan.rule,
     )
 
 

@@ -17,11 +17,12 @@ from replicator.ports.source import Source
 
 from .lanes import LaneRun, Lanes, LaneStatus
 from .pipeline import Pipeline
+from .skipping import Standing, judged, skipped
 
 
 class Control(Generic[F]):
-    """Commands to a running pipeline, from any thread. A future ends when its command was taken up by the lane's source
-    thread; what the sink then makes of it shows in the lane's status. ConfigProblem for a lane that there is not."""
+    """Commands to a running pipeline, from any thread. A future ends when the lane goes on as the command says, or with the
+    reason why it does not. ConfigProblem for a lane that there is not."""
 
     def __init__(self, lanes: Lanes, pipelines: Mapping[str, Pipeline[F]]) -> None:
         self._lanes = lanes
@@ -34,30 +35,35 @@ class Control(Generic[F]):
     def resume(self, lane_id: str) -> Future[None]:
         """Let a paused or suspended lane go on from its own position, without a gap."""
         run = self._find(lane_id)
-        return self._post(run, lambda p: p.roster.restart(run) if _is_halted(run) else None)
+        return self._post(run, lambda p: p.roster.restart(run) if _is_halted(run) else None, Future())
 
     def resync(self, lane_id: str) -> Future[None]:
         """Remove the lane's rows and state, and fill it again from where the source's `start_from` says."""
         run = self._find(lane_id)
 
-        def resync(pipeline: Pipeline[F]) -> None:
+        def resync(pipeline: Pipeline[F]) -> Future[None]:
             start = pipeline.place.source.start()
             pipeline.forget(run.lane.table)
             begin = Position({p: o for p, o in start.items() if pipeline.roster.covers(run, p)})
-            pipeline.roster.restart(run, lambda sink: reset(sink, run.lane), begin)
+            return pipeline.roster.restart(run, lambda sink: reset(sink, run.lane), begin)
 
-        return self._post(run, resync)
+        return self._post(run, resync, Future())
 
     def skip(self, lane_id: str, until: Position | None) -> Future[None]:
         """Move the lane's position without applying anything. `until` None: where records are lost, to where the source's
-        `start_from` says."""
+        `start_from` says. The future is a ConfigProblem, and the lane as it was, when the move makes no sense."""
         run = self._find(lane_id)
+        asked = self._pipelines[run.lane.source].place.workers[run.lane.sink].ask(lambda sink: sink.state(run.lane))
+        done: Future[None] = Future()
 
-        def skip(pipeline: Pipeline[F]) -> None:
-            source = pipeline.place.source
-            pipeline.roster.restart(run, lambda sink: skipped(sink, source, run.lane, until))
+        def skip(pipeline: Pipeline[F]) -> Future[None]:
+            roster = pipeline.roster
+            at = Standing.of(run.lane, asked.result(), run.begun, lambda p: roster.covers(run, p))
+            move = judged(pipeline.place.source, at, until)
+            return roster.restart(run, lambda sink: skipped(sink, run.lane, move))
 
-        return self._post(run, skip)
+        asked.add_done_callback(lambda _: self._post(run, skip, done))
+        return done
 
     def _find(self, lane_id: str) -> LaneRun:
         run = self._lanes.find(lane_id)
@@ -66,22 +72,27 @@ class Control(Generic[F]):
             raise ConfigProblem(f"There is no lane {lane_id!r}.", next_step=f"The lanes are: {names}.")
         return run
 
-    def _post(self, run: LaneRun, command: Callable[[Pipeline[F]], None]) -> Future[None]:
+    def _post(self, run: LaneRun, command: Callable[[Pipeline[F]], Future[None] | None], done: Future[None]) -> Future[None]:
         pipeline = self._pipelines[run.lane.source]
-        done: Future[None] = Future()
 
         def obey() -> None:
             try:
-                command(pipeline)
+                _pass_on(command(pipeline), done)
             except BaseException as error:
                 done.set_exception(error)
                 if not isinstance(error, Exception):
                     raise
-            else:
-                done.set_result(None)
 
         pipeline.post(obey)
         return done
+
+
+def _pass_on(answer: Future[None] | None, to: Future[None]) -> None:
+    """Let `to` end as `answer` does; at once without one."""
+    if answer is None:
+        to.set_result(None)
+    else:
+        answer.add_done_callback(lambda a: to.set_exception(a.exception()) if a.exception() else to.set_result(None))
 
 
 def _is_halted(run: LaneRun) -> bool:
@@ -91,28 +102,6 @@ def _is_halted(run: LaneRun) -> bool:
 def reset(sink: Sink[F], lane: Lane) -> LaneState | None:
     """Remove the lane's rows and state; its state after that."""
     sink.reset(lane)
-    return sink.state(lane)
-
-
-def skipped(sink: Sink[F], source: Source[F], lane: Lane, until: Position | None) -> LaneState | None:
-    """Set the lane's position to `until` where that names a partition; its state after that. The identity of the topics in
-    it is forgotten: the lane takes the topics as they are now. ConfigProblem for a partition that neither the lane nor the
-    source knows: the lane would for ever look for it."""
-    state = sink.state(lane) or LaneState()
-    known = {*state.position, *source.start()}
-    for partition in until or ():
-        if partition not in known:
-            raise ConfigProblem(
-                f"Neither lane {lane.id} nor source {lane.source} knows {partition}; nothing was skipped.",
-                next_step=f"Name one of {', '.join(sorted(map(str, known)))}, then `replicator lanes resume {lane.id}`.",
-            )
-    if until is None:
-        lost = source.losses(state.position, dict(state.identity))
-        until = source.start().only(lost)
-    topics = {p.topic for p in until}
-    identity = tuple((topic, known) for topic, known in state.identity if topic not in topics)
-    position = Position({**state.position, **until})
-    sink.skip(lane, replace(state, position=position, identity=identity))
     return sink.state(lane)
 
 

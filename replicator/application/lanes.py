@@ -41,7 +41,8 @@ class LaneRun:
     `begun`: where each of its partitions began, kept in the register. `handed`: everything below is handed over or known to
     hold nothing for it; `sent`: where the next span starts (behind `handed` while there was nothing to write). These three
     belong to the thread of its source. `generation` grows whenever the lane's work in flight becomes void; writes carry
-    `placed`, the generation under which the lane was given its position. The rest is guarded by `Lanes`.
+    `placed`, the generation under which the lane was given its position. `rule`: what its target was written under, or
+    empty. The rest is guarded by `Lanes`.
     """
 
     lane: Lane
@@ -51,6 +52,7 @@ class LaneRun:
     begun: Position = field(default_factory=Position)
     sent: Position = field(default_factory=Position)
     handed: Position = field(default_factory=Position)
+    rule: str = ""
     applied: Position = field(default_factory=Position)
     problem: Problem | None = None
     retrying: Problem | None = None

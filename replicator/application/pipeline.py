@@ -112,15 +112,17 @@ class Pipeline(Generic[F]):
         self._pay()
 
     def _open(self) -> Position:
-        """Where the main stream begins: per partition the highest position of a lane that can go on."""
-        start = self.place.source.start()
+        """Where the main stream begins: per partition the highest position of a lane that can go on; where there is none,
+        where the partition began for the source, as far as its records are still there."""
+        start, beginning = self.place.source.start(), self.place.source.beginning()
         if not self._enlisted:
             self._enlisted = True
-            self.roster.open(start)
+            self.roster.open(start, beginning)
+        start = Position({p: max(o, beginning.get(p, o)) for p, o in self.roster.began.only(start).items()})
         self.roster.settle(self._shared.options.state_patience)
         known = [run.handed for run in self.roster.runs() if run.status is LaneStatus.CATCHING_UP]
         if self.roster.knows_tables:
-            return highest_of(known)
+            return Position({**start, **highest_of(known)})
         return Position({**start, **Position.lowest([*known, start]).only(start)})
 
     def apply_batch(self, batch: Batch[F]) -> None:

@@ -23,6 +23,12 @@ class Problem:
     sentence: str
     next_step: str = ""
 
+    def as_error(self) -> Fatal:
+        """The problem for somebody who waits for an outcome."""
+        error = Fatal(self.sentence, next_step=self.next_step)
+        error.exit_code = self.code
+        return error
+
 
 def problem_of(error: BaseException) -> Problem:
     """The problem behind an error. Of an unknown exception only the class is shown: its text may hold values of rows."""

@@ -25,7 +25,8 @@ class FileRegister:
             data = json.loads(path.read_bytes())
             topics = {table: frozenset(names) for table, names in data["topics"].items()}
             beginnings = {lane: Position.from_json(p) for lane, p in data["beginnings"].items()}
-            return Seen(topics, beginnings, {table: tuple(keys) for table, keys in data["keys"].items()})
+            keys = {table: tuple(names) for table, names in data["keys"].items()}
+            return Seen(topics, beginnings, keys, Position.from_json(data["began"]))
         except FileNotFoundError:
             return Seen()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -40,7 +41,8 @@ class FileRegister:
         beginnings = {lane: position.to_json() for lane, position in sorted(seen.beginnings.items())}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            document = {"topics": topics, "beginnings": beginnings, "keys": dict(seen.keys)}
+            began = (seen.began or Position()).to_json()
+            document = {"topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began}
             self._replace(self._path(source), json.dumps(document).encode())
         except OSError as error:
             raise EnvironmentProblem(

@@ -7,7 +7,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from replicator.domain.errors import ConfigProblem, DataLoss, Fenced
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fenced
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import F, Lane
@@ -20,9 +20,30 @@ from .lanes import LaneRun, LaneStatus
 from .problem import Problem, Stopped, problem_of
 from .rules import RulesFor
 from .shared import Shared
+from .skipping import as_option
 from .workers import Worker
 
 Question = Callable[[Sink[F]], LaneState | None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A lane whose sink was asked where it stands. `placed` ends when the lane is placed, or with why it is not."""
+
+    run: LaneRun
+    generation: int
+    answer: Future[LaneState | None]
+    placed: Future[None]
+
+    def tell(self) -> None:
+        """To whoever waits for `placed`."""
+        problem = self.run.problem
+        if self.run.status is LaneStatus.SUSPENDED and problem is not None:
+            self.placed.set_exception(problem.as_error())
+        elif self.run.status is LaneStatus.STARTING:
+            self.placed.set_exception(_ended(self.run.lane))
+        else:
+            self.placed.set_result(None)
 
 
 @dataclass(frozen=True)
@@ -47,18 +68,24 @@ class Roster(Generic[F]):
     def __init__(self, place: Place[F], shared: Shared[F]) -> None:
         self._place = place
         self._shared = shared
-        self._asked: dict[str, tuple[LaneRun, int, Future[LaneState | None]]] = {}
+        self._asked: dict[str, Asked] = {}
         self.tables: dict[str, list[LaneRun]] = {}
         self.logs: list[LaneRun] = []
         self.topics: dict[str, frozenset[str]] = {}
         self.keys: dict[str, tuple[str, ...]] = {}
         self.knows_tables = False
+        self.began = Position()
         self._excluded: dict[str, set[str]] = {}
 
-    def open(self, start: Position) -> None:
+    def open(self, start: Position, beginning: Position) -> None:
         """Enlist every lane that the register or the configuration names, and ask the sinks where they stand. `start` is
-        where lanes without a position begin."""
+        where lanes without a position begin.
+
+        From the first start on every partition has one place at which it began. One that appeared since then began with
+        its first record (`beginning`): what it got while nobody looked is not before the start.
+        """
         seen = self._place.register.load(self._place.name)
+        self.began = start if seen.began is None else Position({**beginning, **seen.began})
         self.knows_tables = bool(seen.topics)
         self.topics = dict(seen.topics)
         self.keys.update(seen.keys)
@@ -119,14 +146,15 @@ class Roster(Generic[F]):
     def settle(self, patience: float) -> None:
         """Place the lanes whose sinks have answered; wait up to `patience` seconds for the others."""
         self._wait(patience)
-        for lane_id, (run, generation, future) in list(self._asked.items()):
-            if future.done():
-                if self._shared.lanes.is_live(run, generation):
-                    self._place_run(run, future)
+        for lane_id, asked in list(self._asked.items()):
+            if asked.answer.done():
+                if self._shared.lanes.is_live(asked.run, asked.generation):
+                    self._place_run(asked.run, asked.answer)
                 del self._asked[lane_id]
+                asked.tell()
 
     def _wait(self, patience: float) -> None:
-        futures = [future for _, _, future in self._asked.values()]
+        futures = [asked.answer for asked in self._asked.values()]
         deadline = self._shared.clock() + patience
         while wait(futures, timeout=min(WAKE, patience)).not_done and self._shared.clock() < deadline:
             if self._shared.stop.is_set():
@@ -137,14 +165,14 @@ class Roster(Generic[F]):
         """True while a sink has not said yet where one of its lanes stands."""
         return bool(self._asked)
 
-    def restart(self, run: LaneRun, question: Question[F] | None = None, begin: Position | None = None) -> None:
+    def restart(self, run: LaneRun, question: Question[F] | None = None, begin: Position | None = None) -> Future[None]:
         """Void what the lane has in flight and ask its sink where it stands; `question` may first change that there. With
-        `begin`, a lane without a position begins there from now on."""
+        `begin`, a lane without a position begins there from now on. The future is `Asked.placed`."""
         self._shared.lanes.restart(run)
         if begin is not None:
             run.begun = begin
             self._save()
-        self._ask(run, question)
+        return self._ask(run, question)
 
     def _add_topics(self, table: str, names: frozenset[str]) -> None:
         self.topics[table] = self.topics.get(table, frozenset()) | names
@@ -181,13 +209,17 @@ class Roster(Generic[F]):
 
     def _save(self) -> None:
         beginnings = {run.lane.id: run.begun for run in self.runs()}
-        self._place.register.save(self._place.name, Seen(self.topics, beginnings, dict(self.keys)))
+        self._place.register.save(self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began))
 
-    def _ask(self, run: LaneRun, question: Question[F] | None = None) -> None:
+    def _ask(self, run: LaneRun, question: Question[F] | None = None) -> Future[None]:
         lane = run.lane
         worker = self._place.workers[lane.sink]
         future = worker.ask(question or (lambda sink: sink.state(lane)))
-        self._asked[lane.id] = (run, run.generation, future)
+        before = self._asked.get(lane.id)
+        if before is not None:
+            before.placed.set_exception(_overtaken(lane))
+        self._asked[lane.id] = Asked(run, run.generation, future, Future())
+        return self._asked[lane.id].placed
 
     def _place_run(self, run: LaneRun, future: Future[LaneState | None]) -> None:
         try:
@@ -201,6 +233,7 @@ class Roster(Generic[F]):
             return
         if not run.is_event_log:
             self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
+        run.rule = state.rule
         position = Position({**run.begun, **state.position})
         lost = self._place.source.losses(position, dict(state.identity))
         lost = {p: why for p, why in lost.items() if self.covers(run, p)}
@@ -223,9 +256,19 @@ def target_taken(lane: Lane, other: str = "") -> ConfigProblem:
     )
 
 
+def _ended(lane: Lane) -> EnvironmentProblem:
+    return EnvironmentProblem(f"The daemon ended before lane {lane.id} had answered.", next_step="Start it and ask again.")
+
+
+def _overtaken(lane: Lane) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"Another command for lane {lane.id} came meanwhile.", next_step="See `replicator status`, then ask again."
+    )
+
+
 def _loss(lane: Lane, lost: Mapping[TopicPartition, str], start: Position) -> Problem:
     sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
-    until = ",".join(f"{p.topic}:{p.partition}:{offset}" for p, offset in sorted(start.only(lost).items()))
+    until = as_option(start.only(lost))
     accept = f"; `replicator lanes skip {lane.id} --until {until}` accepts the loss" if until else ""
     error = DataLoss(
         f"Lane {lane.id} cannot go on without losing changes: {sentences}.",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
 
+from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import event_log_plan
 from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
@@ -87,9 +88,13 @@ class Writes(Generic[F]):
         """The lanes with their plans; a lane without one is suspended."""
         for run in runs:
             try:
-                yield run, self._catalog.plan(run.lane)
+                plan = self._catalog.plan(run.lane)
+                refuse_other_rule(run, plan)
             except Exception as error:
                 self._shared.lanes.suspend(run, problem_of(error), error)
+                continue
+            run.rule = plan.rule
+            yield run, plan
 
     def _fold(self, frame: F, trim: Position, plan: ApplyPlan) -> Folded[F]:
         left, below = self._engine.after(frame, trim) if trim else (frame, 0)
@@ -118,6 +123,18 @@ class Writes(Generic[F]):
 
     def _within(self, batch: Batch[F], span: Span) -> F:
         return batch.frame if span == batch.span else self._engine.within(batch.frame, span)
+
+
+def refuse_other_rule(run: LaneRun, plan: ApplyPlan) -> None:
+    """Raise ConfigProblem when the rows of the lane's target were written under another policy, or by other keys: the two
+    would mix."""
+    if run.rule not in ("", plan.rule):
+        lane = run.lane
+        raise ConfigProblem(
+            f"Lane {lane.id} holds rows written under {run.rule!r}, and the configuration now says {plan.rule!r}.",
+            next_step=f"`replicator lanes resync {lane.id}` loads it anew under the new rule; or give it another name with "
+            f"`into` ({lane.config_line}).",
+        )
 
 
 def covered(span: Span, topics: Iterable[str]) -> Span:

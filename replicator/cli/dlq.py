@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .session import Session, command
+from .session import COUNT, Session, command
 
 
 @click.group("dlq")
@@ -15,7 +15,7 @@ def dlq() -> None:
 
 
 @command("list")
-@click.option("--limit", type=int, default=100, show_default=True)
+@click.option("--limit", type=COUNT, default=100, show_default=True)
 def list_letters(session: Session, limit: int) -> None:
     """The rejected records, newest first; with `--json`, result is the list."""
     from replicator.wiring.adapters import dead_letters

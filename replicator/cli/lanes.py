@@ -53,6 +53,7 @@ def resync(session: Session, lane: str, yes: bool) -> None:
     """Remove the lane's rows and fill it again from where `start_from` says."""
     from replicator.wiring import daemon, offline
 
+    offline.require_lane(session.loaded, lane)
     if not yes and not session.as_json:
         click.confirm(f"Remove every row of {lane} and load it again?", abort=True)
     if not daemon.ask_control(session.loaded, "resync", lane, None):
@@ -78,7 +79,7 @@ def _ask(session: Session, action: str, lane: str) -> None:
 
     if not ask_control(session.loaded, action, lane, None):
         raise EnvironmentProblem("the daemon does not run", next_step="Start it with `replicator run`.")
-    session.emit({"lane": lane, "action": action}, f"{lane}: {action} asked for")
+    session.emit({"lane": lane, "action": action}, f"{lane}: {action}d")
 
 
 for _command in (list_lanes, pause, resume, resync, skip):

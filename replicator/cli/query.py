@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .session import Session, command
+from .session import COUNT, Session, command
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN = 100
 """Rows that are printed for people when they do not say how many."""
@@ -20,10 +24,10 @@ PIPED = 250
 
 @command("query")
 @click.argument("table")
-@click.option("--version", type=int, help="The table's version (Delta).")
+@click.option("--version", type=COUNT, help="The table's version (Delta).")
 @click.option("--as-of", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]), help="The time.")
 @click.option("--where", help="A SQL condition on the table's columns.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many rows, 0: all. As a table by default 100.")
+@click.option("--limit", type=COUNT, help="At most so many rows, 0: all. As a table by default 100.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def query(
     session: Session,
@@ -45,18 +49,18 @@ def query(
     if as_csv:
         _write_csv(rows)
         return
-    result = [{k: _plain(v) for k, v in row.items()} for row in rows.to_pylist()] if session.as_json else None
+    result = [{k: _plain(v) for k, v in row.items()} for row in _rows(rows)] if session.as_json else None
     session.emit(result, f"{rows.num_rows} rows", text=lambda: _print(table, rows, SHOWN if limit is None else None))
 
 
-def _write_csv(rows: Any) -> None:
+def _write_csv(rows: pa.Table) -> None:
     """CSV on stdout, with bytes as `--json` has them, and lists and structures, for which CSV has no form, as JSON text."""
     import pyarrow as pa
     from pyarrow import csv
 
     for at, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type) or _is_bytes(field.type):
-            texts = [None if v is None else _text(v) for v in rows.column(at).to_pylist()]
+            texts = [None if v is None else _text(v) for v in _values(rows.column(at))]
             rows = rows.set_column(at, field.name, pa.array(texts, pa.string()))
     csv.write_csv(rows, sys.stdout.buffer)
 
@@ -72,6 +76,31 @@ def _text(value: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain, default=str, ensure_ascii=False)
 
 
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of `table`. A value that Python cannot hold (a time outside the years 1 to 9999) is text."""
+    columns = [_values(column) for column in table.columns]
+    return (dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _values(column: pa.ChunkedArray) -> Iterable[Any]:
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if hasattr(scalar, "items"):
+            return {name: _value(part) for name, part in scalar.items()}
+        if hasattr(scalar, "values"):
+            return [_value(part) for part in scalar.values]
+        # Arrow's own text of such a time has a wrong year, where its calendar ends too.
+        return f"{scalar.value} {getattr(scalar.type, 'unit', 'days')} since 1970"
+
+
 def _plain(value: Any) -> Any:
     """What JSON can hold: bytes as hexadecimal text, NaN and infinities as text."""
     if isinstance(value, bytes):
@@ -83,7 +112,7 @@ def _plain(value: Any) -> Any:
     return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def _print(name: str, rows: Any, shown: int | None) -> None:
+def _print(name: str, rows: pa.Table, shown: int | None) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -95,7 +124,7 @@ def _print(name: str, rows: Any, shown: int | None) -> None:
     table = Table(title=Text(title), title_justify="left")
     for column in rows.column_names:
         table.add_column(Text(column), overflow="fold")
-    for row in rows.to_pylist():
+    for row in _rows(rows):
         table.add_row(*(Text("" if v is None else str(v)) for v in row.values()))
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED)
     console.print(table)

@@ -19,6 +19,8 @@ from .session import Session, command
 @click.option("--until-caught-up", is_flag=True, help="Stop when everything there is now has been applied.")
 def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     """Read the sources and keep every target current. SIGTERM drains, commits and exits 0."""
+    # Nothing is open before the daemon is built. An exception amidst imports may come out as anything.
+    signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.wiring.memory import settle
 
     from .logs import configure
@@ -30,12 +32,14 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     daemon = _daemon(session)
     stop = daemon.stop()
     _on_signals(stop)
+    daemon.instance().hold()
     page = _serve(session, daemon)
     supervisor = daemon.supervisor()
     settle()
     with telling_progress(daemon.status()):
         code: ExitCode = supervisor.run(once=until_caught_up)
     page.close()
+    daemon.instance().release()
     for sentence in daemon.unmatched() if until_caught_up else ():
         session.note(f"warning: {sentence}")
     _say(session, daemon, supervisor, code)
@@ -49,7 +53,7 @@ def _daemon(session: Session) -> Any:
 
 
 def _on_signals(stop: threading.Event) -> None:
-    """The first SIGTERM or SIGINT asks for an orderly end, the second forces it."""
+    """The first SIGTERM, SIGINT or SIGHUP (a terminal that was closed) asks for an orderly end, the second forces it."""
 
     def ask(number: int, _frame: object) -> None:
         if stop.is_set():
@@ -58,11 +62,12 @@ def _on_signals(stop: threading.Event) -> None:
 
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, ask)
 
 
 def _serve(session: Session, daemon: Any) -> Any:
-    """Start the page. Without it the daemon does its work all the same: a second instance must find out by the lanes'
-    locks that it is one, not by a taken port."""
+    """Start the page. Without it the daemon does its work all the same: a taken port is no reason to stop replicating."""
     monitor = daemon.monitor()
     try:
         address = monitor.start(daemon.views())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from replicator.domain.errors import ExitCode, ReplicatorError, Retryable
+from replicator.domain.errors import ExitCode, Fatal, ReplicatorError, Retryable
 
 if TYPE_CHECKING:
     from replicator.settings import Loaded
 
 DEFAULT_CONFIG = "config/replicator.yaml"
+FRAMES = 6
+"""Places that tell where an unexpected exception comes from."""
+COUNT = click.IntRange(0, 2**63 - 1)
+"""How many, or which one of them."""
 
 
 @dataclass
@@ -136,5 +141,16 @@ def _guarded(session: Session, call: Callable[[], Any]) -> None:
         # A command that ends does not try again, so what may pass by itself is for the operator: something is away.
         code = ExitCode.ENVIRONMENT if isinstance(problem, Retryable) else problem.exit_code
         session.fail(problem, code, findings or None)
+    except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+        raise
+    except Exception as bug:
+        session.fail(_unexpected(bug), ExitCode.RUNTIME)
     else:
         sys.exit(int(code or 0))
+
+
+def _unexpected(bug: Exception) -> Fatal:
+    """What is said of an exception that nobody foresaw: where it was raised, but not its words, which may hold secrets."""
+    frames = traceback.extract_tb(bug.__traceback__)[-FRAMES:]
+    places = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
+    return Fatal(f"An unexpected {type(bug).__name__} was raised.", next_step=f"Please report it: {places}.")

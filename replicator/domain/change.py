@@ -49,7 +49,8 @@ RAW = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
-"""One row per record, in arrival order: per partition by offset. A null value is a tombstone."""
+"""One row per record, in arrival order: per partition by offset. A null value is a tombstone. `timestamp` is null where the
+record has none, and where it has one outside the years 1 to 9999: brokers take any number, targets do not."""
 
 ERROR_HEADER = "replicator.error"
 """Header of a raw record that the source itself could not read; its value is a `domain.errors.Reject` as text. Routing
@@ -69,12 +70,12 @@ def key_struct(table: TableSpec) -> pa.StructType:
 def changes_schema(table: TableSpec) -> pa.Schema:
     """The schema of the changes frame of `table`.
 
-    `_op` one of c u d r t. `_seq_*` int64, not null unless `_error` is set. `_ts` event time at the source. `_topic`,
-    `_partition`, `_offset` identify the record. `_tx` transaction id or null. `_error` null, or `CODE: sentence` of
-    `errors.Reject`: such a row is a reject and its other values do not count. `_unsent` names the columns whose value
-    was not sent (unchanged TOAST, partial image), null when all were. `_moved_from` is the old key on the create half
-    of a key change, `_moved_to` is true on its delete half; both null otherwise. For `d` the columns hold the before
-    image as sent; for `t` all are null.
+    `_op` one of c u d r t. `_seq_*` int64, not null unless `_error` is set. `_ts` event time at the source, of the years
+    1 to 9999, or null. `_topic`, `_partition`, `_offset` identify the record. `_tx` transaction id or null. `_error`
+    null, or `CODE: sentence` of `errors.Reject`: such a row is a reject and its other values do not count. `_unsent`
+    names the columns whose value was not sent (unchanged TOAST, partial image), null when all were. `_moved_from` is the
+    old key on the create half of a key change, `_moved_to` is true on its delete half; both null otherwise. For `d` the
+    columns hold the before image as sent; for `t` all are null.
     """
     moved = [pa.field(MOVED_FROM, key_struct(table))] if table.keys else []
     return pa.schema(

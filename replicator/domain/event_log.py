@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from .errors import DataLoss
 from .expr import AllOf, source
 from .plan import ApplyPlan, Clause, Repair
 from .policies import TIMESTAMP
@@ -30,8 +31,20 @@ EVENT_LOG: tuple[Column, ...] = (
 UTF-8 as {"base64": ...}. `ingested_at` has one value per batch. The rest as in `ports.decoder.ENVELOPE`."""
 
 
+def already_logged(lane: str, topic: str) -> DataLoss:
+    """Why a lane that has written nothing may not begin: its records would be in the log twice."""
+    return DataLoss(
+        f"the event log holds records of topic {topic} that lane {lane} has not written, and they would come again",
+        next_step="Name another place for this log, or let the lane go on behind them: "
+        f"`replicator lanes skip {lane} --until {topic}:PARTITION:OFFSET`.",
+    )
+
+
 def event_log_plan() -> ApplyPlan:
-    """Insert every row. Its frame is the event-log frame itself; redelivery is told by the position alone."""
+    """Insert every row. Its frame is the event-log frame itself; redelivery is told by the position alone.
+
+    So a lane without a state may not write what another has written to the same log: see `already_logged`.
+    """
     return ApplyPlan(
         policy="event_log",
         table=TableSpec("events", EVENT_LOG, ("event_id",), 0),

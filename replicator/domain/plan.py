@@ -84,6 +84,11 @@ class ApplyPlan:
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.target])
 
     @property
+    def rule(self) -> str:
+        """The policy and what it identifies rows by: rows written under another rule may not be applied to."""
+        return f"{self.policy} by {', '.join(sorted(self.merge_keys))}" if self.merge_keys else self.policy
+
+    @property
     def fold_key(self) -> tuple[object, ...]:
         """Plans with equal fold keys share one folded frame."""
         return (self.fold, self.table.name, self.table.keys, self.table.sequence, self.table.column_names)
@@ -137,7 +142,8 @@ class LaneState:
 
     `position`: applied up to here. `high`: the highest sequence applied. `floor`: the sequence of the last truncate:
     a change at or below it is superseded. `ledger_high`: the highest sequence of a remembered delete.
-    `identity`: per topic the broker's own id of it, so that a re-created topic is noticed.
+    `identity`: per topic the broker's own id of it, so that a re-created topic is noticed. `rule`: that of the plan under
+    which rows were written (`ApplyPlan.rule`); empty when nothing was.
     """
 
     position: Position = field(default_factory=Position)
@@ -145,6 +151,7 @@ class LaneState:
     floor: Sequence | None = None
     ledger_high: Sequence | None = None
     identity: tuple[tuple[str, str], ...] = ()
+    rule: str = ""
 
 
 def overlaps(facts: Facts, state: LaneState) -> bool:

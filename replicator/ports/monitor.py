@@ -13,10 +13,10 @@ per lane."""
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """What a monitor may ask of the running daemon. Each call is cheap and safe from any thread.
+    """What a monitor may ask of the running daemon. Each call is safe from any thread, and cheap but for `control`.
 
-    `alive` is false when the pipeline has not turned for a while. `control(action, lane, argument)` queues a lane
-    command and raises `ReplicatorError` when it makes no sense.
+    `alive` is false when the pipeline has not turned for a while. `control(action, lane, argument)` has a lane command
+    carried out and waits for that, for half a minute at most; `ReplicatorError` says why it was not.
     """
 
     status: Callable[[], Status]

@@ -11,7 +11,8 @@ from replicator.domain.position import Position
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of one source: per table its topics and its key, and per lane where each of its partitions began.
+    """What was seen of one source: per table its topics and its key, per lane where each of its partitions began, and where
+    each partition of the source was at first sight (`began`; None before the first start).
 
     Targets own how far a lane got; this only says which lanes there are and where one that has applied nothing of a
     partition yet has to begin, whatever other lanes have passed meanwhile. A key is kept because some records (a truncate)
@@ -21,6 +22,7 @@ class Seen:
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
     beginnings: Mapping[str, Position] = field(default_factory=dict)
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    began: Position | None = None
 
 
 class Register(Protocol):

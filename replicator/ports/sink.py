@@ -41,7 +41,8 @@ class Sink(Protocol[F]):
         """
 
     def state(self, lane: Lane) -> LaneState | None:
-        """What was committed last for this lane, read from the target; None when nothing ever was. Needs no `prepare`."""
+        """What was committed last for this lane, read from the target; None when nothing ever was. Needs no `prepare`.
+        DataLoss when what is there is damaged."""
 
     def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> Applied:
         """Stages 2 to 4, and the position, in one commit (per lane, or for all: see `capabilities`).
@@ -50,14 +51,16 @@ class Sink(Protocol[F]):
         ends at or below the applied position is a no-op; rows below it are dropped as duplicates (test_redelivery); a
         span that starts above it raises `DataLoss` (test_gap_is_refused). Rows that do not fit the target, and rows that
         cannot be completed, go to `reject` before the commit and are not applied (test_rejects_are_durable_first).
-        A write that changes no row still moves the position (test_empty_write_moves_position).
+        A write that changes no row still moves the position (test_empty_write_moves_position). The state that is committed
+        with the rows names the plan's rule (test_state_is_committed_with_the_rows).
         """
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """Set the lane's state without applying anything: the operator accepts the loss."""
 
     def reset(self, lane: Lane) -> None:
-        """Remove the lane's rows and its state, so that it starts from nothing."""
+        """Remove the lane's rows and its state, also a damaged one, so that it starts from nothing. DataLoss, and nothing is
+        removed, where its rows cannot be told from others without the state."""
 
     def close(self) -> None:
         """Release locks and connections; may be called twice."""

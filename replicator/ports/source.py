@@ -24,10 +24,11 @@ class Source(Protocol[F]):
         Partitions absent from `start` begin where the source's `start_from` says; partitions and topics that appear while
         running are picked up from their beginning. Batches MUST touch: per partition the first span starts at `start` and
         each next one where the last ended (test_spans_touch). Per partition records MUST come in offset order
-        (test_order). A record MUST be delivered exactly once per call (test_exactly_once_per_run). `apply_batch` returns
-        when the next batch may be read; an exception of it ends the call and is passed on (test_error_passes_through).
-        A batch is handed over as soon as records are there; it never waits to be full. While no records come,
-        `apply_batch` MUST be called with an empty batch about every second, so that the caller can do its own work.
+        (test_order). A record MUST be delivered exactly once per call (test_exactly_once_per_run). A record's time outside
+        the years 1 to 9999 MUST come as null (test_odd_times_are_null). `apply_batch` returns when the next batch may be
+        read; an exception of it ends the call and is passed on (test_error_passes_through). A batch is handed over as soon
+        as records are there; it never waits to be full. While no records come, `apply_batch` MUST be called with an empty
+        batch about every second, so that the caller can do its own work.
         """
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:
@@ -45,6 +46,9 @@ class Source(Protocol[F]):
 
     def start(self) -> Position:
         """Where the source's `start_from` says that lanes without a position begin, for every partition there is now."""
+
+    def beginning(self) -> Position:
+        """The first offset that is still there, for every partition there is now (test_end)."""
 
     def end(self) -> Position:
         """Where the stream ends now, for lag (test_end)."""

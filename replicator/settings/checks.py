@@ -27,6 +27,9 @@ POLICIES_OF: dict[str, frozenset[str]] = {
 }
 """Keys of an entry that mean something under some policies only."""
 
+NAMES_HAVE_SCHEMAS = frozenset({"debezium_json"})
+"""Formats whose tables are called SCHEMA.TABLE, or DATABASE.TABLE where there are no schemas."""
+
 KNOWN_POLICIES = frozenset({"scd1", "scd2", "append"})
 
 
@@ -39,6 +42,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _agreement(config, where)
     yield from _engines(config)
     yield from _matches(config, where)
+    yield from _bare(config)
     yield from _targets(config, where)
     yield from _places(config, where)
     yield from _unused(config)
@@ -125,6 +129,18 @@ def _matches(config: View, where: Where) -> Iterator[Problem]:
             both = f"{quoted(other.match)} and {quoted(one.match)} ({first})"
             sentence = f"{place(at)}: {both} can match one table equally well"
             yield Problem(at, "tied_match", sentence, "make one of them more specific")
+
+
+def _bare(config: View) -> Iterator[Problem]:
+    """Names without a schema part, where the format gives every table one."""
+    for table in config.tables:
+        source = (config.sources or {}).get(table.source or "", {})
+        if source.get("format") not in NAMES_HAVE_SCHEMAS or not table.match or malformed(table.match):
+            continue
+        if not overlap(table.match, "*.*"):
+            at = (*table.path, "match")
+            sentence = f"{place(at)}: {quoted(table.match)} matches no table, as the names of this source are SCHEMA.TABLE"
+            yield Problem(at, "bare_match", sentence, f"write {quoted('*.' + table.match)}", severity="warning")
 
 
 def _tied(one: str, other: str) -> bool:

@@ -17,6 +17,7 @@ from .findings import Origin, Path, Problem, inside, place, quoted
 MAX_BYTES = 512 * 1024
 MAX_VALUES = 50_000
 MAX_DEPTH = 32
+BARE_REFERENCE = re.compile(r"[{,:]\s*\$\{")
 TAG = "tag:yaml.org,2002:"
 PLAIN_TAGS = frozenset(f"{TAG}{name}" for name in ("str", "int", "float", "bool", "null"))
 TEXT_TAGS = frozenset({f"{TAG}timestamp"})
@@ -45,6 +46,9 @@ def read_document(path: FilePath) -> Document:
     """The document in the file `path`; a file that cannot be read, or is not YAML, is a problem in the result."""
     document = Document(origins={(): Origin(str(path))})
     try:
+        if _would_wait(path):
+            document.problems.append(Problem((), "unreadable", "cannot be read (it is a pipe, not a file)"))
+            return document
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
         text = raw.decode("utf-8-sig")
@@ -55,6 +59,11 @@ def read_document(path: FilePath) -> Document:
         document.problems.append(Problem((), "yaml", "is not UTF-8 text"))
         return document
     return parse_document(text, lambda line, _: Origin(str(path), line + 1), document)
+
+
+def _would_wait(path: FilePath) -> bool:
+    """Opening a pipe by its name waits for its writer; those under /dev and /proc the caller's shell has opened already."""
+    return path.is_fifo() and path.parts[1:2] not in (("dev",), ("proc",))
 
 
 def parse_document(text: str, origin_of: OriginOf, document: Document | None = None) -> Document:
@@ -69,12 +78,12 @@ def parse_document(text: str, origin_of: OriginOf, document: Document | None = N
         yaml = YAML(typ="safe", pure=True)
         node = yaml.compose(text)
     except (YAMLError, RecursionError, ValueError) as error:
-        return _not_yaml(error, origin_of, document)
+        return _not_yaml(error, text, origin_of, document)
     _Plain(document, origin_of, yaml.constructor).take(node)
     return document
 
 
-def _not_yaml(error: Exception, origin_of: OriginOf, document: Document) -> Document:
+def _not_yaml(error: Exception, text: str, origin_of: OriginOf, document: Document) -> Document:
     """Records a syntax error without the text it quotes, which may be a secret."""
     line, sentence = 0, "is nested too deeply" if isinstance(error, RecursionError) else "is not valid YAML"
     if isinstance(error, MarkedYAMLError):
@@ -82,8 +91,14 @@ def _not_yaml(error: Exception, origin_of: OriginOf, document: Document) -> Docu
         line = mark.line if mark else 0
         sentence += ": " + re.sub(r"'[^']{2,}'", "(...)", error.problem or error.context or "syntax error")
     document.origins[()] = origin_of(line, ())
-    document.problems.append(Problem((), "yaml", sentence))
+    document.problems.append(Problem((), "yaml", sentence, _unquoted(text, line)))
     return document
+
+
+def _unquoted(text: str, line: int) -> str:
+    """What to do about a reference whose braces YAML takes for its own."""
+    lines = text.splitlines()[max(0, line - 1) : line + 1]
+    return "put ${...} in quotes where it stands inside { }" if any(BARE_REFERENCE.search(one) for one in lines) else ""
 
 
 class _TooLarge(Exception):

@@ -17,6 +17,8 @@ from .findings import Path
 from .globs import malformed
 from .supported import LATER_STORES, OBJECT_STORES
 
+SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
+LAST_PORT = 65535
 SECRET_KEYS = frozenset({"dsn", "token"})
 SECRET_PARENTS = frozenset({"security"})
 
@@ -150,8 +152,13 @@ def _into(text: str) -> str:
 
 
 def _server(text: str) -> str:
+    return _listed(text, 1)
+
+
+def _listed(text: str, lowest: int) -> str:
     for server in text.split(","):
-        if "@" in server or not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}", server.strip()):
+        found = SERVER.fullmatch(server.strip())
+        if "@" in server or not found or not lowest <= int(found["port"]) <= LAST_PORT:
             raise _refused("server", "must be HOST:PORT, or several with commas between them")
     return text
 
@@ -166,7 +173,7 @@ def _http(text: str) -> str:
 def _address(text: str) -> str:
     if "," in text:
         raise _refused("server", "must be one HOST:PORT")
-    return _server(text)
+    return _listed(text, 0)
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW, TOPIC
 from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.moments import in_years
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.dead_letters import DeadLetter
@@ -133,6 +134,7 @@ def advanced(state: LaneState, write: Write[Any], target: PlainTarget) -> LaneSt
         floor=target.floor,
         ledger_high=max(target.deletes.values(), default=None),
         identity=tuple(sorted((dict(state.identity) | dict(write.identity)).items())),
+        rule=write.plan.rule,
     )
 
 
@@ -194,6 +196,8 @@ class FakeSource:
 
     def feed(self, piece: pa.Table) -> None:
         """Add records (a raw frame) at the end of the log."""
+        at = RAW.get_field_index("timestamp")
+        piece = piece.set_column(at, RAW.field(at), in_years(piece["timestamp"].combine_chunks()))
         with self.fed:
             self.pieces.append(piece)
             self.fed.notify_all()
@@ -253,6 +257,10 @@ class FakeSource:
 
     def start(self) -> Position:
         """See `ports.source.Source.start`: the earliest record there is."""
+        return bounds(self.pieces, first=True)
+
+    def beginning(self) -> Position:
+        """See `ports.source.Source.beginning`."""
         return bounds(self.pieces, first=True)
 
     def end(self) -> Position:

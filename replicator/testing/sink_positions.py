@@ -41,6 +41,7 @@ class SinkPositions(SinkBase):
             assert applied.position == state.position == history.position(3)
             assert state.high == write.folded.facts.highest
             assert dict(state.identity) == IDENTITY
+            assert state.rule == write.plan.rule
 
     def test_empty_write_moves_position(self) -> None:
         """A write without rows commits its position and changes nothing else."""

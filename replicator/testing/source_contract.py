@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.domain.change import RAW
+from replicator.domain.moments import FIRST_MS, LAST_MS
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source
@@ -22,6 +23,7 @@ from .contract import Contract
 
 SECONDS = 60.0
 """How long a test waits for what must come."""
+ODD_TIMES = [1_700_000_000_000, FIRST_MS - 1, 1, -(2**62), LAST_MS, LAST_MS + 1, 2**62]
 
 
 class Stream(Protocol):
@@ -133,6 +135,22 @@ class SourceContract(Contract):
                 assert (row["key"], row["value"]) == (expected["key"], expected["value"])
                 assert dict_of(row["headers"]) == dict_of(expected["headers"])
 
+    def test_odd_times_are_null(self) -> None:
+        """A time that no target can keep is null; its record comes all the same."""
+        stream = self.new_stream()
+        sent = records(stream, 0, len(ODD_TIMES))
+        times = pa.array(ODD_TIMES, RAW.field("timestamp").type)
+        stream.publish(sent.set_column(RAW.get_field_index("timestamp"), RAW.field("timestamp"), times))
+        source = stream.open()
+        try:
+            reader = self.read_once(source)
+        finally:
+            source.close()
+            stream.close()
+        kept = [times[i].as_py() if FIRST_MS <= at <= LAST_MS else None for i, at in enumerate(ODD_TIMES)]
+        expected = dict(zip(map(place, sent.to_pylist()), kept, strict=True))
+        assert {place(row): row["timestamp"] for row in reader.rows} == expected
+
     def test_exactly_once_per_run(self) -> None:
         """Every record comes once; a second run from the end has nothing left."""
         with self.stream() as (stream, source):
@@ -216,12 +234,12 @@ class SourceContract(Contract):
             assert all(sentence.strip() for sentence in found.values())
 
     def test_end(self) -> None:
-        """`end` is where the stream ends now, or ended a moment ago, and `start` where it begins."""
+        """`end` is where the stream ends now, or ended a moment ago, and `start` and `beginning` where it begins."""
         with self.stream() as (stream, source):
             end = source.end()
             expected = whole(stream, 20).end
             assert filled(end) == filled(expected)
-            assert all(offset == 0 for offset in source.start().values())
+            assert all(offset == 0 for offset in [*source.start().values(), *source.beginning().values()])
             stream.publish(records(stream, 20, 23))
             late = time.monotonic() + SECONDS
             while sum(source.end().values()) < 23:

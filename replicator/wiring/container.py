@@ -9,6 +9,7 @@ from dependency_injector import containers, providers
 
 from replicator import __version__
 from replicator.application.control import Control
+from replicator.application.instance import InstanceLock
 from replicator.application.lanes import Lanes
 from replicator.application.register import FileRegister
 from replicator.application.rejects import Rejects
@@ -39,6 +40,9 @@ class Container(containers.DeclarativeContainer):
     sinks = providers.Singleton(adapters.sinks, loaded)
     register = providers.Singleton(FileRegister, providers.Callable(parts.register_folder, loaded))
 
+    instance = providers.Singleton(
+        InstanceLock, providers.Callable(parts.state_folder, loaded), loaded.provided.settings.pipeline
+    )
     lanes = providers.Singleton(Lanes, telemetry)
     rejects = providers.Singleton(Rejects, dead_letters, engine, stop, options)
     shared = providers.Singleton(

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from replicator.application.control import Control
+from replicator.application.problem import Stopped
 from replicator.application.status import Status
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position
 from replicator.ports.monitor import Views
 from replicator.settings import Loaded
 
 ASK_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
+"""How long a command waits for its lane: a sink may be in the midst of a batch."""
 ALIVE_SECONDS = 60.0
 HEALTHY = ("running", "catching_up", "starting")
 
@@ -33,7 +37,7 @@ def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Cal
         return {"pipeline": loaded.settings.pipeline, **state, **taken}
 
     def command(action: str, lane: str, until: str | None) -> None:
-        commands: Mapping[str, Callable[[], object]] = {
+        commands: Mapping[str, Callable[[], Future[None] | None]] = {
             "pause": lambda: control.pause(lane),
             "resume": lambda: control.resume(lane),
             "resync": lambda: control.resync(lane),
@@ -41,16 +45,31 @@ def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Cal
         }
         if action not in commands:
             raise ConfigProblem(f"there is no action {action!r}", next_step=f"There are: {', '.join(commands)}.")
-        commands[action]()
+        answered(commands[action], lane)
 
     return Views(report, lambda: time.monotonic() - pulse() < ALIVE_SECONDS, command)
+
+
+def answered(command: Callable[[], Future[None] | None], lane: str, seconds: float = ANSWER_SECONDS) -> None:
+    """Wait for what became of a command; its error when it failed, EnvironmentProblem when there is no answer in time."""
+    try:
+        outcome = command()
+        if outcome is not None:
+            outcome.result(seconds)
+    except TimeoutError:
+        raise EnvironmentProblem(
+            f"Lane {lane} has not answered within {seconds:.0f} s; the command is carried out as soon as it does.",
+            next_step="`replicator status` says what it waits for.",
+        ) from None
+    except Stopped:
+        raise EnvironmentProblem("The daemon is ending.", next_step="Ask again once it has ended.") from None
 
 
 def parse_position(text: str) -> Position:
     """`{"topic": {"partition": offset}}` as printed by `status --json`, or `topic:partition:offset` with commas between."""
     try:
         if text.lstrip().startswith("{"):
-            return Position.from_json(json.loads(text))
+            return _not_empty(Position.from_json(json.loads(text)))
         data: dict[str, dict[str, int]] = {}
         for item in text.split(","):
             topic, partition, offset = item.strip().rsplit(":", 2)
@@ -58,6 +77,12 @@ def parse_position(text: str) -> Position:
         return Position.from_json(data)
     except (ValueError, AttributeError, TypeError) as wrong:
         raise ConfigProblem(f"{text!r} is no position", next_step="Write TOPIC:PARTITION:OFFSET[,...].") from wrong
+
+
+def _not_empty(position: Position) -> Position:
+    if not position:
+        raise ValueError("no partition is named")
+    return position
 
 
 def ask_status(loaded: Loaded) -> dict[str, Any] | None:
@@ -69,31 +94,40 @@ def ask_status(loaded: Loaded) -> dict[str, Any] | None:
 
 
 def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bool:
-    """Send a lane command to the daemon; False when none runs. Fatal with its sentence when it refuses."""
+    """Have the daemon carry a lane command out; False when none runs. Its error when it refuses, or when it failed."""
     if ask_status(loaded) is None:
         return False
     query = urlencode({"action": action, **({"until": until} if until else {})})
-    return _ask(loaded, f"/lanes/{quote(lane)}?{query}", method="POST") is not None
+    path = f"/lanes/{quote(lane)}?{query}"
+    if _ask(loaded, path, method="POST", seconds=ANSWER_SECONDS + ASK_SECONDS) is None:
+        # Not False: who finds no daemon changes the targets himself, and this one runs.
+        raise EnvironmentProblem(
+            f"The daemon did not say what became of lane {lane}.", next_step="See `replicator status`, then ask again."
+        )
+    return True
 
 
-def _ask(loaded: Loaded, path: str, method: str = "GET") -> dict[str, Any] | None:
+def _ask(loaded: Loaded, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> dict[str, Any] | None:
     settings = loaded.settings.http
     headers = {"X-Replicator": "cli"}
     if settings.token is not None:
         headers["Authorization"] = f"Bearer {settings.token.get_secret_value()}"
     request = Request(f"http://{settings.address}{path}", headers=headers, method=method)
     try:
-        with urlopen(request, timeout=ASK_SECONDS) as response:  # noqa: S310
+        with urlopen(request, timeout=seconds) as response:  # noqa: S310
             answer: dict[str, Any] = json.load(response)
             return answer
     except HTTPError as refused:
-        raise Fatal(_refusal(refused)) from refused
+        raise _refusal(refused) from refused
     except (URLError, OSError, ValueError):
         return None
 
 
-def _refusal(refused: HTTPError) -> str:
+def _refusal(refused: HTTPError) -> Fatal:
     try:
-        return str(json.load(refused)["error"])
-    except (ValueError, KeyError):
-        return f"the daemon answered {refused.code} {refused.reason}"
+        said = json.load(refused)
+        error = Fatal(str(said["error"]), next_step=str(said.get("next_step", "")))
+        error.exit_code = ExitCode(said.get("code", ExitCode.RUNTIME))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Fatal(f"the daemon answered {refused.code} {refused.reason}")
+    return error

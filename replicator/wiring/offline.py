@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from replicator.application.control import resync_stopped, skipped
+from replicator.application.control import resync_stopped
 from replicator.application.register import FileRegister
 from replicator.application.roster import refused_id, target_taken
+from replicator.application.skipping import Standing, judged, skipped
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
@@ -17,6 +18,7 @@ from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 
 from . import adapters, parts
+from .daemon import ask_status
 
 
 def known_lanes(loaded: Loaded) -> list[Lane]:
@@ -43,6 +45,13 @@ def find_lane(loaded: Loaded, lane_id: str) -> Lane:
             return lane
     names = ", ".join(lane.id for lane in lanes) or "none has been seen yet"
     raise ConfigProblem(f"there is no lane {lane_id!r}", next_step=f"The lanes are: {names}.")
+
+
+def require_lane(loaded: Loaded, lane_id: str) -> None:
+    """ConfigProblem unless there is such a lane, asked of the daemon where one runs."""
+    running = ask_status(loaded)
+    if running is None or all(lane["id"] != lane_id for lane in running["lanes"]):
+        find_lane(loaded, lane_id)
 
 
 def stored_status(loaded: Loaded) -> dict[str, Any]:
@@ -118,11 +127,15 @@ def resync(loaded: Loaded, lane_id: str) -> None:
 
 
 def skip(loaded: Loaded, lane_id: str, until: Position | None) -> LaneState | None:
-    """Move a lane's position without applying anything; its state after that."""
+    """Move a lane's position without applying anything; its state after that. ConfigProblem as `judged` says."""
     lane = find_lane(loaded, lane_id)
     sink, source = adapters.sink(loaded, lane.sink), adapters.source(loaded, lane.source)
+    seen = FileRegister(parts.register_folder(loaded)).load(lane.source)
+    topics = seen.topics.get(lane.table, frozenset())
     try:
-        return skipped(sink, source, lane, until)
+        begun = seen.beginnings.get(lane.id, Position())
+        at = Standing.of(lane, sink.state(lane), begun, lambda p: not lane.table or p.topic in topics)
+        return skipped(sink, lane, judged(source, at, until))
     finally:
         sink.close()
         source.close()

@@ -137,7 +137,7 @@ def test_the_commands_that_act(at_work: tuple[World, Daemon]) -> None:
     daemon.until(lambda: daemon.lane("lake.customers")["counts"]["applied"] > before, "the lane loads again")
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    assert "target.orders" in world.answer("lanes", "pause", "nosuch", code=1)["error"]["sentence"]
+    assert "target.orders" in world.answer("lanes", "pause", "nosuch", code=2)["error"]["next_step"]
     at_end = daemon.lane("target.orders")["position"]
     topic, offset = world.topic("orders"), daemon.lane("target.orders")["position"][world.topic("orders")]["0"]
     world.ask("lanes", "skip", "target.orders", "--until", f"{topic}:0:{offset}")

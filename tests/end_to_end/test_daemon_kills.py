@@ -91,11 +91,20 @@ def last_report(daemon: Daemon) -> dict[str, Any]:
     return dict(answer["result"])
 
 
-def test_a_second_instance_is_refused_and_the_first_goes_on(shop: World) -> None:
+def test_a_second_instance_is_refused_at_once(shop: World) -> None:
+    first = shop.daemon()
+    await_running(shop, first)
+    second = shop.daemon()
+    assert second.wait() == 5
+    assert f"Another instance of pipeline shop runs (process {first.process.pid})" in second.tail()
+    assert first.stop() == 0
+
+
+def test_a_second_instance_with_a_state_of_its_own_is_refused_and_the_first_goes_on(shop: World) -> None:
     world, first = shop, shop.daemon()
     await_running(world, first)
-    second = world.daemon("-v")
-    # It finds out when it has something to write.
+    second = world.daemon("-v", "--set", "state=./elsewhere")
+    # Its locks are others', so it finds out when it has something to write.
     until(lambda: '"running"' in second.tail() or not second.alive, "the second instance is at work")
     world.execute("UPDATE customers SET city = 'after the second instance'")
     assert second.wait() == 5

@@ -18,12 +18,11 @@ from .faults import UNREADABLE, fit, malformed
 from .headers import key_headers
 from .objects import UNSET
 from .options import Options
-from .records import NO_SOURCE, ChangeReader, Source, event_time
+from .records import NO_SOURCE, ChangeReader, Source, event_times
 from .sequence import Facts, Ordered, by_offset, ordered
 from .unsent import Placeholders
 
 OPS = frozenset(op.value for op in Op)
-STAMP = pa.timestamp("us", "UTC")
 
 
 class Block:
@@ -53,7 +52,7 @@ class Block:
         columns = [self._column(c.name, c.type, images, placeholders) for c in self.table.columns]
         self._refuse_null_keys(columns)
         moved = self._moved()
-        arrays = [pa.array(self.ops, pa.string()), *order.elements, self._times(), *self._record_ids(), order.tx]
+        arrays = [pa.array(self.ops, pa.string()), *order.elements, event_times(self.sources), *self._record_ids(), order.tx]
         arrays += [self._error_column(), self._unsent_column(), *moved, *columns]
         return pa.Table.from_arrays(arrays, schema=changes_schema(self.table))
 
@@ -193,13 +192,6 @@ class Block:
         built, bad = fit(self.reader.keys.nodes[name].build, values, f"the old value of key column {name!r}")
         self._fail(bad)
         return built
-
-    def _times(self) -> pa.Array:
-        """The time at the source; null where it sends none that fits."""
-        micros = [s.ts_us for s in self.sources]
-        if None in micros:
-            micros = list(map(event_time, self.sources))
-        return fit(lambda some: pa.array(some, pa.int64()).view(STAMP), micros, "source.ts_us")[0]
 
     def _record_ids(self) -> list[pa.Array]:
         return [self.raw.column(name) for name in ("topic", "partition", "offset")]

@@ -77,3 +77,16 @@ def node_named(table: str, column: str, name: str, *, precise: bool) -> Node:
 def nodes_of(table: str, columns: Mapping[str, str], *, precise: bool) -> dict[str, Node]:
     """How each declared column is decoded."""
     return {name: node_named(table, name, said, precise=precise) for name, said in columns.items()}
+
+
+def refuse_types(declared: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise ConfigProblem that names every declared column whose type cannot be read."""
+    found: list[ConfigProblem] = []
+    for table, columns in declared.items():
+        for name, said in columns.items():
+            try:
+                node_named(table, name, said, precise=False)
+            except ConfigProblem as problem:
+                found.append(problem)
+    if found:
+        raise ConfigProblem("; ".join(problem.sentence for problem in found), next_step=found[0].next_step)

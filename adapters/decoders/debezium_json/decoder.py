@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from replicator.domain.table import TableSpec
 
+from .declared import refuse_types
 from .decode import Decoding
 from .envelope import Envelopes
 from .learn import Learning
@@ -26,6 +27,7 @@ class DebeziumJsonDecoder:
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self._given = dict(options or {})
         checked = read_options(self._given)
+        refuse_types(checked.declared)
         self._routing = Routing(checked)
         self._decoding = Decoding(checked)
         self._learning = Learning(checked, self._routing, self._decoding.readers)

@@ -17,12 +17,9 @@ from .framing import Group, frames
 from .options import Options
 from .origin import kind_without_schema, table_of
 from .pieces import Part, in_order, pieces, some
-from .records import Source, Transaction, event_time
+from .records import Source, Transaction, event_times
 from .route import BARE, Routing
 from .sequence import Facts, ordered
-
-STAMP = pa.timestamp("us", "UTC")
-
 
 NULL = msgspec.Raw(b"null")
 
@@ -97,7 +94,7 @@ class Envelopes:
             "op": _strings(events, "op"),
             "before": before,
             "after": after,
-            "ts": fit(lambda v: pa.array(v, pa.int64()).view(STAMP), list(map(event_time, blocks)), "source.ts_us")[0],
+            "ts": event_times(blocks),
             "schema_id": pa.repeat(pa.scalar(fingerprint), count),
             "error": pa.array([str(reasons[i]) if i in reasons else None for i in range(count)], pa.string()),
             **self._order(raw, events, blocks),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.moments import in_years
 from replicator.domain.table import TableSpec
 
-from .faults import Read, read
+from .faults import Read, fit, read
 from .framing import split
 from .nodes import Node
 from .objects import UNSET, Objects, objects
+
+STAMP = pa.timestamp("us", "UTC")
 
 
 class Source(msgspec.Struct, gc=False):
@@ -39,6 +42,14 @@ def event_time(source: Source) -> int | None:
     if source.ts_ns is not None:
         return source.ts_ns // 1_000
     return None if source.ts_ms is None else source.ts_ms * 1_000
+
+
+def event_times(sources: Sequence[Source]) -> pa.Array:
+    """The time at each source, null where it sends none, or one outside the years 1 to 9999."""
+    micros = [s.ts_us for s in sources]
+    if None in micros:
+        micros = list(map(event_time, sources))
+    return in_years(fit(lambda some: pa.array(some, pa.int64()).view(STAMP), micros, "source.ts_us")[0])
 
 
 class Transaction(msgspec.Struct, gc=False):

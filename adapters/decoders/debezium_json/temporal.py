@@ -9,14 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.errors import RejectCode
+from replicator.domain.moments import DAY_MS, FIRST_DAY, FIRST_MS, FIRST_US, LAST_DAY, LAST_MS, LAST_US
 
 from .faults import Unfit
 from .nodes import Node
 
-FIRST_DAY, LAST_DAY = -719_162, 2_932_896
-"""0001-01-01 and 9999-12-31 in days since 1970."""
-DAY_MS = 86_400_000
-FIRST_US, LAST_US = FIRST_DAY * DAY_MS * 1_000, (LAST_DAY + 1) * DAY_MS * 1_000 - 1
 INT64 = (-(2**63), 2**63 - 1)
 
 UTC_US = pa.timestamp("us", "UTC")
@@ -61,8 +58,7 @@ def time(per_second: int) -> Node:
 def timestamp(per_second: int) -> Node:
     """Time without zone in milliseconds, microseconds or nanoseconds since 1970."""
     if per_second == 1_000:
-        bounds = (FIRST_DAY * DAY_MS, (LAST_DAY + 1) * DAY_MS - 1)
-        return counted(pa.int64(), LOCAL_US, bounds, STAMP_RANGE, 1_000)
+        return counted(pa.int64(), LOCAL_US, (FIRST_MS, LAST_MS), STAMP_RANGE, 1_000)
     if per_second == 1_000_000:
         return counted(pa.int64(), LOCAL_US, (FIRST_US, LAST_US), STAMP_RANGE)
     return counted(pa.int64(), LOCAL_NS, (INT64[0] + 1, INT64[1] - 1), NANO_SENTINELS)

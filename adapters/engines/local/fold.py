@@ -13,6 +13,7 @@ from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Folded
 
+from ...arrow.names import plainly_named
 from ...sql.dialect import DUCKDB
 from ...sql.duck import session
 from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, first_select, guard_select, last_select, sent_select
@@ -92,7 +93,7 @@ def _without_spare_old_keys(rows: pa.Table) -> pa.Table:
 
 def _once_per_key(kept: pa.Table, plan: ApplyPlan) -> bool:
     """True when no key has two changes, as in a snapshot and in most small batches: there is nothing to relate."""
-    keys = kept.select(list(plan.table.keys))
+    keys = plainly_named(kept.select(list(plan.table.keys)))
     if not all(map(_is_plain, keys.schema.types)):
         return False
     return bool(keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows == kept.num_rows)

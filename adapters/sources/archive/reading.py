@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.moments import in_years
 from replicator.ports.frames import Stop
 
 from .files import ArchiveFile
@@ -83,7 +84,13 @@ class Reading:
         for chunk in reader.iter_batches(columns=RAW.names):
             if self._stop.is_set():
                 return
-            self._put_frame(chunk.select(RAW.names).cast(RAW), file.label)
+            self._put_frame(_raw(chunk), file.label)
+
+
+def _raw(chunk: pa.RecordBatch) -> pa.RecordBatch:
+    frame = chunk.select(RAW.names).cast(RAW)
+    at = RAW.get_field_index("timestamp")
+    return frame.set_column(at, RAW.field(at), in_years(frame.column(at)))
 
 
 _BLANK = b"\n"

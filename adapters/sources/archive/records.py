@@ -10,6 +10,7 @@ import msgspec
 
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.moments import FIRST_MS, LAST_MS
 from replicator.domain.position import TopicPartition
 
 PSEUDO_TOPIC = "archive:"
@@ -84,8 +85,8 @@ def _bytes(value: Value) -> bytes | None:
 def _time(timestamp: int | tuple[int, int] | None) -> int | None:
     # A Kafka timestamp of type 0 means that there is none.
     if isinstance(timestamp, tuple):
-        return timestamp[1] if timestamp[0] else None
-    return timestamp
+        timestamp = timestamp[1] if timestamp[0] else None
+    return timestamp if timestamp is not None and FIRST_MS <= timestamp <= LAST_MS else None
 
 
 def unreadable(label: str, number: int, line: bytes, why: str) -> Record:

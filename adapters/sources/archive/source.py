@@ -88,6 +88,10 @@ class ArchiveSource:
         """As the port says: the first offsets there are."""
         return Position(dict(self._summary().firsts))
 
+    def beginning(self) -> Position:
+        """As the port says."""
+        return self.start()
+
     def end(self) -> Position:
         """As the port says. Reads what is new in the files."""
         return Position(dict(self._summary().ends))

@@ -9,6 +9,7 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from replicator.domain.change import RAW
+from replicator.domain.moments import in_years
 
 HeaderList: TypeAlias = tuple[tuple[str, bytes | None], ...] | None
 # The stubs allow for messages that are errors, which have neither; read through these where there is none.
@@ -37,7 +38,8 @@ def record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _timestamps(messages: Sequence[Message]) -> pa.Array:
     pairs = map(Message.timestamp, messages)
-    return pa.array([None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in pairs], RAW.field("timestamp").type)
+    known = [None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in pairs]
+    return in_years(pa.array(known, RAW.field("timestamp").type))
 
 
 def _headers(messages: Sequence[Message]) -> pa.Array:

@@ -10,8 +10,8 @@ from replicator.domain.position import Position, TopicPartition
 from .cluster import Cluster, Topic, partitions_of
 
 ACCEPT = (
-    "Reload the table with `replicator lanes resync LANE`, or accept the loss with `replicator lanes skip LANE --until "
-    "POSITION`; after a fail-over to another stream run `replicator epoch SOURCE next` first."
+    "Reload the table with `replicator lanes resync LANE`, as after a fail-over to another stream, or accept the loss with "
+    "`replicator lanes skip LANE --until POSITION`."
 )
 
 

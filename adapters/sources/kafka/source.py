@@ -85,6 +85,10 @@ class KafkaSource:
         """As the port says; a time that lies after every record means the end."""
         return Position(self._cluster.beginnings(partitions_of(self._cluster.topics())))
 
+    def beginning(self) -> Position:
+        """As the port says."""
+        return Position(self._cluster.firsts(partitions_of(self._cluster.topics())))
+
     def end(self) -> Position:
         """As the port says: the end of what may be read, at most a second old."""
         return Position(self._ends.ends())

@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from adapters.sinks.dead_letters_delta import DeltaDeadLetters
 from replicator.domain.errors import ConfigProblem, ReplicatorError
@@ -83,3 +85,10 @@ def test_options_are_checked() -> None:
 def test_store_is_found_by_entry_point() -> None:
     (found,) = entry_points(group="replicator.dead_letters", name="delta")
     assert found.load() is DeltaDeadLetters
+
+
+def test_a_folder_that_holds_another_table_is_refused(path: Path) -> None:
+    write_deltalake(str(path), pa.table({"id": [1]}))
+    with pytest.raises(ConfigProblem, match="holds another table"):
+        DeltaDeadLetters({"path": str(path)}).write([letter(1)])
+    assert DeltaTable(str(path)).version() == 0

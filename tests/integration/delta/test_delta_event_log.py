@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -13,11 +15,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from adapters.delta.event_log import DeltaEventLog
+from adapters.sinks.delta_rs import DeltaRsSink
 from adapters.sinks.event_log import event_log_sink
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced
 from replicator.domain.event_log import EVENT_LOG, event_log_plan
 from replicator.domain.plan import Counts, Facts, LaneState
+from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Folded, Lane, Write
 from replicator.testing.sink_base import no_rejects
 
@@ -86,7 +91,7 @@ def test_redelivery_is_told_by_the_position(log: DeltaEventLog) -> None:
         log.apply([write(7, 8)], no_rejects)
     log.apply([write(6, 6)], no_rejects)
     assert offsets(log) == list(range(6))
-    assert log.state(lane()) == LaneState(write(0, 6).span.end, identity=(("cdc.items", "id"),))
+    assert log.state(lane()) == LaneState(write(0, 6).span.end, identity=(("cdc.items", "id"),), rule="event_log")
 
 
 def test_sources_share_the_table_and_not_the_position(log: DeltaEventLog, path: Path) -> None:
@@ -137,6 +142,24 @@ def test_skip_moves_the_state_alone(log: DeltaEventLog) -> None:
     assert offsets(log) == [0, 1, 9]
 
 
+def test_records_without_a_position_are_left_alone(log: DeltaEventLog, path: Path) -> None:
+    log.apply([write(0, 2), write(0, 2, HOSTILE, "other")], no_rejects)
+    (path / "_replicator" / "positions" / "shop" / "raw.shop" / "1.json").write_text("{}")
+    for act in (lambda: log.state(lane()), lambda: log.apply([write(2, 3)], no_rejects)):
+        with pytest.raises(DataLoss, match="lanes resync"):
+            act()
+    with pytest.raises(DataLoss, match=r"cannot be told.*remove the folder"):
+        log.reset(lane())
+    assert (offsets(log), offsets(log, HOSTILE)) == ([0, 1], [0, 1])
+    log.close()
+    shutil.rmtree(path)
+    log.reset(lane())
+    assert log.state(lane()) is None
+    log.prepare(lane(), PLAN)
+    log.apply([write(0, 2)], no_rejects)
+    assert offsets(log) == [0, 1]
+
+
 def test_only_its_own_table_is_read(log: DeltaEventLog) -> None:
     assert log.tables() == ["cdc_events"]
     with pytest.raises(Fatal, match="no table 'other'"):
@@ -147,3 +170,23 @@ def test_only_its_own_table_is_read(log: DeltaEventLog) -> None:
 def test_exactly_one_place_is_needed(options: dict[str, object]) -> None:
     with pytest.raises(ConfigProblem, match="exactly one"):
         event_log_sink(options)
+
+
+def test_records_that_another_lane_wrote_do_not_come_again(log: DeltaEventLog) -> None:
+    log.apply([write(5, 8)], no_rejects)
+    with pytest.raises(DataLoss, match=re.escape("records of topic cdc.items that lane raw.other has not written")):
+        log.apply([write(5, 8, source="other")], no_rejects)
+    log.apply([write(8, 9, source="other")], no_rejects)
+    log.apply([write(0, 2, topic="cdc.more", source="other")], no_rejects)
+    assert offsets(log) == [5, 6, 7, 8]
+
+
+def test_a_mirror_is_not_merged_into_the_log(log: DeltaEventLog, path: Path) -> None:
+    log.apply([write(5, 8)], no_rejects)
+    table = TableSpec("public.cdc_events", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)
+    sink = DeltaRsSink({"path": str(path.parent)})
+    mirror = Lane("lake.cdc_events", "shop", "shop", table.name, "lake", "cdc_events", "scd1")
+    with pytest.raises(ConfigProblem, match="the folder of table cdc_events is an event log"):
+        sink.prepare(mirror, plan_for("scd1", table))
+    sink.close()
+    assert log.read("cdc_events").num_rows == 3

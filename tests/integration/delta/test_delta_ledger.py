@@ -55,7 +55,7 @@ def test_older_update_does_not_bring_a_deleted_row_back(tmp_path: Path) -> None:
     counts = sink.apply([late], no_rejects)[LANE.id].counts
     assert counts.applied == 0
     assert ids(sink) == [2]
-    assert sink.state(LANE) == LaneState(late.span.end, (2,), None, (2,))
+    assert sink.state(LANE) == LaneState(late.span.end, (2,), None, (2,), rule="scd1 by id")
     sink.close()
 
 

@@ -101,7 +101,7 @@ def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, mo
     with pytest.raises(Fenced):
         put(second, *items(5, 6), start=2)
     assert values(second) == {1: "v1", 2: "v2", 4: "v4"}
-    assert second.state(LANE) == LaneState(Position({PARTITION_0: 3}), (2,))
+    assert second.state(LANE) == LaneState(Position({PARTITION_0: 3}), (2,), rule="scd1 by id")
 
 
 @pytest.mark.parametrize("error", [DeltaError("connection reset"), OSError(5, "Input/output error")])
@@ -141,7 +141,7 @@ def test_failed_lane_leaves_the_others_applied(sink: DeltaRsSink) -> None:
     with pytest.raises(Exception, match="not prepared") as failed:
         sink.apply(writes, no_rejects)
     assert failed.value.__notes__ == [f"lanes applied before it: {LANE.id}"]
-    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,))
+    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
 
 
 def test_many_commits_stay_compact(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_file_size_limit_is_named_and_loses_nothing(sink: DeltaRsSink, tmp_path:
     put(sink, *items(1))
     sink.close()
     assert refused(tmp_path, "limit").startswith(f"{EnvironmentProblem.__name__} table items cannot be reached: EFBIG")
-    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,))
+    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
     assert values(sink) == {1: "v1"}
 
 
@@ -210,7 +210,7 @@ def test_full_disk_is_retryable_and_loses_nothing(small_disk: Path) -> None:
     assert refused(small_disk, "disk").startswith(
         f"{Retryable.__name__} the disk under table items refuses to write: ENOSPC"
     )
-    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,))
+    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
     filler.unlink()
     sink.prepare(LANE, plan_for("scd1", ITEMS))
     put(sink, *items(1, op="u", v="after"), start=1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 from pg_case import Rejects, fetch, no_rejects
 
 from adapters.sinks.event_log import event_log_sink
+from replicator.domain.errors import DataLoss
 from replicator.domain.event_log import EVENT_LOG, event_log_plan
 from replicator.domain.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
@@ -73,6 +76,23 @@ def test_reset_leaves_the_records_of_other_lanes(postgres_dsn: str) -> None:
     sink.close()
 
 
+def test_records_without_a_position_are_left_alone(postgres_dsn: str) -> None:
+    sink = event_log_sink({"dsn": postgres_dsn})
+    for source, topic in (("shop", "cdc.public.a"), ("other", "x.y")):
+        sink.prepare(lane_of(source), PLAN)
+        sink.apply([write(0, 2, topic, lane_of(source))], no_rejects)
+    fetch(postgres_dsn, "UPDATE _replicator.positions SET state = '{}' WHERE lane = 'raw_pg.shop'")
+    with pytest.raises(DataLoss, match="cannot be told") as lost:
+        sink.reset(lane_of())
+    assert fetch(postgres_dsn, "SELECT count(*) FROM cdc_raw.cdc_events") == [(4,)]
+    sink.close()
+    fetch(postgres_dsn, "DELETE FROM cdc_raw.cdc_events WHERE topic = 'cdc.public.a'")
+    fetch(postgres_dsn, lost.value.next_step.split("`")[1])
+    sink.prepare(lane_of(), PLAN)
+    assert sink.apply([write(0, 2)], no_rejects)["raw_pg.shop"].counts == Counts(applied=2)
+    sink.close()
+
+
 def test_a_record_the_table_refuses_is_rejected(postgres_dsn: str) -> None:
     fetch(postgres_dsn, EXISTING)
     rejects = Rejects()
@@ -81,4 +101,17 @@ def test_a_record_the_table_refuses_is_rejected(postgres_dsn: str) -> None:
     counts = sink.apply([write(0, 3), write(3, 4, headers='"\\u0000"')], rejects)["raw_pg.shop"].counts
     assert (counts.applied, counts.rejected) == (3, 1)
     assert "headers" in rejects[0][2]
+    sink.close()
+
+
+def test_records_that_another_lane_wrote_do_not_come_again(postgres_dsn: str) -> None:
+    sink = event_log_sink({"dsn": postgres_dsn})
+    other = lane_of("renamed")
+    for lane in (lane_of(), other):
+        sink.prepare(lane, PLAN)
+    sink.apply([write(5, 8)], no_rejects)
+    with pytest.raises(DataLoss, match=re.escape("records of topic cdc.public.a that lane raw_pg.renamed has not written")):
+        sink.apply([write(5, 8, lane=other)], no_rejects)
+    sink.apply([write(8, 9, lane=other)], no_rejects)
+    assert fetch(postgres_dsn, 'SELECT "offset" FROM cdc_raw.cdc_events ORDER BY 1') == [(5,), (6,), (7,), (8,)]
     sink.close()

@@ -115,3 +115,11 @@ def test_refused_delete_is_not_remembered(postgres_dsn: str) -> None:
         assert ids(postgres_dsn) == [1]
         (table,) = fetch(postgres_dsn, "SELECT format('_replicator.tombstones_%s', id) FROM _replicator.positions")[0]
         assert fetch(postgres_dsn, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
+
+
+def test_a_refused_row_is_not_told_in_the_log_too(postgres_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
+    feed, rejects = Feed(TABLE), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write({"id": 1, "name": "x", "n": 11}, {"id": 2, "name": "y", "n": 1}), rejects)
+    assert len(rejects) == 1 and not [r for r in caplog.records if r.name == "psycopg"]

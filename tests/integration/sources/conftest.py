@@ -36,8 +36,9 @@ class Broker:
         self.service.start()
         self.service.wait()
 
-    def create(self, *topics: str, partitions: int = 1) -> None:
-        for future in self.admin.create_topics([NewTopic(t, partitions, 1) for t in topics]).values():
+    def create(self, *topics: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+        wanted = [NewTopic(t, partitions, 1, config=config or {}) for t in topics]
+        for future in self.admin.create_topics(wanted).values():
             future.result(20)
 
     def grow(self, topic: str, partitions: int) -> None:

@@ -14,6 +14,8 @@ from replicator.testing.source_contract import SourceContract
 
 from .conftest import Broker
 
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -28,10 +30,11 @@ class Topic:
 
     def publish(self, records: pa.Table) -> None:
         producer = Producer({"bootstrap.servers": self.broker.address, "log_level": 0})
-        for row in records.to_pylist():
+        times = records["timestamp"].cast(pa.int64()).to_pylist()
+        for row, at in zip(records.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
             headers = [(h["name"], h["value"]) for h in row["headers"] or ()]
             sent = {name: row[name] for name in ("topic", "value", "key", "partition")}
-            producer.produce(**sent, timestamp=int(row["timestamp"].timestamp() * 1000), headers=headers)
+            producer.produce(**sent, timestamp=at, headers=headers)
         assert producer.flush(60) == 0
 
     def open(self) -> KafkaSource:
@@ -49,5 +52,5 @@ class TestKafkaSource(SourceContract):
 
     def new_stream(self) -> Topic:
         topic = Topic(self.broker, f"contract-{uuid4()}", self.batch_records)
-        self.broker.create(topic.topic, partitions=topic.partitions)
+        self.broker.create(topic.topic, partitions=topic.partitions, config=ANY_TIME)
         return topic

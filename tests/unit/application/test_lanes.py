@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from application_world import World, model
+from application_world import BOTH, World, model
 from histories_of_items import change, move, tombstone
 from tuple_engine import TupleDecoder
 from tuple_ports import Crash, Machine
 
 from replicator.application.control import Control, resync_stopped
 from replicator.application.lanes import LaneStatus
+from replicator.application.skipping import Skip, Standing, judged, skipped
 from replicator.application.status import Status
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
@@ -396,15 +397,83 @@ def test_a_table_whose_type_changed_is_learnt_anew_when_its_lanes_are_loaded_aga
     assert running.stop() is ExitCode.OK
 
 
-def test_skipping_an_unknown_partition_changes_nothing():
+OTHER = {"topic": "u", "table": "public.other"}
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ({TopicPartition("typo", 0): 7}, r"reads no partition typo\[0\].*t\[0\]"),
+        ({TopicPartition("t", 7): 7}, r"reads no partition t\[7\]"),
+        ({TopicPartition("u", 0): 1}, r"reads no partition u\[0\]"),
+        ({T0: -1}, "-1 lies below 40"),
+        ({T0: 39}, r"39 lies below 40.*lanes resync a\.items"),
+        ({T0: 99_999}, r"99999 lies past the end of t\[0\].*t:0:40"),
+        ({T0: 2**63}, "past the end"),
+        (None, "no records that could be skipped are lost"),
+    ],
+)
+def test_a_skip_that_makes_no_sense_changes_nothing(to, words):
+    world = World([*MANY, change(0, "c", 1, **OTHER)], lanes={"public.items": [*BOTH], "public.other": [("b", "append")]})
+    running = world.start().in_background()
+    until(lambda: reached(world, "a.items", 40) and running.lanes.find("a.items").status is LaneStatus.RUNNING)
+    before, generation = world.targets["a.items"].state, running.lanes.find("a.items").generation
+    with pytest.raises(ConfigProblem, match=words):
+        control(running).skip("a.items", None if to is None else Position(to)).result(5)
+    assert world.targets["a.items"].state == before
+    assert running.lanes.find("a.items").status is LaneStatus.RUNNING
+    assert running.lanes.find("a.items").generation == generation
+    assert running.stop() is ExitCode.OK
+
+
+def test_a_skip_where_the_source_cannot_go_on_changes_nothing():
+    world = World(list(MANY))
+    world.start().once()
+    running = world.start()
+    running.source.lost = lambda position: {T0: "begins at 50."} if position.get(T0, 99) < 50 else {}
+    state, lane = world.targets["a.items"].state, world.rules("public.items").lanes[0]
+    at = Standing.of(lane, state, Position(), lambda p: True)
+    with pytest.raises(ConfigProblem, match=r"could not go on there\. begins at 50\."):
+        judged(running.source, at, Position({T0: 30}))
+
+
+def test_what_was_applied_since_a_skip_was_judged_is_kept():
+    world = World(list(MANY))
+    world.start().once()
+    running, lane = world.start(), world.rules("public.items").lanes[0]
+    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 30}), frozenset())).position == Position({T0: 40})
+    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 30}), frozenset({T0}))).position == Position({T0: 30})
+
+
+def test_a_command_ends_with_why_the_lane_does_not_go_on():
     world = World(list(MANY))
     running = world.start().in_background()
     until(lambda: reached(world, "a.items", 40))
-    before = world.targets["a.items"].state
-    control(running).skip("a.items", Position({TopicPartition("typo", 0): 7})).result(5)
-    until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
-    assert "typo[0]" in running.lanes.find("a.items").problem.sentence
-    assert world.targets["a.items"].state == before
-    control(running).resume("a.items").result(5)
-    until(lambda: running.lanes.find("a.items").status is LaneStatus.RUNNING)
+
+    def refuse(_lane, _state=None):
+        raise Fatal("it was removed")
+
+    running.sinks["a"].skip = refuse
+    with pytest.raises(Fatal, match="it was removed"):
+        control(running).skip("a.items", Position({T0: 40})).result(5)
+    assert running.lanes.find("a.items").status is LaneStatus.SUSPENDED
+    running.sinks["a"].state = refuse
+    with pytest.raises(Fatal, match="it was removed"):
+        control(running).resume("a.items").result(5)
     assert running.stop() is ExitCode.OK
+
+
+def test_another_policy_suspends_the_lane_until_it_is_loaded_anew():
+    world = World(list(MANY), lanes={"public.items": [("a", "scd1"), ("b", "scd1")]})
+    world.start().once()
+    world.log += [change(40, "c", 99)]
+    world.lanes["public.items"] = [("a", "scd1"), ("b", "append")]
+    running = world.start()
+    assert running.once() is ExitCode.CONFIG
+    problem = running.lanes.find("b.items").problem
+    assert problem.sentence == "Lane b.items holds rows written under 'scd1 by id', and the configuration now says 'append'."
+    assert "replicator lanes resync b.items" in problem.next_step and "replicator.yaml:7" in problem.next_step
+    assert reached(world, "a.items", 41) and not reached(world, "b.items", 41)
+    resync_stopped(running.sinks["b"], running.source, running.pipeline.place.register, running.lanes.find("b.items").lane)
+    assert world.start().once() is ExitCode.OK
+    assert [r.offset for r in world.targets["b.items"].log] == list(range(41))

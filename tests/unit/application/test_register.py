@@ -13,6 +13,7 @@ SEEN = Seen(
     {"public.items": frozenset({"t", "ü/.."})},
     {"a.items": Position({TopicPartition("t", 3): 7}), "raw.s": Position()},
     {"public.items": ("id", "at")},
+    Position({TopicPartition("t", 3): 5}),
 )
 
 

@@ -105,7 +105,8 @@ class TupleSink:
         if rejects:
             reject(write.lane, tuple(rejects))
         identity = tuple(sorted((dict(state.identity) | dict(write.identity)).items()))
-        draft.state = replace(state, position=state.position.advanced_to(write.span.end), identity=identity)
+        position = state.position.advanced_to(write.span.end)
+        draft.state = replace(state, position=position, identity=identity, rule=write.plan.rule)
         self.spans.append(write.span)
 
         def effect() -> None:
@@ -186,7 +187,7 @@ class TupleSource:
             self.fed.notify_all()
 
     def run(self, start: Position, apply_batch: Any, stop: Any, *, once: bool) -> None:
-        position, number, size = Position(start), 0, len(self.log)
+        position, number, size = Position({**(self.first or {}), **start}), 0, len(self.log)
         index = 0
         while not stop.is_set():
             self.machine.call("source.poll", lambda: None)
@@ -227,13 +228,13 @@ class TupleSource:
         return self.machine.call("source.losses", lambda: self.lost(position))
 
     def start(self) -> Position:
-        def effect() -> Position:
-            first: dict[TopicPartition, int] = {}
-            for rec in self.log:
-                first.setdefault(rec.at, rec.offset)
-            return Position(self.first if self.first is not None else first)
+        return self.machine.call("source.start", lambda: self.beginning() if self.first is None else Position(self.first))
 
-        return self.machine.call("source.start", effect)
+    def beginning(self) -> Position:
+        first: dict[TopicPartition, int] = {}
+        for rec in self.log:
+            first.setdefault(rec.at, rec.offset)
+        return Position(first)
 
     def end(self) -> Position:
         return TupleEngine().ends(tuple(self.log))
@@ -272,7 +273,7 @@ class MemoryRegister:
         return self.machine.call("register.load", lambda: self.kept.get(source, Seen()))
 
     def save(self, source: str, seen: Seen) -> None:
-        seen = Seen(dict(seen.topics), dict(seen.beginnings), dict(seen.keys))
+        seen = Seen(dict(seen.topics), dict(seen.beginnings), dict(seen.keys), seen.began)
         self.machine.call("register.save", lambda: self.kept.__setitem__(source, seen))
 
 

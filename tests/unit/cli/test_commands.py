@@ -162,27 +162,30 @@ def test_csv_has_lists_and_structures_as_json(capfdbinary):
     assert rows[1:] == [["1", '["x,y", "ö"]', '{"a": [1.5, null]}', '["1.10"]', "ff"], ["2", "", "", "[]", "61"]]
 
 
+def test_times_that_python_cannot_hold_are_printed(capsys):
+    import pyarrow as pa
+
+    from replicator.cli.query import _print, _rows
+
+    far = pa.array([2**62, None, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    days = pa.array([2**31 - 1, -(2**31), None], pa.int32()).cast(pa.date32())
+    pairs = pa.StructArray.from_arrays([far, days], ["a", "b"])
+    table = pa.table({"far": far, "day": days, "list": pa.ListArray.from_arrays([0, 2, 2, 3], far), "pair": pairs})
+    first, second, third = _rows(table)
+    assert first["far"] == first["list"][0] == first["pair"]["a"] == "4611686018427387904 us since 1970"
+    assert (second["far"], second["list"], str(third["far"])) == (None, [], "1970-01-01 00:00:00+00:00")
+    assert first["day"] == "2147483647 days since 1970"
+    assert (third["day"], third["pair"]["b"]) == (None, None)
+    _print("t", table, None)
+    assert "4611686018427387904 us since 1970" in capsys.readouterr().out
+
+
 def test_dlq_list(answer, ask):
     (letter,) = answer("dlq", "list")["result"]
     names = "event_id lane stage code sentence table key_hash record first_seen last_seen attempts state"
     assert set(letter) == set(names.split())
     assert (letter["code"], letter["record"]) == ("MALFORMED", "no record at all")
     assert "MALFORMED" in ask("dlq", "list").stdout
-
-
-def test_lanes_skip_and_resync(answer):
-    said = answer("lanes", "skip", "lake.orders", "--until", "cdc.public.orders:0:1000")
-    assert said["result"] == {"lane": "lake.orders"}
-    lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
-    assert lanes["lake.orders"]["position"]["cdc.public.orders"]["0"] == 1000
-    assert answer("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
-    lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
-    assert not lanes["lake.orders"]["position"] and lanes["lake.products"]["position"]
-
-
-def test_resync_asks_first(ask):
-    result = ask("lanes", "resync", "lake.orders", input="n\n")
-    assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
 
 
 def test_the_stack_belongs_to_the_project_of_the_config(project, ask, answer, monkeypatch, tmp_path):

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import click
 import pytest
 
+from replicator.cli import main
+from replicator.settings.supported import LATER_KEYS
+
+REPOSITORY = Path(__file__).parents[3]
 BROKER = "sources={recorded: {format: debezium_json, transport: kafka, bootstrap_servers: '127.0.0.1:1', topics: [t]}}"
 SERVER = "sinks.lake={kind: postgres, dsn: 'postgresql://u:s3cret-word@127.0.0.1:1/d'}"
 MISTAKES = [
@@ -17,6 +25,11 @@ MISTAKES = [
     (["check", "--set", "tables[0].source=recordet"], 2, "unknown source 'recordet'", "did you mean 'recorded'?"),
     (["check", "--set", "tables[0].to[1].sink=lak"], 2, "unknown sink 'lak'", "did you mean 'lake'?"),
     (["check", "--set", "sinks.lake.path=s3://b/x"], 2, "not yet supported", "local folder"),
+    (["check", "--set", "http.address=127.0.0.1:99999"], 2, "must be HOST:PORT", ""),
+    (["check", "--set", "tables[0].schema={id: int63}"], 2, "'id' of table public.* is declared as 'int63'", "int64"),
+    (["check", "--set", "tables[0].schema={a: 'decimal(99,2)', b: int9}"], 2, "'decimal(99,2)'", "'b' of table"),
+    (["run", "--set", "tables[0].schema={id: int63}"], 2, "declared as 'int63'", "int64"),
+    (["check", "--set", "state=./archive/cdc.public.orders.jsonl"], 2, "state is a file", "name another one"),
     (["run", "--engine", "spark"], 2, "'engine: spark' at the top level is not yet supported", "remove it for now"),
     (["run", "--engine", "flink"], 2, "'flink' is not one of", ""),
     (["run", "--set", "sinks.lake.kind=detla"], 2, "unknown value", "did you mean 'delta'?"),
@@ -43,9 +56,17 @@ MISTAKES = [
     (["lanes", "resync", "lake.customerz", "--yes"], 2, "there is no lane 'lake.customerz'", "lake.products"),
     (["lanes", "skip", "lake.customerz"], 2, "there is no lane", "lake.products"),
     (["lanes", "skip", "lake.products", "--until", "here"], 2, "'here' is no position", "TOPIC:PARTITION:OFFSET"),
+    (["lanes", "skip", "lake.products", "--until", "{}"], 2, "'{}' is no position", "TOPIC:PARTITION:OFFSET"),
+    (["lanes", "resync", "lake.customerz"], 2, "there is no lane 'lake.customerz'", "lake.products"),
     (["lanes", "skip"], 2, "Missing argument 'LANE'", ""),
     (["statsu"], 2, "No such command 'statsu'", ""),
     (["dlq", "list", "--limit", "many"], 2, "not a valid integer", ""),
+    (["dlq", "list", "--limit", "-1"], 2, "-1 is not in the range 0<=x", ""),
+    (["query", "products", "--limit", "-3"], 2, "-3 is not in the range 0<=x", ""),
+    (["query", "products", "--version", "-1"], 2, "-1 is not in the range 0<=x", ""),
+    (["query", "products", "--version", str(2**64)], 2, "is not in the range", ""),
+    (["query", "products", "--version", str(2**63 - 1)], 1, "it has versions 0 to", ""),
+    (["stack", "nonsense"], 2, "No such command 'nonsense'", ""),
 ]
 
 
@@ -62,15 +83,31 @@ def test_one_sentence_and_what_to_do(ask, command, code, sentence, step):
 
 
 @pytest.mark.parametrize("mistake", [m for m in MISTAKES if m[1] and "'" in m[2]], ids=lambda m: " ".join(m[0]))
-def test_the_same_as_json(ask, answer, mistake):
+def test_the_same_as_json(answer, mistake):
     command, code, sentence, step = mistake
-    if ask(*command).stderr.startswith("Usage"):
-        return  # click's own usage errors come before there is a command
     said = answer(*command, code=code)
     assert set(said) == {"command", "ok", "summary", "result", "error"}
     assert said["ok"] is False and said["error"]["code"] == code
     assert sentence in said["error"]["sentence"] and said["summary"] == said["error"]["sentence"]
     assert step in said["error"]["sentence"] + said["error"]["next_step"]
+
+
+@pytest.mark.parametrize("command", [["nonsense"], [], ["dlq"], ["run", "--nonsense"], ["status", "too", "much"]])
+def test_usage_errors_as_json(answer, command):
+    said = answer(*command, code=2)
+    assert set(said) == {"command", "ok", "summary", "result", "error"}
+    assert said["ok"] is False and said["summary"] == said["error"]["sentence"] and "--help" in said["error"]["next_step"]
+
+
+def test_an_unexpected_exception_is_reported_without_its_words(ask, answer, monkeypatch):
+    def boom(*_args, **_options):
+        raise ZeroDivisionError("s3cret-word")
+
+    monkeypatch.setattr("replicator.wiring.reading.read", boom)
+    for result in (ask("query", "products"), ask("query", "products", "--json")):
+        assert result.exit_code == 1 and "s3cret-word" not in result.output
+        assert "An unexpected ZeroDivisionError was raised." in result.output and "boom" in result.output
+    assert answer("query", "products", code=1)["error"]["code"] == 1
 
 
 @pytest.mark.parametrize("text", ["pipeline: [", "", "just text", "a: !!python/object:os.system {}", "\x00"])
@@ -86,6 +123,36 @@ def test_all_findings_at_once_with_their_lines(answer, project):
     config.write_text(config.read_text().replace("sink: lake", "sink: lak").replace("pipeline:", "pipelin:"))
     said = answer("check", code=2)
     assert [(f["code"], f["line"]) for f in said["result"]] == [("unknown_key", 1), ("unknown_sink", 11)]
+
+
+def advised_commands():
+    """The commands that sentences of the program name, each with where it stands."""
+    for file in sorted(f for folder in ("adapters", "replicator") for f in (REPOSITORY / folder).rglob("*.py")):
+        for words in re.findall(r"`replicator ([^`{\n\"]+)", file.read_text()):
+            yield file.name, words.split()
+
+
+def test_commands_that_are_advised_exist():
+    found = list(advised_commands())
+    assert len(found) > 15
+    for file, words in found:
+        command = main
+        for word in words:
+            if not isinstance(command, click.Group) or not word.islower():
+                break
+            command = command.get_command(click.Context(command), word)
+            assert command is not None, f"{file}: there is no `replicator {' '.join(words)}`"
+
+
+def test_keys_that_are_advised_may_be_used():
+    later = LATER_KEYS["PolicyKeys"] - {"columns", "where", "partition_by"}  # words of other languages too
+    advised = [
+        (file.name, key)
+        for folder in ("adapters", "replicator")
+        for file in (REPOSITORY / folder).rglob("*.py")
+        for key in re.findall(r"`(\w+)(?::[^`]*)?`", file.read_text())
+    ]
+    assert not [(file, key) for file, key in advised if key in later]
 
 
 def test_a_lake_that_cannot_be_written(ask):

@@ -25,6 +25,7 @@ from debezium_events import (
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.moments import FIRST_US, LAST_US
 
 PLACEHOLDER = "__debezium_unavailable_value"
 NAME = column("name", "string")
@@ -227,6 +228,26 @@ def test_mysql_is_ordered_by_file_number() -> None:
 
 def test_the_epoch_is_in_the_top_bits() -> None:
     assert sequences({}, options={"epoch": 3}) == [(999 + (3 << 56), 1000, 0)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ({"ts_us": FIRST_US}, FIRST_US), ({"ts_us": FIRST_US - 1}, None), ({"ts_us": LAST_US}, LAST_US),
+        ({"ts_us": LAST_US + 1}, None), ({"ts_us": 2**62}, None), ({"ts_us": -(2**62)}, None), ({"ts_us": 2**80}, None),
+        ({"ts_us": None, "ts_ms": 2**62}, None), ({"ts_us": None, "ts_ms": -(10**14)}, None),
+        ({"ts_us": None, "ts_ms": None, "ts_ns": -(2**80)}, None),
+    ],
+)  # fmt: skip
+def test_an_event_time_that_no_target_can_keep_is_null(sent: dict[str, Any], kept: int | None) -> None:
+    columns = [ID, column("name", "string")]
+    frame = raw([event(columns, after={"id": 1, "name": "a"}, source=s) for s in (sent, {"ts_us": 5})])
+    decoder = DebeziumJsonDecoder({})
+    route = decoder.route(frame).to_pylist()[0]
+    spec = decoder.learn(frame, route["table"], route["fingerprint"])
+    changes, envelope = decoder.decode(frame, spec), decoder.envelope(frame)
+    assert changes["_ts"].cast(pa.int64()).to_pylist() == envelope["ts"].cast(pa.int64()).to_pylist() == [kept, 5]
+    assert changes["_error"].null_count == envelope["error"].null_count == 2
 
 
 def test_event_time_and_transaction() -> None:

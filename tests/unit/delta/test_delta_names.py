@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from adapters.delta.column_names import source_name, stored_name
 from adapters.delta.layout import Lake
 from adapters.delta.names import LONGEST, decode, encode, is_hashed
+from adapters.delta.tables import create
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.table import Column
 
 HOSTILE = ["..", ".", "../up", "a/b", "a\\b", "%2e%2e", "a b", "_replicator", ".hidden", 'x"; DROP', "\0", "é", "a_x0041_"]
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
@@ -89,3 +92,10 @@ def test_object_stores_are_not_yet_supported(path: str) -> None:
 
 def test_file_urls_are_local(tmp_path: Path) -> None:
     assert Lake.at(f"file://{tmp_path}/my%20lake").root == tmp_path / "my lake"
+
+
+def test_a_column_name_with_a_nul_is_refused_before_there_is_a_table(tmp_path: Path) -> None:
+    columns = (Column("id", pa.int64()), Column("n\0ul", pa.string()))
+    with pytest.raises(Fatal, match=r"n\\x00ul.*NUL character.*Rename the column"):
+        create(tmp_path / "t", "t", columns, settings={}, partition_by=[])
+    assert not (tmp_path / "t").exists()

@@ -54,6 +54,27 @@ def test_missing_file_of_a_commit_is_data_loss(tmp_path: Path) -> None:
         Positions(tmp_path, "lake.items").read(2)
 
 
+GOOD = {"format": 1, "attempt": "a", "state": None, "span": None}
+STATE_JSON = state_to_json(STATE)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "null", "[]", "{}", '"x"', "[" * 100_000, "\0" * 80, '{"format": "1"}', '{"format": null}'),
+        *(json.dumps({**GOOD, name: wrong}) for name in ("state", "span") for wrong in ({}, [], "x", 5)),
+        *(json.dumps({**GOOD, "state": {**STATE_JSON, name: 5}}) for name in STATE_JSON),
+        json.dumps({**GOOD, "state": {**STATE_JSON, "position": {"t": {"0": "x"}}}}),
+        json.dumps({**GOOD, "state": {**STATE_JSON, "high": [None]}}),
+    ],
+)
+def test_damaged_file_of_a_commit_is_data_loss(tmp_path: Path, content: str) -> None:
+    (tmp_path / "2.json").write_text(content)
+    with pytest.raises(DataLoss, match=r"lanes resync lake\.items") as lost:
+        Positions(tmp_path, "lake.items").read(2)
+    assert str(tmp_path / "2.json") in lost.value.sentence
+
+
 def test_newer_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text('{"format": 2}')
     with pytest.raises(Fatal, match="format 2"):

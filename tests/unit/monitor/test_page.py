@@ -148,13 +148,14 @@ def test_control_needs_the_header_that_a_foreign_form_cannot_set(daemon):
     assert client.get("/lanes/lake.customers?action=pause", headers={"X-Replicator": "1"}).status_code == 405
     assert not daemon.commands
     taken = client.post("/lanes/lake.a%2Fb%20c?action=skip&until=t:0:5", headers={"X-Replicator": "1"})
-    assert taken.status_code == 202
+    assert taken.status_code == 200
     assert daemon.commands == [("skip", "lake.a/b c", "t:0:5")]
 
 
 def test_a_command_that_makes_no_sense_says_what_does(daemon):
     refused = daemon.client().post("/lanes/a?action=explode", headers={"X-Replicator": "1"})
-    assert refused.status_code == 409 and "There are: pause." in refused.json()["error"]
+    said = {"error": "there is no action 'explode'", "next_step": "There are: pause.", "code": 2}
+    assert refused.status_code == 409 and refused.json() == said
 
 
 def filled() -> PrometheusTelemetry:

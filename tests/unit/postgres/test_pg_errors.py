@@ -12,8 +12,8 @@ from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
 RETRYABLE = [
     "08006", "57P01", "57P02", "57P03", "57014", "40001", "40P01", "55P03", "53300", "53100", "53200", "25006", "58030",
 ]  # fmt: skip
-ENVIRONMENT = ["28000", "28P01", "3D000", "42501", "57P04", "0A000"]
-FATAL = ["42P01", "3F000", "42703", "42601", "XX000", "26000"]
+ENVIRONMENT = ["28000", "28P01", "3D000", "42501", "57P04"]
+FATAL = ["0A000", "42P01", "3F000", "42703", "42601", "XX000", "26000"]
 ROW = ["22001", "22003", "22P02", "22021", "22P05", "23502", "23503", "23505", "23514", "54000", "P0001"]
 
 
@@ -67,9 +67,15 @@ def test_misuse_of_the_driver_is_fatal() -> None:
     assert type(translated(psycopg.ProgrammingError("wrong"), "testing")) is Fatal
 
 
-def test_lines_of_the_driver_become_sentences():
+def test_lines_of_the_driver_become_sentences() -> None:
     said = "connection failed: port 1 failed: Connection refused\n\tIs the server running there?\nall failed"
     sentence = translated(psycopg.OperationalError(said), "testing").sentence
     assert sentence.endswith(
         "testing: connection failed: port 1 failed: Connection refused. Is the server running there? all failed."
     )
+
+
+def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
+    """A server that is too old is refused when it is connected to."""
+    found = translated(of("0A000"), "testing")
+    assert "15" not in found.next_step and "`into`" in found.next_step

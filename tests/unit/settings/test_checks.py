@@ -191,3 +191,35 @@ def test_adapters_of_other_packages_bring_their_own_keys(folder):
     settings = folder.load(overrides=overrides).settings
     assert settings.sinks["target"].model_extra == {"dsn": "postgresql://u:p@h:5432/d", "schema": "mirror"}
     assert settings.sources["other"].model_extra == {"subject": "a"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:65536"])
+def test_a_port_that_cannot_be(folder, address):
+    finding = folder.only(overrides=[f"http.address={address}"])
+    assert "http.address must be HOST:PORT" in finding.message
+
+
+def test_a_broker_has_a_port(folder):
+    assert folder.load(overrides=["http.address=127.0.0.1:0"])
+    (name,) = [n for n, s in folder.load().settings.sources.items() if s.transport == "kafka"][:1]
+    assert "HOST:PORT" in folder.only(overrides=[f"sources.{name}.bootstrap_servers=a:1,b:0"]).message
+
+
+@pytest.mark.parametrize(
+    ("match", "warned"), [("t", True), ("t*", False), ("t?x", False), ("[ab]c", True), ("public.t", False), ("*", False)]
+)
+def test_a_name_without_a_schema(folder, match, warned):
+    text = f"""pipeline: p
+sources:
+  s: {{format: debezium_json, transport: archive, path: ./a}}
+sinks:
+  l: {{kind: delta, path: ./l}}
+dead_letters: {{path: ./d}}
+tables:
+  - {{match: "{match}", source: s, to: [{{sink: l}}]}}
+"""
+    folder.write(text)
+    warnings = folder.load().warnings
+    assert [(w.code, w.line, w.suggestion) for w in warnings] == (
+        [("bare_match", 8, f"write '*.{match}'")] if warned else []
+    )

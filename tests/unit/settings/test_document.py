@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+from replicator.settings import load
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,36 @@ def test_what_is_not_a_config(folder, text, code, line):
     folder.write(text)
     finding = folder.only()
     assert (finding.code, finding.line, finding.file) == (code, line, str(folder.file))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("sinks:\n  lake: {kind: delta, path: ${NOPE}}\n", True),
+        ("sinks:\n  lake: {kind: delta,\n    path: ${NOPE}, schema: x}\n", True),
+        ("sinks:\n  lake: {kind: delta, path: '${NOPE}', a: }b: c}\n", False),
+        ("sinks: [\n", False),
+    ],
+)
+def test_a_reference_that_yaml_takes_for_a_mapping(folder, text, hint):
+    folder.write(text)
+    finding = folder.only()
+    assert finding.code == "yaml" and ("in quotes" in finding.suggestion) is hint
+
+
+def test_a_pipe_is_not_waited_for(folder):
+    folder.file.unlink()
+    os.mkfifo(folder.file)
+    assert "it is a pipe" in folder.only().message
+
+
+def test_a_pipe_that_the_shell_has_opened_is_read(folder):
+    text = folder.file.read_text()
+    reading, writing = os.pipe()
+    os.write(writing, text.encode())
+    os.close(writing)
+    assert load(f"/dev/fd/{reading}", environ={}).settings.pipeline
+    os.close(reading)
 
 
 def test_an_alias_bomb_is_refused_quickly(folder):

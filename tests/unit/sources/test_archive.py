@@ -15,6 +15,7 @@ import pytest
 from adapters.sources.archive import ArchiveSource, write_archive
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, RejectCode
+from replicator.domain.moments import FIRST_MS, LAST_MS
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
 
@@ -69,6 +70,22 @@ def follow(path: Path, steps: list[Callable[[], object]]) -> Batches:
 
     source(path).run(Position(), apply, stop, once=False)
     return got
+
+
+@pytest.mark.parametrize("at", [FIRST_MS - 1, LAST_MS + 1, 2**62, -(2**62), 10**30, -(10**30), [2, 2**62]])
+def test_a_time_that_nobody_can_keep_is_none(tmp_path: Path, at: object) -> None:
+    (tmp_path / "a.jsonl").write_text(line(0, timestamp=at) + line(1, timestamp=FIRST_MS) + line(2, timestamp=[1, LAST_MS]))
+    (batch,) = once(tmp_path)
+    assert batch.frame["timestamp"].cast(pa.int64()).to_pylist() == [None, FIRST_MS, LAST_MS]
+
+
+def test_a_time_that_nobody_can_keep_is_none_in_parquet(tmp_path: Path) -> None:
+    odd = table(0, 1, 2, 3)
+    times = pa.array([2**62, FIRST_MS - 1, None, LAST_MS], RAW.field("timestamp").type)
+    write_archive(odd.set_column(RAW.get_field_index("timestamp"), RAW.field("timestamp"), times), tmp_path / "a.parquet")
+    (batch,) = once(tmp_path)
+    assert batch.frame["timestamp"].cast(pa.int64()).to_pylist() == [None, None, None, LAST_MS]
+    assert batch.frame.schema == RAW
 
 
 def test_a_record_of_every_form(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""Moving a lane past records that it will never get: judged first, then done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import F, Lane
+from replicator.ports.sink import Sink
+from replicator.ports.source import Source
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a lane stands: `position` is its own and, where it has none yet, where it begins; `covers` says which
+    partitions concern it."""
+
+    lane: Lane
+    position: Position
+    identity: Mapping[str, str]
+    covers: Callable[[TopicPartition], bool]
+
+    @classmethod
+    def of(cls, lane: Lane, state: LaneState | None, begun: Position, covers: Callable[[TopicPartition], bool]) -> Standing:
+        """From what its sink and the register say."""
+        state = state or LaneState()
+        return cls(lane, Position({**begun, **state.position}), dict(state.identity), covers)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A move that was found to make sense. In the partitions `lost` it may go back: they cannot be continued anyway."""
+
+    to: Position
+    lost: frozenset[TopicPartition]
+
+
+def judged(source: Source[Any], at: Standing, until: Position | None) -> Skip:
+    """The move to `until`, or, with None, to where the source's `start_from` says wherever records are lost.
+
+    ConfigProblem when that makes no sense: nothing to move, a partition that does not concern the lane, a place below the
+    lane's own or one that the source does not have. Changes nothing.
+    """
+    lost = source.losses(at.position, at.identity)
+    start = source.start()
+    if until is None:
+        until = start.only(p for p in lost if at.covers(p))
+        if not until:
+            raise _refused(at.lane, "no records that could be skipped are lost to it", "Name a place with `--until`.")
+    _refuse_strange(at, {*at.position, *filter(at.covers, start)}, until)
+    _refuse_back(at, until, lost)
+    _refuse_beyond(source, at, until)
+    return Skip(until, frozenset(lost))
+
+
+def skipped(sink: Sink[F], lane: Lane, skip: Skip) -> LaneState | None:
+    """Set the lane's position; its state after that. The identity of the topics in it is forgotten: the lane takes the
+    topics as they are now. What the lane has applied since the move was judged is not taken back."""
+    state = sink.state(lane) or LaneState()
+    back = skip.to.only(skip.lost)
+    position = Position({**state.position.advanced_to(skip.to), **back})
+    topics = {p.topic for p in skip.to}
+    identity = tuple((topic, known) for topic, known in state.identity if topic not in topics)
+    sink.skip(lane, replace(state, position=position, identity=identity))
+    return sink.state(lane)
+
+
+def _refuse_strange(at: Standing, known: set[TopicPartition], until: Position) -> None:
+    """The lane would for ever look for such a partition."""
+    for partition in until:
+        if partition not in known:
+            names = ", ".join(sorted(map(str, known))) or "none yet"
+            raise _refused(at.lane, f"it reads no partition {partition}", f"Its partitions are: {names}.")
+
+
+def _refuse_back(at: Standing, until: Position, lost: Mapping[TopicPartition, str]) -> None:
+    for partition, offset in until.items():
+        own = 0 if partition in lost else at.position.get(partition, 0)
+        if offset < own:
+            step = f"`replicator lanes resync {at.lane.id}` loads it anew."
+            raise _refused(at.lane, f"{offset} lies below {own}, where it stands in {partition}", step)
+
+
+def _refuse_beyond(source: Source[Any], at: Standing, until: Position) -> None:
+    end, missing = source.end(), source.losses(until, {})
+    for partition, offset in until.items():
+        if offset > max(end.get(partition, offset), at.position.get(partition, 0)):
+            raise _refused(at.lane, f"{offset} lies past the end of {partition}", _place_step(end, until))
+        if partition in missing:
+            raise _refused(at.lane, f"it could not go on there. {missing[partition].rstrip('.')}", _place_step(end, until))
+
+
+def _place_step(end: Position, until: Position) -> str:
+    return f"The source ends at {as_option(end.only(until)) or 'no record of them'}."
+
+
+def as_option(position: Position) -> str:
+    """As `--until` takes it."""
+    return ",".join(f"{p.topic}:{p.partition}:{offset}" for p, offset in sorted(position.items()))
+
+
+def _refused(lane: Lane, why: str, step: str) -> ConfigProblem:
+    return ConfigProblem(f"Lane {lane.id} was not moved: {why}.", next_step=step)
