@@ -90,7 +90,7 @@ def test_a_command_waits_for_its_lane_but_not_for_ever():
     with pytest.raises(EnvironmentProblem, match="Lane a has not answered within 0 s"):
         daemon.answered(lambda: done, "a", 0.01)
     threading.Timer(0.05, lambda: done.set_exception(ConfigProblem("no", next_step="do"))).start()
-    with pytest.raises(ConfigProblem, match="no do"):
+    with pytest.raises(ConfigProblem, match=r"no\. do"):
         daemon.answered(lambda: done, "a", 5)
     with pytest.raises(EnvironmentProblem, match="ending"):
         daemon.answered(ending, "a")
