@@ -87,4 +87,5 @@ INSERT INTO public.order_items (order_id, product_id, quantity, unit_price) VALU
 RESET ROLE;
 
 -- Every table of the schema, those created later included. Only a superuser may create such a publication.
+-- A published table without a key takes no UPDATE or DELETE before ALTER TABLE ... REPLICA IDENTITY FULL.
 CREATE PUBLICATION cdc_publication FOR TABLES IN SCHEMA public;

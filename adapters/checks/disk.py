@@ -25,9 +25,8 @@ def writable(name: str, folder: Path) -> Iterator[Diagnosis]:
         why = f"{place} cannot be written ({error.strerror or type(error).__name__})"
         yield Diagnosis("error", name, f"{folder}: {why}.", f"Let user {os.geteuid()} write there, or give another `path`.")
         return
-    yield Diagnosis(
-        "ok", name, f"{folder} can be written{'' if place == folder else ', and is made when there is something to write'}."
-    )
+    later = "" if place == folder else ", and is made when there is something to write"
+    yield Diagnosis("ok", name, f"{folder} can be written{later}.")
 
 
 def room(name: str, folder: Path) -> Iterator[Diagnosis]:

@@ -53,14 +53,14 @@ def query(
     session.emit(result, f"{rows.num_rows} rows", text=lambda: _print(table, rows, SHOWN if limit is None else None))
 
 
-def _write_csv(rows: Any) -> None:
+def _write_csv(rows: pa.Table) -> None:
     """CSV on stdout, with bytes as `--json` has them, and lists and structures, for which CSV has no form, as JSON text."""
     import pyarrow as pa
     from pyarrow import csv
 
     for at, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type) or _is_bytes(field.type):
-            texts = [None if v is None else _text(v) for v in rows.column(at).to_pylist()]
+            texts = [None if v is None else _text(v) for v in _values(rows.column(at))]
             rows = rows.set_column(at, field.name, pa.array(texts, pa.string()))
     csv.write_csv(rows, sys.stdout.buffer)
 

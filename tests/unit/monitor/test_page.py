@@ -201,3 +201,15 @@ def test_a_taken_address_is_said(daemon):
     finally:
         first.close()
         first.close()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "step", "text"),
+    [
+        ("it is away", "Start it.", "it is away. Start it."),
+        ("Gone.", "Look.", "Gone. Look."),
+        ("it is away", "", "it is away"),
+    ],
+)
+def test_a_refusal_is_made_of_sentences(sentence, step, text):
+    assert str(EnvironmentProblem(sentence, next_step=step)) == text

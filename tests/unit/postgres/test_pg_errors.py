@@ -67,15 +67,15 @@ def test_misuse_of_the_driver_is_fatal() -> None:
     assert type(translated(psycopg.ProgrammingError("wrong"), "testing")) is Fatal
 
 
-def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
-    """A server that is too old is refused when it is connected to."""
-    found = translated(of("0A000"), "testing")
-    assert "15" not in found.next_step and "`into`" in found.next_step
-
-
-def test_lines_of_the_driver_become_sentences():
+def test_lines_of_the_driver_become_sentences() -> None:
     said = "connection failed: port 1 failed: Connection refused\n\tIs the server running there?\nall failed"
     sentence = translated(psycopg.OperationalError(said), "testing").sentence
     assert sentence.endswith(
         "testing: connection failed: port 1 failed: Connection refused. Is the server running there? all failed."
     )
+
+
+def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
+    """A server that is too old is refused when it is connected to."""
+    found = translated(of("0A000"), "testing")
+    assert "15" not in found.next_step and "`into`" in found.next_step
