@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 
 from .layout import SUPERUSER, Database
 from .processes import await_condition
@@ -35,7 +36,9 @@ def create_database(dsn: str, name: str, owner: str) -> None:
 
 def _create_database(admin: psycopg.Connection, name: str) -> None:
     if admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        # The server may still be at the same statement of a start that was killed; it is done when ours is refused.
+        with suppress(errors.DuplicateDatabase, errors.UniqueViolation):
+            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
 
 def _is_marked(connection: psycopg.Connection) -> bool:
