@@ -14,6 +14,8 @@ from replicator.cli import main
 
 
 def started(project, *before):
+    """The program, with the signals as a terminal gives them: whoever runs the tests may ignore some."""
+    before = ("env", "--default-signal=HUP,INT,TERM", *before)
     return subprocess.Popen(
         [*before, PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
