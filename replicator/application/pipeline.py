@@ -100,6 +100,7 @@ class Pipeline(Generic[F]):
                     backoff.reset()
                 self._is_away(error)
                 backoff.wait(stop)
+                self._told = self._shared.clock()  # It waits, and is alive.
 
     def _read(self, *, once: bool) -> None:
         start = self._open() if self._position is None else self._position

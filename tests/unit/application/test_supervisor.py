@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
-from application_world import World, model
+from application_world import QUICK, World, model
 from histories_of_items import change, move, tombstone
 from tuple_engine import TupleDecoder
 from tuple_ports import Crash, Machine
@@ -217,6 +219,22 @@ def test_a_source_that_is_away_says_since_when():
     since = [datetime.fromisoformat(s.away_since) for s in seen if s.error]
     assert before <= min(since) and max(since) - min(since) < timedelta(seconds=0.1), "since the first failure, not the last"
     assert status.report().sources[0].away_since is None
+
+
+def test_a_program_whose_source_stays_away_is_alive():
+    running = World(HISTORY, options=replace(QUICK, tell_every=1000)).start()
+
+    def away(*_args, **_more):
+        raise Retryable("broker away")
+
+    running.source.run = away
+    running.in_background()
+    began = running.pipeline.turned
+    deadline = time.monotonic() + 10
+    while running.pipeline.turned == began and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert running.pipeline.turned > began
+    assert running.stop() is ExitCode.OK
 
 
 def test_fatal_of_the_source_ends_the_program():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -12,10 +13,17 @@ from click.testing import CliRunner
 
 from replicator.cli import main
 
+AS_GIVEN = """
+import os, signal, sys
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
 
 def started(project, *before):
     """The program, with the signals as a terminal gives them: whoever runs the tests may ignore some."""
-    before = ("env", "--default-signal=HUP,INT,TERM", *before)
+    before = (sys.executable, "-c", AS_GIVEN, *before)
     return subprocess.Popen(
         [*before, PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
