@@ -106,8 +106,14 @@ def from_json(data: Mapping[str, Any]) -> LaneState:
         _sequence_in(data["floor"]),
         _sequence_in(data["ledger_high"]),
         tuple((str(topic), str(known)) for topic, known in data["identity"]),
-        str(data["rule"]),
+        _text(data["rule"]),
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a rule is text")
+    return value
 
 
 def _sequence_out(sequence: SequenceKey | None) -> list[object] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -118,8 +119,13 @@ class PostgresService:
         """Remove the cluster with its data. Only when stopped."""
         folder = self._folder()
         shutil.rmtree(folder, ignore_errors=True)
-        if not self._is_inside and folder.parent.is_dir() and not any(folder.parent.iterdir()):
-            folder.parent.rmdir()
+        if not self._is_inside:
+            # The last of the databases that are erased at once removes the folder they share.
+            try:
+                folder.parent.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    raise
 
     @property
     def _port(self) -> int:

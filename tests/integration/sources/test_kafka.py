@@ -269,7 +269,7 @@ def test_a_topic_created_again_is_noticed_while_following(
     broker.produce(topic, numbers(20, first=100))
     error = run.failed(DataLoss)
     assert topic in str(error)
-    assert "epoch" in str(error)
+    assert "lanes resync" in str(error)
     assert not [v for v in run.seen.values if v in numbers(20, first=100)]
 
 
