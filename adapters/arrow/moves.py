@@ -58,11 +58,16 @@ def _halves(changes: pa.Table) -> list[_Half]:
 
 def segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
     """See `ports.engine.Engine.segments`."""
-    if not table.keys or not _may_need_cuts(changes, table):
-        return [changes]
-    cuts = _cuts(_touches(changes, table))
+    cuts = places_of_cuts(changes, table)
     starts, ends = [0, *cuts], [*cuts, changes.num_rows]
     return [changes.slice(s, e - s) for s, e in zip(starts, ends, strict=True) if e > s]
+
+
+def places_of_cuts(changes: pa.Table, table: TableSpec) -> list[int]:
+    """The row numbers at which a new segment begins. Needs the keys, the operation, `_unsent` and the old key only."""
+    if not table.keys or not _may_need_cuts(changes, table):
+        return []
+    return _cuts(_touches(changes, table))
 
 
 def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:

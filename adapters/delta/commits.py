@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,14 +23,34 @@ from .errors import first_line, is_damage, translated
 from .positions import Positions
 from .tables import schema_of
 
-Operation = Callable[[DeltaTable, CommitProperties], None]
-"""Writes rows to the given snapshot, in one commit with the given properties, or makes no commit."""
-
 ATTEMPT = "replicatorAttempt"
 """Names the attempt in the commit's own record, so that a commit whose answer was lost is known again."""
 
+USER_METADATA = "userMetadata"
+"""Where Spark keeps what a writer says of its commit."""
+
 RECENT = 100
 WRITER = WriterProperties(compression="SNAPPY")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a commit has to say of itself: the lane's app id, its version, and which attempt at that it is."""
+
+    app: str
+    version: int
+    name: str
+
+    @property
+    def properties(self) -> CommitProperties:
+        """The same for delta-rs, which is not to try again by itself."""
+        transaction = Transaction(self.app, self.version, int(time.time() * 1000))
+        return CommitProperties(custom_metadata={ATTEMPT: self.name}, max_commit_retries=0, app_transactions=[transaction])
+
+
+Operation = Callable[[DeltaTable, Attempt], None]
+"""Writes rows to the given snapshot, in one commit that says what the attempt says, or makes no commit. The snapshot is
+current afterwards. `LostRace` when somebody else committed first."""
 
 
 class LostRace(Exception):
@@ -81,19 +102,14 @@ class LaneLog:
         version = self.version(snapshot) + 1
         if self._positions.has(version):
             self._refuse_moved(version)
-        attempt = self._positions.announce(version, state, span).attempt
-        properties = CommitProperties(
-            custom_metadata={ATTEMPT: attempt},
-            max_commit_retries=0,
-            app_transactions=[Transaction(self._app, version, int(time.time() * 1000))],
-        )
+        attempt = Attempt(self._app, version, self._positions.announce(version, state, span).attempt)
         try:
             if write is not None:
-                write(snapshot, properties)
+                write(snapshot, attempt)
             if self.version(snapshot) == version - 1:
-                write_deltalake(snapshot, _no_rows(snapshot), mode="append", commit_properties=properties)
+                write_deltalake(snapshot, _no_rows(snapshot), mode="append", commit_properties=attempt.properties)
         except (DeltaError, OSError) as error:
-            if not self._landed(version, attempt):
+            if not self._landed(version, attempt.name):
                 if isinstance(error, CommitFailedError):
                     raise LostRace from error
                 raise translated(error, self._path.name) from error
@@ -102,7 +118,7 @@ class LaneLog:
 
     def _landed(self, version: int, attempt: str) -> bool:
         """Whether our attempt is in the table after all; `Fenced` when somebody else's is."""
-        if any(entry.get(ATTEMPT) == attempt for entry in self.open().history(RECENT)):
+        if any(attempt in (entry.get(ATTEMPT), entry.get(USER_METADATA)) for entry in self.open().history(RECENT)):
             return True
         self._refuse_moved(version)
         return False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.event_log import already_logged
@@ -19,7 +19,7 @@ from replicator.ports.frames import Applied, Lane, RejectRows, Write
 from replicator.ports.sink import SinkCapabilities
 
 from ..sql.dialect import text_literal
-from .commits import Operation
+from .commits import Attempt, Operation
 from .errors import translating
 from .fit import as_rejects, fit, placed
 from .lanes import Lanes, refuse_lane
@@ -136,10 +136,10 @@ class _Appending:
             return None
         condition = f'"topic" IN ({", ".join(text_literal(t) for t in topics)})'
 
-        def erase(snapshot: DeltaTable, properties: CommitProperties) -> None:
+        def erase(snapshot: DeltaTable, attempt: Attempt) -> None:
             # A table that forbids deletes forbids this one too. Killed in between, `prepare` forbids them again.
             snapshot.alter.set_table_properties({APPEND_ONLY: "false"})
-            snapshot.delete(condition, commit_properties=properties)
+            snapshot.delete(condition, commit_properties=attempt.properties)
             snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
 
         return erase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -30,9 +30,9 @@ Shelf = dict[Path, DeltaTable]
 
 
 class Stages(Protocol):
-    """Stages 2 to 4 up to the commit, for one kind of target."""
+    """Stages 2 to 4 up to the commit, for one kind of target and frame."""
 
-    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> Staged:
         """Read what is needed from `snapshot` and say what to commit on it."""
 
     def cleared(self, state: LaneState | None, /) -> Operation | None:
@@ -120,7 +120,7 @@ class DeltaLane:
         if not write.span.after(state.position).end:
             return LaneApplied(state.position, Counts(duplicate=write.folded.rows))
         staged = self._stages.stage(snapshot, state, write)
-        if staged.rejects.num_rows:
+        if staged.counts.rejected:
             # A row that the newest snapshot would complete must not be rejected for want of it.
             if self._log.is_behind(snapshot):
                 raise LostRace

@@ -75,13 +75,13 @@ class DeltaTombstoneLedger:
     def _table(self, path: Path, lane: Lane, plan: ApplyPlan) -> DeltaTable:
         if path not in self._open:
             if not exists(path):
-                create(path, lane.into, _columns(plan, lane, self._lake), settings={}, partition_by=[])
+                create(path, lane.into, ledger_columns(plan, lane, self._lake), settings={}, partition_by=[])
             self._open[path] = DeltaTable(str(path))
             self._highest[path] = _extreme(plan, _sequences(self._open[path], plan))
         return self._open[path]
 
 
-def _columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:
+def ledger_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:
     """The keys as the target keeps them, where it is there already, and the sequence."""
     kept: dict[str, pa.DataType] = {}
     if exists(lake.table(lane.into)):

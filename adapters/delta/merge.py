@@ -13,7 +13,7 @@ from replicator.domain.sequence import Sequence
 from ..sql.dialect import DELTA_RS
 from ..sql.render import expression, merge_condition
 from ..sql.repair import below
-from .commits import WRITER, Operation
+from .commits import WRITER, Attempt, Operation
 from .tables import schema_of
 
 
@@ -29,24 +29,24 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, clear_below: Sequence | None) -
     if not rows.num_rows and clear_below is not None:
         return _delete_where(_cleared(plan, clear_below, "t").replace('t."', '"'))
     source = rows.select([OP, *(c.name for c in plan.target)])
-    return lambda snapshot, properties: _merge(snapshot, properties, plan, source, clear_below)
+    return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear_below)
 
 
 def append_stage(rows: pa.Table) -> Operation:
     """An append of `rows`; columns of the table that they lack become null, columns that it lacks are left out."""
 
-    def write(snapshot: DeltaTable, properties: CommitProperties) -> None:
+    def write(snapshot: DeltaTable, attempt: Attempt) -> None:
         schema = schema_of(snapshot)
         known = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
         aligned = pa.table(known, schema=schema)
-        write_deltalake(snapshot, aligned, mode="append", writer_properties=WRITER, commit_properties=properties)
+        write_deltalake(snapshot, aligned, mode="append", writer_properties=WRITER, commit_properties=attempt.properties)
 
     return write
 
 
-def delete_all(snapshot: DeltaTable, properties: CommitProperties) -> None:
+def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
     """An `Operation` that removes every row."""
-    snapshot.delete(commit_properties=properties)
+    snapshot.delete(commit_properties=attempt.properties)
 
 
 def _merge(
@@ -82,8 +82,8 @@ def _with_clause(merger: TableMerger, clause: Clause) -> TableMerger:
 
 
 def _delete_where(condition: str) -> Operation:
-    def delete(snapshot: DeltaTable, properties: CommitProperties) -> None:
-        snapshot.delete(condition, commit_properties=properties)
+    def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
+        snapshot.delete(condition, commit_properties=attempt.properties)
 
     return delete
 

@@ -51,9 +51,9 @@ class Mirror:
         rows, holes = filled(rows, schema)
         counts += Counts(applied=-holes.num_rows, rejected=holes.num_rows + unfit.num_rows, duplicate=trimmed)
         return Staged(
-            write_stage(plan, rows, facts.clear_below if _is_above(facts.clear_below, state.floor) else None),
-            _moved_on(state, facts, recorded),
-            counts + _truncated(facts, state, truncates),
+            write_stage(plan, rows, facts.clear_below if is_above(facts.clear_below, state.floor) else None),
+            moved_on(state, facts, recorded),
+            counts + truncated(facts, state, truncates),
             as_rejects(frame, unfit, incomplete, holes),
         )
 
@@ -109,7 +109,8 @@ def _with_old_keys(schema: pa.Schema, plan: ApplyPlan) -> pa.Schema:
     return pa.schema([*schema, *(pa.field(old, schema.field(key).type) for old, key in pairs)])
 
 
-def _moved_on(state: LaneState, facts: Facts, recorded: Sequence | None) -> LaneState:
+def moved_on(state: LaneState, facts: Facts, recorded: Sequence | None) -> LaneState:
+    """The lane's state after a write, but for its position; `recorded`: the highest delete that is remembered."""
     return replace(
         state,
         high=highest(state.high, facts.highest),
@@ -118,12 +119,13 @@ def _moved_on(state: LaneState, facts: Facts, recorded: Sequence | None) -> Lane
     )
 
 
-def _truncated(facts: Facts, state: LaneState, truncates: int) -> Counts:
+def truncated(facts: Facts, state: LaneState, truncates: int) -> Counts:
     """What became of the truncates themselves."""
-    if facts.clear_below is None or _is_above(facts.clear_below, state.floor):
+    if facts.clear_below is None or is_above(facts.clear_below, state.floor):
         return Counts(applied=truncates)
     return Counts(duplicate=truncates) if facts.clear_below == state.floor else Counts(superseded=truncates)
 
 
-def _is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:
+def is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:
+    """True when there is a sequence, and it is above the floor, if there is one."""
     return sequence is not None and (floor is None or sequence > floor)

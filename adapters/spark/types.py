@@ -42,6 +42,12 @@ def _arrow_type(field: StructField) -> pa.DataType:
     return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
+def struct_names(schema: StructType, name: str) -> list[str]:
+    """The names inside a column of structs."""
+    inner: Any = schema[name].dataType
+    return list(inner.fieldNames())
+
+
 def to_travel(table: pa.Table) -> pa.Table:
     """`table` in the types in which it travels. Every value must have one: see `delta.fit.impossible`."""
     columns = [to_storage(table[f.name], storage_type(f.type)).cast(storage_type(f.type)) for f in table.schema]

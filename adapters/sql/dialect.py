@@ -11,7 +11,8 @@ class Dialect:
 
     `contains` is a template over `list` and `item`: true when a list of text holds an item. `row` names the function that
     makes a comparable tuple of its arguments, ordered from the left. `overriding` goes before the rows of an INSERT, so that
-    a column that numbers itself takes the given value.
+    a column that numbers itself takes the given value. `escape`: what goes before a quote and before itself within a text,
+    where it is not the quote that is doubled.
     """
 
     name: str
@@ -19,10 +20,17 @@ class Dialect:
     contains: str
     row: str
     overriding: str = ""
+    escape: str = ""
 
     def quoted(self, name: str) -> str:
         """`name` as an identifier, whatever characters it holds."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
+
+    def text(self, value: str) -> str:
+        """`value` as a constant."""
+        if not self.escape:
+            return text_literal(value)
+        return "'" + value.replace(self.escape, self.escape * 2).replace("'", f"{self.escape}'") + "'"
 
     def column(self, relation: str, name: str) -> str:
         """A column of a relation that this code base named."""
@@ -31,6 +39,7 @@ class Dialect:
 
 DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row")
 DELTA_RS = Dialect("delta_rs", '"', "array_has({list}, {item})", "struct")
+SPARK = Dialect("spark", "`", "array_contains({list}, {item})", "struct", escape="\\")
 POSTGRES = Dialect("postgres", '"', "{item} = ANY({list})", "row", "OVERRIDING SYSTEM VALUE ")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from replicator.domain.change import OP, RESET, UNSENT, Op, sequence_columns
 from replicator.domain.plan import ApplyPlan
 
-from .dialect import Dialect, text_literal
+from .dialect import Dialect
 
 PLACE = "_i"
 LAST = "_last"
@@ -24,12 +24,12 @@ def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     """Per change, in arrival order, `_outcome`: `kept` when it is above the running maximum of its key (and of truncates),
     `duplicate` when it is equal to it, otherwise `superseded`."""
     q = dialect.quoted
-    value = _sequence(plan, dialect)
+    value = sequence_text(plan, dialect)
     before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    truncate = f"CASE WHEN {q(OP)} = {text_literal(Op.TRUNCATE)} THEN {value} END"
+    truncate = f"CASE WHEN {q(OP)} = {dialect.text(Op.TRUNCATE)} THEN {value} END"
     inner = (
         f"SELECT {q(PLACE)}, {value} AS v,\n"
-        f"  max({value}) OVER (PARTITION BY {_keys(plan, dialect)} {before}) AS k,\n"
+        f"  max({value}) OVER (PARTITION BY {keys_text(plan, dialect)} {before}) AS k,\n"
         f"  max({truncate}) OVER ({before}) AS f\nFROM {changes}"
     )
     case = f"CASE WHEN v = k OR v = f THEN '{EQUAL}' WHEN v < k OR v < f THEN '{BELOW}' ELSE '{KEPT}' END"
@@ -41,11 +41,17 @@ def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     values void (null when none did). Input: kept changes above the last truncate."""
     q = dialect.quoted
     place = q(PLACE)
-    cut = f"CASE WHEN {q(OP)} = {text_literal(Op.DELETE)} THEN {place} WHEN {q(RESET)} THEN {place} - 1 END"
     return (
-        f"SELECT max({place}) AS {LAST}, max({cut}) AS {VOID}\n"
-        f"FROM {changes}\nGROUP BY {_keys(plan, dialect)}\nORDER BY {LAST}"
+        f"SELECT max({place}) AS {LAST}, max({cut_place(dialect)}) AS {VOID}\n"
+        f"FROM {changes}\nGROUP BY {keys_text(plan, dialect)}\nORDER BY {LAST}"
     )
+
+
+def cut_place(dialect: Dialect) -> str:
+    """Up to which place a change makes all values void; null when it does not."""
+    q = dialect.quoted
+    place = q(PLACE)
+    return f"CASE WHEN {q(OP)} = {dialect.text(Op.DELETE)} THEN {place} WHEN {q(RESET)} THEN {place} - 1 END"
 
 
 def first_select(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
@@ -59,8 +65,11 @@ def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, na
     after `_void`, as `c0`, `c1` ..., null when none did; `m`, the place of the key change its row began with; and `w`, the
     place of the last change that sent all columns."""
     q, c = dialect.quoted, dialect.column
-    alive = f"c.{q(PLACE)} > COALESCE(f.{VOID}, -1)"
-    parts = [f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND {_sent(dialect, name)}) AS c{i}" for i, name in enumerate(names)]
+    alive, unsent = f"c.{q(PLACE)} > COALESCE(f.{VOID}, -1)", c("c", UNSENT)
+    parts = [
+        f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND {was_sent(dialect, unsent, name)}) AS c{i}"
+        for i, name in enumerate(names)
+    ]
     parts.append(f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND c.{q('_moved')}) AS m")
     parts.append(f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND c.{q(UNSENT)} IS NULL) AS w")
     on = " AND ".join(f"{c('c', k)} = {c('f', k)}" for k in plan.table.keys)
@@ -70,15 +79,17 @@ def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, na
     )
 
 
-def _sent(dialect: Dialect, name: str) -> str:
-    unsent = dialect.column("c", UNSENT)
-    return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=text_literal(name))})"
+def was_sent(dialect: Dialect, unsent: str, name: str) -> str:
+    """True when a change sent the column; `unsent` is its list of those it did not."""
+    return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=dialect.text(name))})"
 
 
-def _sequence(plan: ApplyPlan, dialect: Dialect) -> str:
+def sequence_text(plan: ApplyPlan, dialect: Dialect) -> str:
+    """The sequence of a change as one comparable value."""
     names = ", ".join(dialect.quoted(n) for n in sequence_columns(plan.table.sequence))
     return f"{dialect.row}({names})"
 
 
-def _keys(plan: ApplyPlan, dialect: Dialect) -> str:
+def keys_text(plan: ApplyPlan, dialect: Dialect) -> str:
+    """The key columns, with commas between."""
     return ", ".join(dialect.quoted(k) for k in plan.table.keys)

@@ -43,7 +43,12 @@ def overrides_contract(*, reason: str) -> Callable[[C], C]:
 
 
 class Contract:
-    """Base of the suites. A subclass that replaces a test without `overrides_contract` is refused when it is defined."""
+    """Base of the suites. A subclass that replaces a test without `overrides_contract` is refused when it is defined.
+
+    `one_in`: of so many random histories the suite tries one, for an adapter that takes seconds for each.
+    """
+
+    one_in = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -54,27 +59,31 @@ class Contract:
             if own is not None and not hasattr(own, REASON):
                 raise TypeError(f"{cls.__name__}.{name} replaces a test of a contract; mark it with overrides_contract")
 
+    def for_all(self, **strategies: Any) -> Callable[[Callable[..., None]], None]:
+        """As the function `for_all`, for as many inputs as the suite can take."""
+        return for_all(max(1, EXAMPLES // self.one_in), **strategies)
+
 
 def _tests_of(*classes: type) -> Iterator[tuple[str, Any]]:
     for cls in classes:
         yield from ((name, value) for name, value in vars(cls).items() if name.startswith("test_"))
 
 
-def for_all(**strategies: Any) -> Callable[[Callable[..., None]], None]:
-    """Run a check for EXAMPLES random inputs, now: `@for_all(history=histories())` above a function with that parameter.
+def for_all(examples: int = EXAMPLES, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:
+    """Run a check for so many random inputs, now: `@for_all(history=histories())` above a function with that parameter.
 
     Unlike a decorated test this can be inherited by several suites. The seed and the failing input are printed.
     """
 
     def run(check: Callable[..., None]) -> None:
         settings = hypothesis.settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             deadline=None,
             database=None,
             print_blob=False,
             suppress_health_check=list(HealthCheck),
         )
-        print(f"REPLICATOR_SEED={SEED} REPLICATOR_EXAMPLES={EXAMPLES}")  # noqa: T201
+        print(f"REPLICATOR_SEED={SEED} REPLICATOR_EXAMPLES={EXAMPLES} examples={examples}")  # noqa: T201
         hypothesis.seed(SEED)(settings(hypothesis.given(**strategies)(check)))()
 
     return run

@@ -18,7 +18,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.ports.engine import Engine
 
-from .contract import Contract, for_all
+from .contract import Contract
 from .delivery import Delivering, assert_equals_model, canonical_rows
 from .fake_decoder import FakeDecoder, encoded
 from .fakes import FakeTarget
@@ -65,7 +65,7 @@ class EngineContract(Contract):
             self._equals_model(policy, keys)
 
     def _equals_model(self, policy: str, keys: tuple[str, ...]) -> None:
-        @for_all(history=any_history(keys))
+        @self.for_all(history=any_history(keys))
         def check(history: History) -> None:
             arrow = PlainFrames(self)
             delivering = Delivering(arrow, FakeTarget(), history, policy)
@@ -76,7 +76,7 @@ class EngineContract(Contract):
         """Folding the concatenation of folded frames gives what folding all their changes gives."""
         engine = self.new_engine()
 
-        @for_all(history=histories(keys=KEYED), at=st.floats(0, 1))
+        @self.for_all(history=histories(keys=KEYED), at=st.floats(0, 1))
         def check(history: History, at: float) -> None:
             plan = plan_for("scd1", history.table())
             names = (*BOOKKEEPING, *plan.table.column_names)

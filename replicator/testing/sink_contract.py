@@ -17,7 +17,7 @@ from replicator.ports.engine import Engine
 from replicator.ports.frames import Write
 from replicator.ports.sink import Sink, TombstoneLedger
 
-from .contract import Contract, for_all, needs
+from .contract import Contract, needs
 from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
 from .histories import History, histories, random_history
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
@@ -58,7 +58,7 @@ class SinkContract(SinkPositions):
             sink.close()
         needs(able, f"the sink does not know policy {policy}")
 
-        @for_all(history=any_history(keys))
+        @self.for_all(history=any_history(keys))
         def check(history: History) -> None:
             with self.target() as target:
                 delivering = Delivering(

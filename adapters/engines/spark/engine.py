@@ -1,0 +1,147 @@
+"""The Spark engine: frames stay on the executors, the driver sees counts, positions and schemas.
+
+Arrival order is the physical order of a frame's rows: sources read each partition in offset order, and nothing before the
+fold moves rows between Spark's partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import ERROR, MOVED_FROM, MOVED_TO, OFFSET, PARTITION, RAW, TOPIC, changes_schema
+from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import TableSpec
+from replicator.ports.decoder import Decoder
+from replicator.ports.frames import Folded, Rejected, Routed, Run
+
+from ...arrow.log import log_rows
+from ...arrow.moves import unsettled
+from ...arrow.records import rejected
+from ...spark.frames import column, derived, kept, mapped, to_arrow, where
+from ...spark.session import session
+from ...spark.types import spark_schema, struct_names
+from .decoding import decoded
+from .fold import fold
+from .routing import routed
+from .segments import segments
+
+SAMPLE = 100
+"""Records that are shown to a decoder so that it learns a schema."""
+
+PLACE = (TOPIC, PARTITION, OFFSET)
+
+
+class SparkEngine:
+    """`ports.engine.Engine` over `pyspark.sql.DataFrame`; options: any Spark option. Stateless but for the session."""
+
+    frame = DataFrame
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self.spark = session(options or {})
+
+    def route(self, raw: DataFrame, decoder: Decoder) -> Routed[DataFrame]:
+        """See `ports.engine.Engine.route`."""
+        return routed(raw, decoder)
+
+    def log(self, raw: DataFrame, decoder: Decoder) -> DataFrame:
+        """See `ports.engine.Engine.log`."""
+        now = datetime.now(UTC)
+        schema = pa.schema([pa.field(c.name, c.type) for c in EVENT_LOG])
+        return mapped(raw, lambda records: log_rows(records, decoder, now), schema)
+
+    def learn(self, run: Run[DataFrame], decoder: Decoder) -> TableSpec:
+        """See `ports.engine.Engine.learn`."""
+        return decoder.learn(to_arrow(run.frame.limit(SAMPLE)).cast(RAW), run.table, run.fingerprint)
+
+    def decode(self, run: Run[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
+        """See `ports.engine.Engine.decode`."""
+        changes = kept(mapped(run.frame, lambda raw: decoded(raw.cast(RAW), decoder, table), changes_schema(table)))
+        return where(changes, column(ERROR).isNull()), where(changes, column(ERROR).isNotNull())
+
+    def unite(self, parts: Sequence[DataFrame], table: TableSpec) -> DataFrame:
+        """See `ports.engine.Engine.unite`."""
+        return self.concat([_widened(part, table) for part in parts])
+
+    def after(self, changes: DataFrame, position: Position) -> tuple[DataFrame, int]:
+        """See `ports.engine.Engine.after`."""
+        below = _any_of(position, lambda offset: column(OFFSET) < offset)
+        return where(changes, ~below), changes.filter(below).count()
+
+    def before(self, changes: DataFrame, position: Position) -> tuple[DataFrame, DataFrame]:
+        """See `ports.engine.Engine.before`."""
+        held = _any_of(position, lambda offset: column(OFFSET) >= offset)
+        return where(changes, ~held), where(changes, held)
+
+    def unsettled(self, changes: DataFrame) -> Position:
+        """See `ports.engine.Engine.unsettled`. The driver sees the keys of key changes."""
+        if MOVED_FROM not in changes.columns:
+            return Position()
+        keys = struct_names(changes.schema, MOVED_FROM)
+        halves = changes.filter(column(MOVED_TO) | column(MOVED_FROM).isNotNull())
+        return unsettled(to_arrow(halves.select([column(n) for n in (*PLACE, MOVED_FROM, MOVED_TO, *keys)])))
+
+    def ends(self, changes: DataFrame) -> Position:
+        """See `ports.engine.Engine.ends`."""
+        last = changes.groupBy(TOPIC, PARTITION).agg(sf.max(OFFSET)).collect()
+        return Position({TopicPartition(topic, partition): offset + 1 for topic, partition, offset in last})
+
+    def within(self, raw: DataFrame, span: Span) -> DataFrame:
+        """See `ports.engine.Engine.within`."""
+        inside = sf.lit(False)
+        for at, end in span.end.items():
+            mine = (column("topic") == at.topic) & (column("partition") == at.partition)
+            inside = inside | (mine & (column("offset") >= span.start[at]) & (column("offset") < end))
+        return where(raw, inside)
+
+    def rejected(self, rows: DataFrame, raw: Sequence[DataFrame]) -> Sequence[Rejected]:
+        """See `ports.engine.Engine.rejected`. The driver sees the rejected records: the dead letters are small."""
+        bare = "topic" in rows.columns and TOPIC not in rows.columns
+        if bare:
+            return rejected(to_arrow(rows), ())
+        errors = to_arrow(rows.select([column(n) for n in (*PLACE, ERROR)]))
+        offsets = pc.unique(errors[OFFSET]).to_pylist()
+        near = [to_arrow(frame.filter(column("offset").isin(offsets))) for frame in raw] if offsets else []
+        return rejected(errors, near)
+
+    def segments(self, changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
+        """See `ports.engine.Engine.segments`."""
+        return segments(changes, table)
+
+    def fold(self, changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
+        """See `ports.engine.Engine.fold`."""
+        return fold(changes, plan)
+
+    def count(self, changes: DataFrame) -> int:
+        """See `ports.engine.Engine.count`."""
+        return changes.count()
+
+    def concat(self, frames: Sequence[DataFrame]) -> DataFrame:
+        """See `ports.engine.Engine.concat`."""
+        return derived(reduce(DataFrame.unionAll, frames), *frames)
+
+
+def _widened(part: DataFrame, table: TableSpec) -> DataFrame:
+    """`part` with the columns and types of `table`, the old key's included; columns the part lacks are null."""
+    columns = []
+    for field in spark_schema(changes_schema(table)):
+        known = column(field.name) if field.name in part.columns else sf.lit(None)
+        columns.append(known.cast(field.dataType).alias(field.name, metadata=field.metadata))
+    return derived(part.select(columns), part)
+
+
+def _any_of(position: Position, hit: Any) -> Column:
+    """True for changes whose partition is in `position` and whose offset is hit there."""
+    out = sf.lit(False)
+    for at, offset in position.items():
+        out = out | ((column(TOPIC) == at.topic) & (column(PARTITION) == at.partition) & hit(offset))
+    return out

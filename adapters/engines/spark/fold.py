@@ -1,0 +1,165 @@
+"""Stage 1 as Spark SQL: one shuffle by key, one job, whose answer are counts and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import MOVED_FROM, OP, RESET, TS, UNSENT, Op, sequence_columns
+from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.sequence import Sequence as SequenceKey
+from replicator.ports.frames import Folded
+
+from ...spark.frames import column, derived, kept
+from ...sql.dialect import SPARK
+from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID
+from ...sql.fold_windows import LIVE, first_windows, guarded_select, last_windows, sent_windows
+
+ROW = "_row"
+"""True for the rows of the folded frame."""
+
+
+def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
+    """See `ports.engine.Engine.fold`."""
+    names = changes.columns if RESET in changes.columns else [*changes.columns, RESET]
+    numbered = _numbered(changes)
+    marked = _last_per_key(numbered, plan) if plan.fold == "last" else _distinct(numbered, plan)
+    marked = kept(derived(marked, changes))
+    seen = _seen(marked, plan)
+    frame = derived(marked.filter(column(ROW)).select([column(n) for n in names]), marked)
+    counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
+    return Folded(frame, _facts(seen, plan), counts, seen["rows"], 0)
+
+
+def _numbered(changes: DataFrame) -> DataFrame:
+    """With places in arrival order, which is the physical one."""
+    reset = column(RESET) if RESET in changes.columns else sf.lit(False)
+    numbered = changes.withColumn(RESET, reset).withColumn(PLACE, sf.monotonically_increasing_id())
+    return kept(derived(numbered, changes))
+
+
+def _over(frame: DataFrame, select: Any) -> DataFrame:
+    """A SELECT over a frame; `select` makes its text from a relation's name."""
+    return frame.sparkSession.sql(select("{frame}"), frame=frame)
+
+
+def _last_per_key(changes: DataFrame, plan: ApplyPlan) -> DataFrame:
+    first = _first_look(changes, plan)
+    truncates, lacking = first["truncates"], sorted(first["lacking"] or ())
+    marked = _over(changes, lambda relation: guarded_select(plan, SPARK, relation, truncates=truncates > 0))
+    live, floor = column(OUTCOME) == KEPT, None
+    if truncates:
+        floor = _floor(marked, plan)
+        live = live & (column(OP) != Op.TRUNCATE.value)
+        live = live & (_sequence(plan) > _constant(floor)) if floor else live
+    marked = _over(marked.withColumn(LIVE, live), lambda relation: last_windows(plan, SPARK, relation))
+    if lacking or first["partial"] or first["moves"]:
+        marked = _over(marked, lambda relation: sent_windows(plan, SPARK, relation, lacking))
+        marked = _completed(marked, lacking)
+    void = (column(VOID).isNotNull() | sf.lit(truncates > 0)) & (column(OP) != Op.DELETE.value)
+    is_row = column(LIVE) & (column(PLACE) == column(LAST))
+    marked = marked.withColumn(RESET, sf.when(column(OP) == Op.TRUNCATE.value, column(RESET)).otherwise(void))
+    if truncates:
+        last = marked.filter(_is_kept_truncate()).agg(sf.max(PLACE)).collect()[0][0]
+        is_row = is_row | (column(PLACE) == sf.lit(last))
+    return marked.withColumn(ROW, sf.coalesce(is_row, sf.lit(False)))
+
+
+def _first_look(changes: DataFrame, plan: ApplyPlan) -> Row:
+    """What decides which windows are needed."""
+    truncate = sf.count_if(column(OP) == Op.TRUNCATE.value) if plan.truncates else sf.lit(0)
+    names = sf.array_distinct(sf.flatten(sf.collect_set(column(UNSENT))))
+    moves = sf.count_if(column(MOVED_FROM).isNotNull())
+    partial = sf.count_if(column(UNSENT).isNotNull())
+    return changes.agg(
+        truncate.alias("truncates"), names.alias("lacking"), moves.alias("moves"), partial.alias("partial")
+    ).collect()[0]
+
+
+def _floor(marked: DataFrame, plan: ApplyPlan) -> Row | None:
+    """The highest sequence of a kept truncate."""
+    found: Row | None = marked.filter(_is_kept_truncate()).agg(sf.max(_sequence(plan)).alias("floor")).collect()[0]["floor"]
+    return found
+
+
+def _is_kept_truncate() -> Column:
+    return (column(OUTCOME) == KEPT) & (column(OP) == Op.TRUNCATE.value)
+
+
+def _constant(sequence: Row) -> Column:
+    return sf.struct(*(sf.lit(value).alias(name) for name, value in sequence.asDict().items()))
+
+
+def _sequence(plan: ApplyPlan) -> Column:
+    return sf.struct(*(column(n) for n in sequence_columns(plan.table.sequence)))
+
+
+def _completed(marked: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Columns that a key's last change did not send, from the last change that did; and the old key where values still
+    lack. Deletes keep the image they came with."""
+    is_delete = column(OP) == Op.DELETE.value
+    for i, name in enumerate(names):
+        value = sf.when(is_delete, column(name)).otherwise(column(f"_v{i}"))
+        marked = marked.withColumn(name, value.alias(name, metadata=marked.schema[name].metadata))
+    marked = marked.withColumn(UNSENT, _still_unsent(names))
+    old = sf.when(column(UNSENT).isNotNull(), column("_m"))
+    return marked.withColumn(MOVED_FROM, old.alias(MOVED_FROM, metadata=marked.schema[MOVED_FROM].metadata))
+
+
+def _still_unsent(names: Sequence[str]) -> Column:
+    """Names without a value. Empty, not null, where every value came but no change sent them all."""
+    left = column(UNSENT)
+    for i, name in enumerate(names):
+        left = sf.when(column(f"_p{i}").isNotNull(), sf.array_remove(left, name)).otherwise(left)
+    return sf.when(column(UNSENT).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
+
+
+def _distinct(changes: DataFrame, plan: ApplyPlan) -> DataFrame:
+    """Every change once: of equal key and sequence (without a key: equal values and sequence) the first."""
+    names = sequence_columns(plan.table.sequence)
+    if not names:
+        return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
+    identity = (*(plan.table.keys or plan.table.column_names), *names, OP)
+    marked = _over(changes, lambda relation: first_windows(identity, SPARK, relation))
+    is_row = column(PLACE) == column(LAST)
+    return marked.withColumn(ROW, is_row).withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
+
+
+def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
+    """The one job: counts over all changes, and facts over the rows among them."""
+    row, outcome = column(ROW), column(OUTCOME)
+    sequence = _sequence(plan) if plan.table.sequence else sf.lit(None)
+    clears = row & (column(OP) == Op.TRUNCATE.value)
+    moves = row & column(MOVED_FROM).isNotNull() if MOVED_FROM in marked.columns else sf.lit(False)
+    return marked.agg(
+        sf.count_if(row).alias("rows"),
+        sf.count_if(outcome == EQUAL).alias("duplicate"),
+        sf.count_if(outcome == BELOW).alias("superseded"),
+        sf.count_if((outcome == KEPT) & ~row).alias("folded"),
+        sf.min(sequence).alias("lowest"),
+        sf.max(sequence).alias("highest"),
+        sf.max(sf.when(clears, sequence)).alias("clear_below"),
+        sf.count_if(row & column(UNSENT).isNotNull()).alias("unsent"),
+        sf.count_if(moves).alias("moves"),
+        sf.count_if(row & (column(OP) == Op.DELETE.value)).alias("deletes"),
+        sf.max(sf.unix_micros(column(TS))).alias("newest"),
+    ).collect()[0]
+
+
+def _facts(seen: Row, plan: ApplyPlan) -> Facts:
+    return Facts(
+        lowest=_tuple(seen["lowest"]),
+        highest=_tuple(seen["highest"]),
+        unsent=seen["unsent"] > 0,
+        moves=seen["moves"] > 0,
+        deletes=seen["deletes"] > 0,
+        clear_below=_tuple(seen["clear_below"]) if plan.truncates else None,
+        newest=seen["newest"],
+    )
+
+
+def _tuple(sequence: Row | None) -> SequenceKey | None:
+    return None if sequence is None else tuple(sequence)

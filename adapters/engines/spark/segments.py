@@ -1,0 +1,37 @@
+"""Changes cut where the values that were not sent could not be told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import MOVED_FROM, MOVED_TO, OP, UNSENT
+from replicator.domain.table import TableSpec
+
+from ...arrow.moves import places_of_cuts
+from ...spark.frames import column, derived, kept, to_arrow
+
+PLACE = "_place"
+
+
+def segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
+    """See `ports.engine.Engine.segments`. Only where some change lacks values the driver sees keys and operations."""
+    if not table.keys or not changes.filter(column(UNSENT).isNotNull()).limit(1).count():
+        return [changes]
+    placed = kept(derived(changes.withColumn(PLACE, sf.monotonically_increasing_id()), changes))
+    names = (*table.keys, OP, MOVED_FROM, MOVED_TO, UNSENT, PLACE)
+    seen = to_arrow(placed.select([column(n) for n in names]))
+    places = [seen[PLACE][i].as_py() for i in places_of_cuts(seen, table)]
+    bounds = list(zip([None, *places], [*places, None], strict=True))
+    return [changes] if not places else [_between(placed, start, end) for start, end in bounds]
+
+
+def _between(placed: DataFrame, start: int | None, end: int | None) -> DataFrame:
+    piece = placed
+    if start is not None:
+        piece = piece.filter(column(PLACE) >= start)
+    if end is not None:
+        piece = piece.filter(column(PLACE) < end)
+    return derived(piece.drop(PLACE), placed)

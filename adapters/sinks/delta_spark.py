@@ -1,0 +1,40 @@
+"""Delta Lake tables written by Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from replicator.domain.plan import ApplyPlan
+from replicator.ports.frames import Lane
+
+from ..delta.lanes import Lanes
+from ..delta.layout import Lake
+from ..delta.mirrors import Mirrors
+from ..delta.options import LakeOptions
+from ..spark.ledger import SparkTombstoneLedger
+from ..spark.mirror import SparkMirror
+from ..spark.session import session
+from ..sql.dialect import SPARK
+from ..sql.explain import explain
+
+
+class DeltaSparkSink(Mirrors[DataFrame]):
+    """`ports.sink.Sink` and `ports.reader.Reader` over `pyspark.sql.DataFrame`; option `path`, the lake's folder.
+
+    The same tables, positions, locks and remembered deletes as `DeltaRsSink`: the two may follow each other. Tables are made
+    and widened by delta-rs on the driver, rows are read and written by the executors alone.
+    """
+
+    frame = DataFrame
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        lake = Lake.at(LakeOptions.checked(options).path)
+        spark = session({})
+        ledger = SparkTombstoneLedger(spark, lake)
+        super().__init__(lake, Lanes(lake, lambda lane: lake.table(lane.into), SparkMirror(spark, ledger)), ledger)
+
+    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
+        """See `ports.sink.Explains`."""
+        return explain(plan, SPARK, SPARK.quoted(lane.into), repair=SPARK)

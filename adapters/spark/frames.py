@@ -1,0 +1,84 @@
+"""Frames that are kept in Spark's storage while something derived from them is in use."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from .types import arrow_schema, from_travel, spark_schema, to_travel
+
+KEPT = "_replicator_kept"
+"""Attribute of a frame: what must stay in storage as long as it is in use."""
+
+
+class Kept:
+    """One frame in storage, dropped from it when nobody holds this any more."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        weakref.finalize(self, _dropped, frame).atexit = False
+
+
+def _dropped(frame: DataFrame) -> None:
+    # While the session ends there is nothing left to drop it from.
+    with contextlib.suppress(Exception):
+        frame.unpersist()
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """`frame`, computed once at its first use. Lost parts are computed again, so it must always give the same rows."""
+    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    setattr(frame, KEPT, (Kept(frame),))
+    return frame
+
+
+def derived(frame: DataFrame, *parents: DataFrame) -> DataFrame:
+    """`frame`, which holds on to what its parents hold on to."""
+    known = [one for parent in parents for one in getattr(parent, KEPT, ())]
+    setattr(frame, KEPT, (*getattr(frame, KEPT, ()), *known))
+    return frame
+
+
+def column(name: str) -> Column:
+    """The column of exactly that name, whatever characters it holds."""
+    return sf.col(quoted(name))
+
+
+def quoted(name: str) -> str:
+    """`name` as an identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def where(frame: DataFrame, condition: Column) -> DataFrame:
+    """The rows for which `condition` holds."""
+    return derived(frame.filter(condition), frame)
+
+
+def mapped(frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
+    """`function` over pieces of the frame, in order, on the executors. It gets the Arrow types that the frame stands for and
+    gives rows of `schema`; it may give more or fewer rows than it got."""
+    given = arrow_schema(frame.schema)
+
+    def pieces(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            table = function(from_travel(pa.Table.from_batches([batch]), given))
+            yield from to_travel(table.cast(schema)).combine_chunks().to_batches()
+
+    return derived(frame.mapInArrow(pieces, spark_schema(schema)), frame)
+
+
+def to_arrow(frame: DataFrame) -> pa.Table:
+    """The rows of a small frame, in order, in the types they stand for."""
+    return from_travel(frame.toArrow(), arrow_schema(frame.schema))
+
+
+def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
+    """A table as a frame, in order."""
+    made: DataFrame = spark.createDataFrame(to_travel(table), spark_schema(table.schema))
+    return made

@@ -1,0 +1,64 @@
+"""Remembered deletes of a target, written and read on the executors; the same table as `delta.ledger`'s."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import OP, Op
+from replicator.domain.plan import EVENT_ID, ApplyPlan, Facts, cdc_sequence_columns
+from replicator.domain.sequence import Sequence
+from replicator.ports.frames import Lane
+
+from ..delta.errors import translating
+from ..delta.layout import Lake
+from ..delta.ledger import ledger_columns
+from ..delta.tables import create, exists
+from .frames import column, derived
+
+
+class SparkTombstoneLedger:
+    """`ports.sink.TombstoneLedger` over Spark's frames, for rows frames only. Who records holds the lane's lock."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+
+    def record(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, facts: Facts) -> Sequence | None:
+        """Remember the deletes among `rows`; an upper bound of the sequences recorded now, None when there are none."""
+        if not (plan.repair.ledger and facts.deletes):
+            return None
+        path = self._table(lane, plan)
+        names = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), EVENT_ID]
+        deletes = rows.filter(column(OP) == Op.DELETE.value).select([column(n) for n in names])
+        deletes.write.format("delta").mode("append").save(str(path))
+        return facts.highest
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame) -> DataFrame:
+        """The highest remembered sequence of each key; entries that the rows' own records made are left out."""
+        path = self._table(lane, plan)
+        entries = self._spark.read.format("delta").load(str(path))
+        own = rows.select(column(EVENT_ID)).distinct()
+        others = entries.join(own, EVENT_ID, "left_anti")
+        names = cdc_sequence_columns(plan.table.sequence)
+        newest = sf.max(sf.struct(*(column(n) for n in names))).alias("newest")
+        found = others.groupBy([column(k) for k in plan.table.keys]).agg(newest)
+        columns = [*(column(k) for k in plan.table.keys), *(sf.expr(f"newest.{n}").alias(n) for n in names)]
+        return derived(found.select(columns), rows)
+
+    def drop(self, lane: Lane) -> None:
+        """Forget every delete of this lane's target."""
+        path = self._lake.tombstones(lane.into)
+        with translating(f"tombstones of {lane.into}"):
+            if path.exists():
+                shutil.rmtree(path)
+
+    def _table(self, lane: Lane, plan: ApplyPlan) -> Path:
+        path = self._lake.tombstones(lane.into)
+        with translating(f"tombstones of {lane.into}"):
+            if not exists(path):
+                create(path, lane.into, ledger_columns(plan, lane, self._lake), settings={}, partition_by=[])
+        return path

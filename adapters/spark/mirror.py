@@ -1,0 +1,220 @@
+"""Stages 2 to 4 on Spark for tables that mirror a source: `adapters.delta.mirror` for frames that stay on the executors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructField, StructType
+
+from replicator.domain.change import ERROR, MOVED_FROM, OP, UNSENT, Op
+from replicator.domain.errors import DataLoss, Reject, RejectCode
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Lane, Write
+
+from ..delta.column_names import Names, stored_names, stored_plan
+from ..delta.commits import Operation
+from ..delta.fit import PLACE, REJECTED, fit, placed
+from ..delta.mirror import is_above, moved_on, truncated
+from ..delta.staged import Staged
+from ..delta.tables import schema_of
+from ..delta.types import storage_type
+from ..sql.dialect import SPARK
+from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, repair_select
+from .frames import column, derived, kept, mapped, where
+from .ledger import SparkTombstoneLedger
+from .rows import POSITION, to_rows
+from .types import arrow_schema
+from .write import delete_every_row, write_stage
+
+
+class SparkMirror:
+    """`delta.lane.Stages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema and version."""
+
+    def __init__(self, spark: SparkSession, ledger: SparkTombstoneLedger) -> None:
+        self._spark = spark
+        self._ledger = ledger
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> Staged:
+        """See `delta.lane.Stages.stage`."""
+        plan, facts = write.plan, write.folded.facts
+        frame, trimmed = _untouched(write, state.position)
+        truncates = 1 if plan.truncates and facts.clear_below is not None else 0
+        schema = schema_of(snapshot)
+        names = stored_names(plan.table.column_names, schema.names)
+        plan, frame = (stored_plan(plan, names), _renamed(frame, names)) if names else (plan, frame)
+        rows = kept(_fitting(to_rows(frame, plan, datetime.now(UTC)), plan, schema))
+        unfit = where(rows, column(ERROR).isNotNull())
+        good = derived(where(rows, column(ERROR).isNull()).drop(ERROR), rows)
+        recorded = self._ledger.record(write.lane, plan, good, facts)
+        counts = _counted(rows)
+        good, incomplete, verdicts = self._repaired(snapshot, state, replace(write, plan=plan), good, counts)
+        good, holes, empty = _filled(good, schema)
+        verdicts += Counts(applied=-empty, rejected=empty)
+        above = is_above(facts.clear_below, state.floor)
+        operation = write_stage(plan, good, facts.clear_below if above else None, has_rows=verdicts.applied > 0)
+        counts = verdicts + Counts(rejected=counts.rejected, duplicate=trimmed) + truncated(facts, state, truncates)
+        return Staged(operation, moved_on(state, facts, recorded), counts, _as_rejects(unfit, incomplete, holes))
+
+    def cleared(self, _: LaneState | None) -> Operation:
+        """Every row: the table belongs to its lane alone."""
+        return delete_every_row
+
+    def cleared_blindly(self, _: Lane, __: DataLoss) -> Operation:
+        """Every row too."""
+        return delete_every_row
+
+    def _repaired(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts
+    ) -> tuple[DataFrame, DataFrame | None, Counts]:
+        """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row that fits."""
+        if not needs_repair(write.plan, write.folded.facts, state):
+            return rows, None, Counts(applied=counts.applied)
+        related = self._spark.read.format("delta").option("versionAsOf", snapshot.version()).load(snapshot.table_uri)
+        ledger = self._remembered(write, rows, state)
+        relations: dict[str, Any] = {"rows": rows, "related": related}
+        if ledger is not None:
+            relations["ledger"] = ledger
+        select = repair_select(
+            write.plan,
+            SPARK,
+            rows="{rows}",
+            related="{related}",
+            ledger="{ledger}" if ledger is not None else None,
+            floor=state.floor,
+        )
+        done = kept(derived(self._spark.sql(select, **relations), rows))
+        seen = {row[0]: row[1] for row in done.groupBy(VERDICT).count().collect()}
+        incomplete = where(done, column(VERDICT) == INCOMPLETE).withColumn(ERROR, _incomplete())
+        verdicts = Counts(
+            applied=seen.get(APPLY, 0),
+            superseded=seen.get(SUPERSEDED, 0),
+            duplicate=seen.get(DUPLICATE, 0),
+            rejected=seen.get(INCOMPLETE, 0),
+        )
+        return where(done, column(VERDICT) == APPLY), derived(incomplete, done), verdicts
+
+    def _remembered(self, write: Write[DataFrame], rows: DataFrame, state: LaneState) -> DataFrame | None:
+        lowest = write.folded.facts.lowest
+        if not write.plan.repair.ledger or lowest is None or state.ledger_high is None or lowest > state.ledger_high:
+            return None
+        return self._ledger.lookup(write.lane, write.plan, rows)
+
+
+def _untouched(write: Write[DataFrame], position: Position) -> tuple[DataFrame, int]:
+    """The rows at or above `position`, and how many were below; asked only where the write begins below it."""
+    frame = write.folded.frame
+    below = sf.lit(False)
+    again = {p: o for p, o in position.items() if write.span.start.get(p, o) < o}
+    for place, offset in again.items():
+        below = below | _is_below(place, offset)
+    if not again:
+        return frame, 0
+    return where(frame, ~below), frame.filter(below).count()
+
+
+def _is_below(place: TopicPartition, offset: int) -> Any:
+    topic, partition, at = (column(name) for name in POSITION)
+    return (topic == place.topic) & (partition == place.partition) & (at < offset)
+
+
+def _renamed(frame: DataFrame, names: Names) -> DataFrame:
+    """The frame under the names that the table keeps columns by, what it says about columns included."""
+    unsent = sf.transform(column(UNSENT), lambda name: _stored(name, names))
+    out = []
+    for field in frame.schema:
+        value = column(field.name)
+        if field.name == UNSENT:
+            value = unsent
+        elif field.name == MOVED_FROM:
+            value = _renamed_key(frame, names)
+        out.append(value.alias(names.get(field.name, field.name), metadata=field.metadata))
+    return derived(frame.select(out), frame)
+
+
+def _renamed_key(frame: DataFrame, names: Names) -> Any:
+    inner: Any = frame.schema[MOVED_FROM].dataType
+    fields = [StructField(names.get(f.name, f.name), f.dataType, f.nullable, f.metadata) for f in inner]
+    return column(MOVED_FROM).cast(StructType(fields))
+
+
+def _stored(name: Any, names: Names) -> Any:
+    out = name
+    for source, stored in names.items():
+        out = sf.when(name == source, sf.lit(stored)).otherwise(out)
+    return out
+
+
+def _fitting(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFrame:
+    """Rows with the types of the table, and `_error` where a value does not fit."""
+    known = {c.name: c.type for c in plan.target} | {
+        old: plan.table.column(key).type for old, key in zip(from_columns(plan), plan.table.keys, strict=True)
+    }
+    wanted = {f.name: f for f in schema} | {
+        old: schema.field(key) for old, key in zip(from_columns(plan), plan.table.keys, strict=True)
+    }
+    same = all(storage_type(kind).equals(wanted[name].type) for name, kind in known.items())
+    if same:
+        return derived(rows.withColumn(ERROR, sf.lit(None).cast("string")), rows)
+    given = arrow_schema(rows.schema)
+    target = pa.schema([f.with_type(wanted[f.name].type) if f.name in wanted else f for f in given])
+    to = pa.schema([pa.field(name, field.type, nullable=field.nullable) for name, field in wanted.items()])
+    return mapped(rows, lambda table: _fitted(table, to, target), target.append(pa.field(ERROR, pa.string())))
+
+
+def _fitted(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table:
+    """On the executors: rows of `target` and `_error`; of a row that does not fit only the place is known."""
+    good, bad = fit(placed(rows), to)
+    good = good.drop_columns([PLACE]).append_column(ERROR, pa.nulls(good.num_rows, pa.string()))
+    good = good.select([*target.names, ERROR]).cast(target.append(pa.field(ERROR, pa.string())))
+    refused = rows.take(bad[PLACE])
+    columns = [refused[f.name] if f.name in (*POSITION, OP) else pa.nulls(refused.num_rows, f.type) for f in target]
+    lost = pa.table([*columns, bad[REJECTED.names[1]]], schema=good.schema)
+    return pa.concat_tables([good, lost])
+
+
+def _filled(rows: DataFrame, schema: pa.Schema) -> tuple[DataFrame, DataFrame | None, int]:
+    """Rows that have a value in every column of the table that must not be null, the others with `_error`, and how many
+    these are. Deletes pass."""
+    strict = [f.name for f in schema if not f.nullable and f.name in rows.columns]
+    if not strict:
+        return rows, None, 0
+    error = sf.lit(None).cast("string")
+    for name in reversed(strict):
+        said = str(Reject(RejectCode.OUT_OF_RANGE, f"column {name!r} of the target must not be null"))
+        error = sf.when(column(name).isNull(), sf.lit(said)).otherwise(error)
+    error = sf.when(column(OP) != Op.DELETE.value, error)
+    holes = derived(where(rows, error.isNotNull()).withColumn(ERROR, error), rows)
+    return where(rows, error.isNull()), holes, holes.count()
+
+
+def _counted(rows: DataFrame) -> Counts:
+    """`applied`: the rows that fit; `rejected`: the others. Computes and keeps the rows."""
+    error = column(ERROR)
+    good, bad = rows.agg(sf.count_if(error.isNull()), sf.count_if(error.isNotNull())).collect()[0]
+    return Counts(applied=good, rejected=bad)
+
+
+def _incomplete() -> Any:
+    """The reason of a row that cannot be completed, as `sql.local_repair.incomplete` says it."""
+    before, after = str(
+        Reject(RejectCode.INCOMPLETE, "no value was sent for {}, and there is no row to take it from")
+    ).split("{}")
+    names = sf.when(sf.size(column(UNSENT)) == 0, sf.lit("all columns at once")).otherwise(
+        sf.array_join(column(UNSENT), ", ")
+    )
+    return sf.concat(sf.lit(before), names, sf.lit(after))
+
+
+def _as_rejects(*rejected: DataFrame | None) -> DataFrame:
+    """Rejected rows by their places, with `_error`."""
+    columns = [column(name) for name in (*POSITION, ERROR)]
+    known = [frame for frame in rejected if frame is not None]
+    return derived(reduce(DataFrame.unionAll, [frame.select(columns) for frame in known]), *known)

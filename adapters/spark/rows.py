@@ -1,0 +1,58 @@
+"""From a folded frame to the rows frame, as SQL expressions: `adapters.sql.rows` for frames that stay on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain import change
+from replicator.domain.plan import CDC_APPLIED_AT, CDC_OP, CDC_TS, CDC_UNSENT, EVENT_ID, ApplyPlan, cdc_sequence_columns
+
+from ..sql.repair import from_columns
+from .frames import column, derived, quoted
+
+POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
+
+
+def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFrame:
+    """The rows frame, with the columns that `adapters.sql.rows.to_rows` promises, in the types in which values travel."""
+    made = _bookkeeping(plan, applied_at)
+    names = [(c.name, made.get(c.name, column(c.name))) for c in plan.target]
+    rows = folded.filter(column(change.OP) != change.Op.TRUNCATE.value) if plan.truncates else folded
+    columns = [
+        column(change.OP),
+        *(value.alias(name) for name, value in names),
+        column(change.UNSENT),
+        column(change.RESET),
+        *_old_key(plan),
+        *(column(name) for name in POSITION),
+    ]
+    return derived(rows.select(columns), folded)
+
+
+def event_id(names: Iterable[str] = POSITION) -> Column:
+    """`<topic>-<partition>-<offset>`."""
+    return sf.concat_ws("-", *(column(name).cast("string") for name in names))
+
+
+def _bookkeeping(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
+    count = plan.table.sequence
+    return {
+        CDC_OP: column(change.OP),
+        CDC_TS: column(change.TS),
+        EVENT_ID: event_id(),
+        CDC_APPLIED_AT: sf.timestamp_micros(sf.lit(round(applied_at.timestamp() * 1_000_000))),
+        CDC_UNSENT: column(change.UNSENT),
+        **{
+            stored: column(sent)
+            for stored, sent in zip(cdc_sequence_columns(count), change.sequence_columns(count), strict=True)
+        },
+    }
+
+
+def _old_key(plan: ApplyPlan) -> list[Column]:
+    pairs = zip(plan.table.keys, from_columns(plan), strict=True)
+    return [sf.expr(f"{quoted(change.MOVED_FROM)}.{quoted(key)}").alias(old) for key, old in pairs]

@@ -1,0 +1,105 @@
+"""Stage 4 on Spark: the plan's clauses as one MERGE, or an append for a plan without merge keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaMergeBuilder
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from replicator.domain.plan import ApplyPlan, Clause, cdc_sequence_columns
+from replicator.domain.sequence import Sequence
+
+from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
+from ..sql.dialect import SPARK
+from ..sql.render import expression, merge_condition
+from ..sql.repair import below
+from .frames import column
+
+APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+def write_stage(plan: ApplyPlan, rows: DataFrame, clear_below: Sequence | None, *, has_rows: bool) -> Operation | None:
+    """What stage 4 does with `rows` (types of the table, one row per merge key); None when there is nothing to do."""
+    if not has_rows and clear_below is None:
+        return None
+    if not plan.merge_keys:
+        return append_stage(rows.select([column(c.name) for c in plan.target]))
+
+    def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
+        with _saying(rows.sparkSession, attempt) as session:
+            _merged(SparkTable.forPath(session, snapshot.table_uri), plan, rows, clear_below)
+        _confirm(snapshot, attempt)
+
+    return merge
+
+
+def append_stage(rows: DataFrame) -> Operation:
+    """An append of `rows`, whose columns the table has; others become null."""
+
+    def append(snapshot: DeltaTable, attempt: Attempt) -> None:
+        with _saying(rows.sparkSession, attempt):
+            writer = rows.write.format("delta").mode("append").option("txnAppId", attempt.app)
+            writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.name)
+            writer.save(snapshot.table_uri)
+        _confirm(snapshot, attempt)
+
+    return append
+
+
+def delete_every_row(snapshot: DeltaTable, attempt: Attempt) -> None:
+    """An `Operation` that removes every row."""
+    snapshot.delete(commit_properties=attempt.properties)
+
+
+def _confirm(snapshot: DeltaTable, attempt: Attempt) -> None:
+    """Spark skips a version that the table has already, without a word: then somebody else was first."""
+    snapshot.update_incremental()
+    if not any(entry.get(USER_METADATA) == attempt.name for entry in snapshot.history(RECENT)):
+        raise LostRace
+
+
+@contextmanager
+def _saying(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
+    """A session of its own whose commits say what `attempt` says: the settings hold for a whole session, and forgotten ones
+    would make its next commits silent no-ops. An append says it by options instead."""
+    session = spark.newSession()
+    settings = {APP: attempt.app, VERSION: str(attempt.version), METADATA: attempt.name}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield session
+    except DeltaConcurrentModificationException as conflict:
+        raise LostRace from conflict
+    finally:
+        for name in settings:
+            session.conf.unset(name)
+
+
+def _merged(table: SparkTable, plan: ApplyPlan, rows: DataFrame, clear_below: Sequence | None) -> None:
+    merger = table.alias("t").merge(rows.alias("s"), merge_condition(plan, SPARK))
+    for clause in plan.clauses:
+        merger = _with_clause(merger, clause)
+    if clear_below is not None:
+        names = cdc_sequence_columns(plan.table.sequence)
+        cleared = f"{SPARK.column('t', names[0])} IS NULL OR {below(SPARK, 't', names, clear_below)}"
+        merger = merger.whenNotMatchedBySourceDelete(cleared)
+    merger.execute()
+
+
+def _with_clause(merger: DeltaMergeBuilder, clause: Clause) -> DeltaMergeBuilder:
+    when = expression(clause.when, SPARK)
+    values: dict[str, str | Column] = {SPARK.quoted(name): expression(value, SPARK) for name, value in clause.assign}
+    match clause.matched, clause.action:
+        case True, "delete":
+            return merger.whenMatchedDelete(when)
+        case True, "update":
+            return merger.whenMatchedUpdate(when, values)
+        case False, "insert":
+            return merger.whenNotMatchedInsert(when, values)
+    raise AssertionError(f"a plan cannot {clause.action} rows that are {'' if clause.matched else 'not '}there")

@@ -1,0 +1,67 @@
+"""Stage 1 of a plan as window functions: for an engine that moves rows by key and then has each key's changes at hand.
+
+The same rules as `fold`, whose terms it uses. Every relation holds whole changes with `_i`, their place in arrival order,
+and `_reset`; each SELECT adds columns to what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replicator.domain.change import MOVED_FROM, OP, UNSENT, Op
+from replicator.domain.plan import ApplyPlan
+
+from .dialect import Dialect
+from .fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, cut_place, keys_text, sequence_text, was_sent
+
+LIVE = "_live"
+"""True for changes that may become rows: kept, no truncate, above the last one."""
+
+
+def guarded_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates: bool) -> str:
+    """Adds `_outcome`, as `fold.guard_select`. `truncates`: there may be some, which are to be compared with everything."""
+    q = dialect.quoted
+    value = sequence_text(plan, dialect)
+    before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    own = f"max({value}) OVER (PARTITION BY {keys_text(plan, dialect)} {before})"
+    cleared = f"max(CASE WHEN {q(OP)} = {dialect.text(Op.TRUNCATE)} THEN {value} END) OVER ({before})"
+    inner = f"SELECT *, {own} AS `_k`, {cleared if truncates else 'NULL'} AS `_f` FROM {changes}"
+    equal, below = f"{value} = `_k`", f"{value} < `_k`"
+    if truncates:
+        equal, below = f"{equal} OR {value} = `_f`", f"{below} OR {value} < `_f`"
+    case = f"CASE WHEN {equal} THEN '{EQUAL}' WHEN {below} THEN '{BELOW}' ELSE '{KEPT}' END"
+    return f"SELECT * EXCEPT (`_k`, `_f`), {case} AS {OUTCOME} FROM ({inner})"
+
+
+def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
+    """Adds `_last` and `_void` of each key, as `fold.last_select`, over its live changes."""
+    place, over = dialect.quoted(PLACE), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
+    return (
+        f"SELECT *, max(CASE WHEN {LIVE} THEN {place} END) {over} AS {LAST},\n"
+        f"  max(CASE WHEN {LIVE} THEN {cut_place(dialect)} END) {over} AS {VOID} FROM {changes}"
+    )
+
+
+def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequence[str]) -> str:
+    """Adds per column of `names` its last value sent after `_void`, as `_v0`, `_v1` ..., and where that was, as `_p0` ...;
+    the old key of the last key change, as `_m`; and `_w`, the place of the last change that sent everything."""
+    q = dialect.quoted
+    over = f"OVER (PARTITION BY {keys_text(plan, dialect)})"
+    alive = f"{LIVE} AND {q(PLACE)} > COALESCE({VOID}, -1)"
+
+    def place(condition: str) -> str:
+        return f"CASE WHEN {alive} AND {condition} THEN {q(PLACE)} END"
+
+    parts = []
+    for i, name in enumerate(names):
+        at = place(was_sent(dialect, q(UNSENT), name))
+        parts += [f"max_by({q(name)}, {at}) {over} AS `_v{i}`", f"max({at}) {over} AS `_p{i}`"]
+    moved = place(f"{q(MOVED_FROM)} IS NOT NULL")
+    parts += [f"max_by({q(MOVED_FROM)}, {moved}) {over} AS `_m`", f"max({place(f'{q(UNSENT)} IS NULL')}) {over} AS `_w`"]
+    return f"SELECT *, {', '.join(parts)} FROM {changes}"
+
+
+def first_windows(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
+    """Adds `_last`: the place of the first change of the same identity."""
+    names = ", ".join(dialect.quoted(n) for n in identity)
+    return f"SELECT *, min({dialect.quoted(PLACE)}) OVER (PARTITION BY {names}) AS {LAST} FROM {changes}"

@@ -1,0 +1,33 @@
+"""One Spark session for all tests of a process, and its frames as tables."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from adapters.engines.spark import SparkEngine
+from adapters.spark.frames import from_arrow, to_arrow
+
+OPTIONS = {"spark.ui.enabled": "false", "spark.master": "local[2]", "spark.driver.memory": "1g"}
+
+
+@cache
+def engine() -> SparkEngine:
+    return SparkEngine(OPTIONS)
+
+
+class OnSpark:
+    """Mixed into contract suites: frames are Spark's, and of the random histories one in twenty is tried."""
+
+    one_in = 20
+
+    def new_engine(self) -> SparkEngine:
+        return engine()
+
+    def to_frame(self, frame: pa.Table) -> DataFrame:
+        return from_arrow(engine().spark, frame)
+
+    def to_arrow(self, frame: DataFrame) -> pa.Table:
+        return to_arrow(frame)
