@@ -59,6 +59,8 @@ def _halves(changes: pa.Table) -> list[_Half]:
 def segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
     """See `ports.engine.Engine.segments`."""
     cuts = places_of_cuts(changes, table)
+    if not cuts:
+        return [changes]
     starts, ends = [0, *cuts], [*cuts, changes.num_rows]
     return [changes.slice(s, e - s) for s, e in zip(starts, ends, strict=True) if e > s]
 

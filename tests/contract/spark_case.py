@@ -19,9 +19,9 @@ def engine() -> SparkEngine:
 
 
 class OnSpark:
-    """Mixed into contract suites: frames are Spark's, and of the random histories one in twenty is tried."""
+    """Mixed into contract suites: frames are Spark's, and of the random histories one in a hundred is tried."""
 
-    one_in = 20
+    one_in = 100
 
     def new_engine(self) -> SparkEngine:
         return engine()
