@@ -33,6 +33,8 @@ FIXED: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Spark's default, INT96, counts nanoseconds: other readers overflow outside the years 1677 to 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.stopTimeout": "60s",
 }
 """What the meaning of the stages rests on. Whoever sets one of these under `spark:` is refused."""

@@ -19,9 +19,9 @@ def engine() -> SparkEngine:
 
 
 class OnSpark:
-    """Mixed into contract suites: frames are Spark's, and of the random histories one in a hundred is tried."""
+    """Mixed into contract suites: frames are Spark's, and of the random histories one in two hundred is tried."""
 
-    one_in = 100
+    one_in = 200
 
     def new_engine(self) -> SparkEngine:
         return engine()

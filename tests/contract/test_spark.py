@@ -11,10 +11,12 @@ import pytest
 from spark_case import OnSpark, engine
 
 from adapters.sinks.delta_spark import DeltaSparkSink
+from replicator.testing.delivery import Delivering, assert_equals_model
 from replicator.testing.engine_contract import EngineContract
-from replicator.testing.sink_contract import SinkContract
+from replicator.testing.histories import random_history
+from replicator.testing.sink_contract import KEYED, SinkContract
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
 
 
@@ -48,3 +50,11 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
 
     def new_target(self):
         return SparkTarget(self.parent / f"lake{next(self.numbers)}")
+
+    def test_times_at_the_end_of_the_calendar(self):
+        """Year 9999 comes back as it went, also to readers that are not Spark."""
+        with self.target() as target:
+            history = random_history(65, 1, keys=KEYED)
+            delivering = Delivering(engine(), target, history, "scd1", to_frame=self.to_frame, to_arrow=self.to_arrow)
+            delivering.run()
+            assert_equals_model(delivering)
