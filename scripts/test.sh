@@ -14,11 +14,11 @@ run() {
     "$VENV/bin/python" -m pytest "$@"
 }
 
-FAST=(tests/unit tests/contract tests/architecture -n 2 --dist loadfile -m "not slow" -q)
+FAST=(tests/unit tests/golden tests/contract tests/architecture -n 2 --dist loadfile -m "not slow" -q)
 case "${1:-}" in
     "")
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-200}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-5}"
-        run tests/unit tests/contract tests/architecture -n 2 --dist loadfile -q
+        run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist loadfile -q
         # Servers and kills want the machine for themselves, so these run one after the other.
         run tests/integration tests/end_to_end -q
         ;;

@@ -61,7 +61,7 @@ def _record(history: History, event: Event, kinds: Kinds, *, schemas: bool) -> d
         "timestamp": event.change.ts if event.change else None,
         "headers": _headers(event, table, kinds),
         "key": None if event.key is None else _document(_key_schema(table, kinds), _key(event.key, table, kinds), schemas),
-        "value": None if event.change is None else _value(event.change, table, kinds, schemas=schemas),
+        "value": None if event.change is None else _value(event.change, table, kinds, _place(history, event), schemas),
     }
 
 
@@ -84,13 +84,13 @@ def _key(key: Key, table: TableSpec, kinds: Kinds) -> dict[str, Any]:
     return {name: KINDS[kinds[name]].encode(value) for name, value in zip(table.keys, key, strict=True)}
 
 
-def _value(change: Change, table: TableSpec, kinds: Kinds, *, schemas: bool) -> bytes:
+def _value(change: Change, table: TableSpec, kinds: Kinds, place: int, schemas: bool) -> bytes:
     image = {name: _encoded(change, name, kinds) for name in table.column_names}
     payload = {
         "before": image if change.op == "d" else None,
         "after": None if change.op in "dt" else image,
         "source": _source(change),
-        "transaction": _block(change),
+        "transaction": _block(change, place),
         "op": change.op,
         "ts_ms": _micros(change) // 1000,
     }
@@ -128,9 +128,15 @@ def _source(change: Change) -> dict[str, Any]:
     }
 
 
-def _block(change: Change) -> dict[str, Any] | None:
-    order = change.sequence[2]
-    return {"id": f"{change.sequence[0]}", "total_order": order, "data_collection_order": order} if order else None
+def _place(history: History, event: Event) -> int:
+    """The place in the transaction that the event tells; 0 where it tells none. Where nothing depends on it, it is another
+    each time the event is sent, as from a connector that resumes in the middle of a transaction."""
+    order = event.change.sequence[2] if event.change else 0
+    return int(order) or (1 + event.offset % 5 if history.shape.blocks else 0)
+
+
+def _block(change: Change, place: int) -> dict[str, Any] | None:
+    return {"id": f"{change.sequence[0]}", "total_order": place, "data_collection_order": place} if place else None
 
 
 def _field(name: str, kind: str, *, optional: bool) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Shape:
 
     `key`: a name of `kinds.KEY_KINDS`. `values`: names of `kinds.KINDS`. `partitions`: records are placed by their key.
     `shuffle`: partitions arrive interleaved at random (key changes then carry all values, since their halves may come in
-    either order). `blocks`: events carry their order in the transaction, as tables without a key always do. `tombstones`:
+    either order). `blocks`: events tell their place in the transaction, as without a key they always do. `tombstones`:
     a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream begins when
     rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values of variable
     length are ever left out. `snapshot`: so many rows are read at the beginning.
@@ -183,7 +183,6 @@ class SourceTable:
         self.live.clear()
         self.unseen.clear()
         self.lsn += 8
-        self.order += 1
         self.record(Event(0, 0, self.version, None, Change("t", self.sequence(), {}, ts=self.now())))
 
     def skip(self, s: Statement) -> None:
@@ -233,10 +232,8 @@ class SourceTable:
         """The time of the event at the source."""
         return EPOCH + timedelta(days=20_000, milliseconds=self.lsn)
 
-    def sequence(self) -> tuple[int, ...]:
+    def sequence(self, order: int = 0) -> tuple[int, ...]:
         """As a decoder computes it from the log position of the event."""
-        keyed = bool(self.versions[0].keys)
-        order = self.order if self.shape.blocks or not keyed else 0
         return (self.committed or self.lsn, self.lsn, order)
 
     def emit(
@@ -255,7 +252,8 @@ class SourceTable:
         key = self.key(number)
         sent = {name: value for name, value in row.items() if name not in unsent}
         image = dict(zip(self.versions[0].keys, key, strict=True)) | sent
-        change = Change(op, self.sequence(), image, unsent, moved_from, moved_to is not None, self.now())
+        sequence = self.sequence() if key else self.sequence(self.order)
+        change = Change(op, sequence, image, unsent, moved_from, moved_to is not None, self.now())
         self.record(Event(self.partition(number), 0, self.version, key or None, change, moved_to))
 
     def record(self, event: Event) -> None:

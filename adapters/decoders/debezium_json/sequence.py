@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.change import Op
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 
@@ -112,19 +113,18 @@ def postgres(facts: Facts, epoch: int) -> Ordered:
 
 
 def _order(facts: Facts, errors: dict[int, Reject]) -> pa.Array:
-    """Tells apart changes that share a log position: their place in the transaction; without transaction metadata the
-    offset for a table without a key, where equal rows are different rows; else nothing."""
-    totals = [None if t is None else t.total_order for t in facts.transactions]
+    """Tells apart changes that share a log position, as rows of one COPY do: nothing where there is a key, for such rows
+    differ in it, and a change sent again need not have its place in the transaction again (a connector that resumes in the
+    middle of a transaction counts anew). Without a key that place; without transaction metadata the offset."""
+    nothing = pa.repeat(pa.scalar(0, pa.int64()), len(facts.keyed))
+    alone = [keyed or op == Op.TRUNCATE for keyed, op in zip(facts.keyed, facts.ops, strict=True)]
+    if all(alone):
+        return nothing
+    totals = [None if t is None or one else t.total_order for t, one in zip(facts.transactions, alone, strict=True)]
     if any(isinstance(t, str) for t in totals):
         totals = [int(t) if isinstance(t, str) and t.isdigit() and len(t) < 19 else t for t in totals]
-    counted = _numbers(totals, "transaction.total_order", errors)
-    return pc.coalesce(counted, _offsets_without_key(facts))
-
-
-def _offsets_without_key(facts: Facts) -> pa.Array:
-    if all(facts.keyed):
-        return pa.repeat(pa.scalar(0, pa.int64()), len(facts.keyed))
-    return pc.if_else(pa.array(facts.keyed, pa.bool_()), pa.scalar(0, pa.int64()), facts.offsets)
+    counted = pc.coalesce(_numbers(totals, "transaction.total_order", errors), facts.offsets)
+    return pc.if_else(pa.array(alone, pa.bool_()), nothing, counted)
 
 
 def binlog(facts: Facts, epoch: int) -> Ordered:

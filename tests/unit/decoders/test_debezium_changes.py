@@ -193,8 +193,14 @@ def test_postgres_is_ordered_by_commit_and_position() -> None:
 def test_postgres_ties_are_told_apart() -> None:
     source = {"sequence": '["90","100"]', "lsn": 100}
     assert sequences(source, source, keyed=False) == [(90, 100, 0), (90, 100, 1)]
-    assert sequences(source, transaction={"id": "7:100", "total_order": 5}) == [(90, 100, 5)]
-    assert sequences(source, transaction={"id": "7:100", "total_order": "5"}, keyed=False) == [(90, 100, 5)]
+    for total in (5, "5"):
+        assert sequences(source, transaction={"id": "7:100", "total_order": total}, keyed=False) == [(90, 100, 5)]
+
+
+def test_a_change_sent_again_has_its_sequence_again_though_the_connector_counts_anew() -> None:
+    source = {"sequence": '["90","100"]', "lsn": 100}
+    assert sequences(source, transaction={"id": "7:100", "total_order": 5}) == [(90, 100, 0)]
+    assert sequences(source, transaction={"id": "7:100", "total_order": 1}) == [(90, 100, 0)]
 
 
 @pytest.mark.parametrize("source", [

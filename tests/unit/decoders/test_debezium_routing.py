@@ -257,7 +257,7 @@ def test_a_compacted_topic_may_hold_tombstones_only(bare: bool) -> None:
 def test_the_envelope_keeps_images_as_they_were_sent() -> None:
     text = event(COLUMNS, op="u", after="@", before=None, transaction={"id": "x", "total_order": 3})
     text = text.replace(b'"@"', b'{"id": 1.50 , "name":"\\u00e9"}')
-    envelope = DebeziumJsonDecoder({"epoch": 1}).envelope(raw([text, None, b"{"]))
+    envelope = DebeziumJsonDecoder({"epoch": 1}).envelope(raw([text, None, b"{"], [None] * 3))
     assert envelope.schema.equals(ENVELOPE)
     row, tombstone, broken = envelope.to_pylist()
     assert (row["after"], row["before"]) == ('{"id": 1.50 , "name":"\\u00e9"}', None)
