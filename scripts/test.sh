@@ -14,7 +14,7 @@ run() {
     "$VENV/bin/python" -m pytest "$@"
 }
 
-FAST=(tests/unit tests/golden tests/contract tests/architecture -n 2 --dist loadfile -m "not slow" -q)
+FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 --dist worksteal -m "not slow" -q)
 case "${1:-}" in
     "")
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-200}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-5}"
@@ -23,8 +23,9 @@ case "${1:-}" in
         run tests/integration tests/end_to_end -q
         ;;
     --fast)
-        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-10}"
-        run "${FAST[@]}"
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-5}"
+        shift
+        run "${FAST[@]}" "$@"
         ;;
     *) run "$@" ;;
 esac

@@ -273,6 +273,7 @@ def test_help_is_quick_and_loads_no_driver():
     assert min(spent) < 0.3, "seconds of processor time"
 
 
+@pytest.mark.slow
 def test_the_log_is_quiet_about_lanes_and_tells_all_with_v(project):
     def chatter(*options):
         log = run_program(project, "run", "--until-caught-up", *options).stderr
@@ -283,6 +284,7 @@ def test_the_log_is_quiet_about_lanes_and_tells_all_with_v(project):
     assert {entry["now"] for entry in told} == {"catching_up", "running"} and {entry["level"] for entry in told} == {"debug"}
 
 
+@pytest.mark.slow
 def test_two_tables_that_a_glob_sends_to_one_target(project, answer):
     """The first keeps the target, the second is suspended with the line to change, and the others go on."""
     orders = (project / "archive" / "cdc.public.orders.jsonl").read_text().splitlines()

@@ -22,7 +22,7 @@ from replicator.wiring import daemon
 ORDERS = "cdc.public.orders:0"
 
 
-@pytest.fixture(params=["stopped", "running"])
+@pytest.fixture(params=["stopped", pytest.param("running", marks=pytest.mark.slow)])
 def pipeline(request, project, answer):
     """The project, with a daemon and without one; how to ask for the lanes."""
     config = project / "config" / "replicator.yaml"

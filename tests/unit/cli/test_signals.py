@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from replicator.cli import main
 
+pytestmark = pytest.mark.slow
+
 AS_GIVEN = """
 import os, signal, sys
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
