@@ -7,12 +7,12 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
 from replicator.domain.change import OP
-from replicator.domain.plan import ApplyPlan, Clause, cdc_sequence_columns
+from replicator.domain.plan import ApplyPlan, Clause
 from replicator.domain.sequence import Sequence
 
 from ..sql.dialect import DELTA_RS
 from ..sql.render import expression, merge_condition
-from ..sql.repair import below
+from ..sql.repair import cleared
 from .commits import WRITER, Attempt, Operation
 from .tables import schema_of
 
@@ -27,7 +27,7 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, clear_below: Sequence | None) -
     if not plan.merge_keys:
         return append_stage(rows)
     if not rows.num_rows and clear_below is not None:
-        return _delete_where(_cleared(plan, clear_below, "t").replace('t."', '"'))
+        return _delete_where(cleared(plan, DELTA_RS, clear_below).replace('t."', '"'))
     source = rows.select([OP, *(c.name for c in plan.target)])
     return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear_below)
 
@@ -64,7 +64,7 @@ def _merge(
     for clause in plan.clauses:
         merger = _with_clause(merger, clause)
     if clear_below is not None:
-        merger = merger.when_not_matched_by_source_delete(_cleared(plan, clear_below, "t"))
+        merger = merger.when_not_matched_by_source_delete(cleared(plan, DELTA_RS, clear_below))
     merger.execute()
 
 
@@ -86,10 +86,3 @@ def _delete_where(condition: str) -> Operation:
         snapshot.delete(condition, commit_properties=attempt.properties)
 
     return delete
-
-
-def _cleared(plan: ApplyPlan, clear_below: Sequence, relation: str) -> str:
-    """A row without a sequence was there before replication began: a truncate clears it too."""
-    names = cdc_sequence_columns(plan.table.sequence)
-    lower = below(DELTA_RS, relation, names, clear_below)
-    return f"({DELTA_RS.column(relation, names[0])} IS NULL OR {lower})"

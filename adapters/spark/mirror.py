@@ -27,7 +27,7 @@ from ..delta.staged import Staged
 from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK
-from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, repair_select
+from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, not_sent, repair_select
 from .frames import column, derived, kept, mapped, where
 from .ledger import SparkTombstoneLedger
 from .rows import POSITION, to_rows
@@ -202,15 +202,14 @@ def _counted(rows: DataFrame) -> Counts:
     return Counts(applied=good, rejected=bad)
 
 
+NAMES = "{names}"
+
+
 def _incomplete() -> Any:
-    """The reason of a row that cannot be completed, as `sql.local_repair.incomplete` says it."""
-    before, after = str(
-        Reject(RejectCode.INCOMPLETE, "no value was sent for {}, and there is no row to take it from")
-    ).split("{}")
-    names = sf.when(sf.size(column(UNSENT)) == 0, sf.lit("all columns at once")).otherwise(
-        sf.array_join(column(UNSENT), ", ")
-    )
-    return sf.concat(sf.lit(before), names, sf.lit(after))
+    """The reason of a row that cannot be completed, as `sql.repair.not_sent` says it."""
+    before, after = str(not_sent([NAMES])).split(NAMES)
+    named = sf.concat(sf.lit(before), sf.array_join(column(UNSENT), ", "), sf.lit(after))
+    return sf.when(sf.size(column(UNSENT)) == 0, sf.lit(str(not_sent([])))).otherwise(named)
 
 
 def _as_rejects(*rejected: DataFrame | None) -> DataFrame:

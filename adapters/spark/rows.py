@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
@@ -33,17 +32,12 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
     return derived(rows.select(columns), folded)
 
 
-def event_id(names: Iterable[str] = POSITION) -> Column:
-    """`<topic>-<partition>-<offset>`."""
-    return sf.concat_ws("-", *(column(name).cast("string") for name in names))
-
-
 def _bookkeeping(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
     count = plan.table.sequence
     return {
         CDC_OP: column(change.OP),
         CDC_TS: column(change.TS),
-        EVENT_ID: event_id(),
+        EVENT_ID: sf.concat_ws("-", *(column(name).cast("string") for name in POSITION)),
         CDC_APPLIED_AT: sf.timestamp_micros(sf.lit(round(applied_at.timestamp() * 1_000_000))),
         CDC_UNSENT: column(change.UNSENT),
         **{

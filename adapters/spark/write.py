@@ -11,13 +11,13 @@ from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from replicator.domain.plan import ApplyPlan, Clause, cdc_sequence_columns
+from replicator.domain.plan import ApplyPlan, Clause
 from replicator.domain.sequence import Sequence
 
 from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
 from ..sql.dialect import SPARK
 from ..sql.render import expression, merge_condition
-from ..sql.repair import below
+from ..sql.repair import cleared
 from .frames import column
 
 APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
@@ -86,9 +86,7 @@ def _merged(table: SparkTable, plan: ApplyPlan, rows: DataFrame, clear_below: Se
     for clause in plan.clauses:
         merger = _with_clause(merger, clause)
     if clear_below is not None:
-        names = cdc_sequence_columns(plan.table.sequence)
-        cleared = f"{SPARK.column('t', names[0])} IS NULL OR {below(SPARK, 't', names, clear_below)}"
-        merger = merger.whenNotMatchedBySourceDelete(cleared)
+        merger = merger.whenNotMatchedBySourceDelete(cleared(plan, SPARK, clear_below))
     merger.execute()
 
 

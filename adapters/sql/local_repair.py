@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OP, RESET, UNSENT
-from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, cdc_sequence_columns
 
 from .dialect import DUCKDB
 from .duck import session
-from .repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, joins, verdict
+from .repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, joins, not_sent, verdict
 
 ROW = "_row"
 
@@ -92,13 +91,7 @@ def _unsent_names(rows: pa.Table) -> list[str]:
 
 
 def _incomplete_sentences(rejected: pa.Table) -> list[str]:
-    return [str(incomplete(names)) for names in rejected[UNSENT].to_pylist()]
-
-
-def incomplete(names: list[str]) -> Reject:
-    """The reason of a row without values for these columns; without names, one whose changes sent them one by one."""
-    lacking = ", ".join(names) or "all columns at once"
-    return Reject(RejectCode.INCOMPLETE, f"no value was sent for {lacking}, and there is no row to take it from")
+    return [str(not_sent(names)) for names in rejected[UNSENT].to_pylist()]
 
 
 def _counts(outcome: pa.ChunkedArray) -> Counts:

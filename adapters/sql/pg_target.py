@@ -15,7 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from replicator.domain.change import OP, RESET, UNSENT
-from replicator.domain.plan import CDC_OP, ApplyPlan, cdc_sequence_columns
+from replicator.domain.plan import CDC_OP, ApplyPlan
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
@@ -26,7 +26,7 @@ from .pg_literals import ARRAY_FORM, PLAIN_FORM
 from .pg_names import quoted
 from .pg_types import Fit
 from .render import merge
-from .repair import APPLY, VERDICT, below, from_columns, repair_select
+from .repair import APPLY, VERDICT, cleared, from_columns, repair_select
 from .rows import POSITION
 
 PLACEHOLDER = "\0rows\0"
@@ -140,9 +140,7 @@ class Target:
 
     def clear(self, floor: SequenceKey) -> bytes:
         """Remove the rows a truncate at `floor` finds: older ones, and those from before replication began."""
-        names = cdc_sequence_columns(self.plan.table.sequence)
-        old = f"{POSTGRES.column('t', names[0])} IS NULL OR {below(POSTGRES, 't', names, floor)}"
-        return f"DELETE FROM {self.relation} AS t WHERE {old}".encode()
+        return f"DELETE FROM {self.relation} AS t WHERE {cleared(self.plan, POSTGRES, floor)}".encode()
 
     def merge_inline(self) -> bytes:
         """Stage 4 over rows given as one JSON parameter."""

@@ -25,7 +25,7 @@ from .conform import conform
 from .pg_inline import inline_json
 from .pg_refused import Refused, copy_bisecting, merge_bisecting
 from .pg_target import ROW, Target
-from .repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT
+from .repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, not_sent
 from .rows import POSITION, to_rows
 
 BULK_ROWS = 50_000
@@ -296,5 +296,4 @@ def _without_nul(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _lacking(rows: pa.Table) -> list[str]:
-    said = "no value was sent for {}, and there is no row to take it from"
-    return [str(Reject(RejectCode.INCOMPLETE, said.format(", ".join(names or ())))) for names in rows["_unsent"].to_pylist()]
+    return [str(not_sent(names or ())) for names in rows["_unsent"].to_pylist()]

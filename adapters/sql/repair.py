@@ -6,7 +6,10 @@ Relations, by alias: `r` the rows frame, `t` the target's row of the same identi
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from replicator.domain.change import OP, RESET, UNSENT
+from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
 from replicator.domain.sequence import Sequence
 
@@ -105,6 +108,18 @@ def after(left: list[str], right: list[str]) -> str:
 def below(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
     """The tuple of columns is lower than `floor`: what a truncate at `floor` clears."""
     return after([_constant(v) for v in floor], [dialect.column(relation, n) for n in names])
+
+
+def cleared(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
+    """A row of `t` that a truncate at `floor` finds: an older one, or one that was there before replication began."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    return f"({dialect.column('t', names[0])} IS NULL OR {below(dialect, 't', names, floor)})"
+
+
+def not_sent(names: Collection[str]) -> Reject:
+    """The reason of a row without values for these columns; without names, one whose changes sent them one by one."""
+    lacking = ", ".join(names) or "all columns at once"
+    return Reject(RejectCode.INCOMPLETE, f"no value was sent for {lacking}, and there is no row to take it from")
 
 
 def _at_or_below(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from .nodes import Node, element
-from .objects import UNSET, objects
+from .objects import UNSET, kind_for
 
 
 def array(items: Node) -> Node:
@@ -42,7 +42,7 @@ def mapping(keys: Node, items: Node) -> Node:
 
 def struct(fields: dict[str, Node]) -> Node:
     """A JSON object as a struct column; a field that is absent is null."""
-    reader = objects(fields)
+    reader = kind_for(fields)(fields)
     arrow = pa.struct([(name, node.type) for name, node in fields.items()])
 
     def build(values: Sequence[Any]) -> pa.Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,8 +13,8 @@ from .nodes import Node, nullable
 UNSET = msgspec.UNSET
 
 
-class Objects:
-    """Reads objects of the fields `nodes`. `wire` is the type msgspec decodes; `nodes` may differ from those given.
+class Objects(Protocol):
+    """Reads objects of some fields. `wire` is the type msgspec decodes; `nodes` are the fields, read as it says.
 
     A field that an object lacks reads as UNSET, a null one as None.
     """
@@ -22,20 +22,14 @@ class Objects:
     wire: Any
     nodes: dict[str, Node]
 
-    def __init__(self, nodes: dict[str, Node]) -> None:
-        raise NotImplementedError
-
     def values(self, objects: Sequence[Any], name: str) -> list[Any]:
         """That field of every object."""
-        raise NotImplementedError
 
     def empty(self) -> Any:
         """An object whose fields are all null."""
-        raise NotImplementedError
 
     def put(self, target: Any, name: str, value: Any) -> None:
         """Set one field of an object."""
-        raise NotImplementedError
 
 
 class StructObjects(Objects):
@@ -97,8 +91,6 @@ def _of_raw(node: Node) -> Node:
     return Node(node.type, msgspec.Raw, build, node.unsent)
 
 
-def objects(nodes: dict[str, Node]) -> Objects:
-    """The reader of objects with these fields."""
-    if any(c in '\\"' or c < " " for name in nodes for c in name):
-        return RawObjects(nodes)
-    return StructObjects(nodes)
+def kind_for(names: Iterable[str]) -> Callable[[dict[str, Node]], Objects]:
+    """What reads objects with fields of these names, or some of them."""
+    return RawObjects if any(c in '\\"' or c < " " for name in names for c in name) else StructObjects

@@ -14,7 +14,7 @@ from replicator.domain.table import TableSpec
 from .faults import Read, fit, read
 from .framing import split
 from .nodes import Node
-from .objects import UNSET, Objects, objects
+from .objects import UNSET, kind_for
 
 STAMP = pa.timestamp("us", "UTC")
 
@@ -71,8 +71,9 @@ class ChangeReader:
     def __init__(self, table: TableSpec, nodes: Mapping[str, Node]) -> None:
         known = {c.name: _as_column(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
         self.table = table
-        self.images: Objects = objects(known)
-        self.keys = type(self.images)({k: known[k] for k in table.keys if k in known})
+        kind = kind_for(known)
+        self.images = kind(known)
+        self.keys = kind({k: known[k] for k in table.keys if k in known})
         row: Any = self.images.wire | None
         after = msgspec.defstruct("Change", [*_frame(), ("after", row, None)], gc=False)
         before = msgspec.defstruct("Before", [("before", row, None)], gc=False)

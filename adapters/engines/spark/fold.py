@@ -1,4 +1,4 @@
-"""Stage 1 as Spark SQL: one shuffle by key, one job, whose answer are counts and facts."""
+"""Stage 1 as Spark SQL: one shuffle by key; the driver sees counts and facts only."""
 
 from __future__ import annotations
 
