@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Generic
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,13 +16,14 @@ from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.event_log import already_logged
 from replicator.domain.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.table import Column
-from replicator.ports.frames import Applied, Lane, RejectRows, Write
+from replicator.ports.frames import Applied, F, Lane, RejectRows, Write
 from replicator.ports.sink import SinkCapabilities
 
 from ..sql.dialect import text_literal
 from .commits import Attempt, Operation
 from .errors import translating
 from .fit import as_rejects, fit, placed
+from .lane import Stages
 from .lanes import Lanes, refuse_lane
 from .layout import Lake
 from .merge import append_stage
@@ -40,8 +42,9 @@ SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,o
 """Statistics only of what a query would look for a record by: none of whole documents."""
 
 
-class DeltaEventLog:
-    """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log`; option `path`, the table's own folder.
+class LogTable(Generic[F]):
+    """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log` over the table in `lake`'s folder, but for
+    how rows are appended (`stages`).
 
     The columns of `domain.event_log.EVENT_LOG` and `date`, the UTC day of `timestamp`, or of `ingested_at` for a record
     without one. All lanes share the table; a lane's rows are those of its topics. Positions and locks lie in the table's
@@ -49,12 +52,11 @@ class DeltaEventLog:
     """
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
-    frame = pa.Table
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        self._lake = Lake.at(LakeOptions.checked(options).path)
-        self._name = self._lake.root.name
-        self._lanes = Lanes(self._lake, lambda _: self._lake.root, _Appending(self._lake.root))
+    def __init__(self, lake: Lake, stages: Stages) -> None:
+        self._lake = lake
+        self._name = lake.root.name
+        self._lanes = Lanes(lake, lambda _: lake.root, stages)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
@@ -77,7 +79,7 @@ class DeltaEventLog:
         """See `ports.sink.Sink.state`."""
         return self._lanes.state(lane)
 
-    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
+    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> Applied:
         """See `ports.sink.Sink.apply`; each lane must be prepared."""
         return self._lanes.apply(writes, reject)
 
@@ -114,20 +116,21 @@ class DeltaEventLog:
             return read_table(self._lake.root, name, version=version, as_of=as_of, where=where, limit=limit)
 
 
-class _Appending:
-    """`lane.Stages` for the event log in the folder `root`."""
+class DeltaEventLog(LogTable[pa.Table]):
+    """The event log written in process; option `path`, the table's own folder."""
+
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        lake = Lake.at(LakeOptions.checked(options).path)
+        super().__init__(lake, _Appending(lake.root))
+
+
+class Clearing:
+    """The half of `lane.Stages` that takes records out of the event log in the folder `root`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-
-    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
-        """Every row above the position, in order. Redelivery is told by the position alone."""
-        if state == LaneState():
-            _refuse_known(snapshot, write)
-        frame, trimmed = untouched(write.folded.frame, state.position, POSITION)
-        rows, unfit = fit(placed(_dated(frame)), schema_of(snapshot))
-        counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
-        return Staged(append_stage(rows) if rows.num_rows else None, replace(state), counts, as_rejects(frame, unfit))
 
     def cleared(self, state: LaneState | None) -> Operation | None:
         """The records of the lane's topics."""
@@ -153,7 +156,20 @@ class _Appending:
         ) from why
 
 
-def _refuse_known(snapshot: DeltaTable, write: Write[pa.Table]) -> None:
+class _Appending(Clearing):
+    """`lane.Stages` for the event log, in process."""
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
+        """Every row above the position, in order. Redelivery is told by the position alone."""
+        if state == LaneState():
+            refuse_known(snapshot, write)
+        frame, trimmed = untouched(write.folded.frame, state.position, POSITION)
+        rows, unfit = fit(placed(_dated(frame)), schema_of(snapshot))
+        counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
+        return Staged(append_stage(rows) if rows.num_rows else None, replace(state), counts, as_rejects(frame, unfit))
+
+
+def refuse_known(snapshot: DeltaTable, write: Write[pa.Table]) -> None:
     """Raise DataLoss when the log has records that the write stands for, or later ones."""
     for place, start in write.span.start.items():
         where = f'"topic" = {text_literal(place.topic)} AND "partition" = {place.partition} AND "offset" >= {start}'

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import Any
 
 from replicator.domain.plan import Counts, LaneState
 
@@ -18,4 +17,4 @@ class Staged:
     write: Operation | None
     state: LaneState
     counts: Counts
-    rejects: pa.Table
+    rejects: Any

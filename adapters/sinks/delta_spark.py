@@ -15,7 +15,7 @@ from ..delta.mirrors import Mirrors
 from ..delta.options import LakeOptions
 from ..spark.ledger import SparkTombstoneLedger
 from ..spark.mirror import SparkMirror
-from ..spark.session import session
+from ..spark.session import split
 from ..sql.dialect import SPARK
 from ..sql.explain import explain
 
@@ -30,8 +30,8 @@ class DeltaSparkSink(Mirrors[DataFrame]):
     frame = DataFrame
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        lake = Lake.at(LakeOptions.checked(options).path)
-        spark = session({})
+        own, spark = split(options)
+        lake = Lake.at(LakeOptions.checked(own).path)
         ledger = SparkTombstoneLedger(spark, lake)
         super().__init__(lake, Lanes(lake, lambda lane: lake.table(lane.into), SparkMirror(spark, ledger)), ledger)
 

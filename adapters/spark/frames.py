@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from .types import arrow_schema, from_travel, spark_schema, to_travel
@@ -43,6 +43,13 @@ def derived(frame: DataFrame, *parents: DataFrame) -> DataFrame:
     known = [one for parent in parents for one in getattr(parent, KEPT, ())]
     setattr(frame, KEPT, (*getattr(frame, KEPT, ()), *known))
     return frame
+
+
+def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """The same rows as a frame of `spark`: frames of different sessions do not meet in one statement."""
+    java: Any = spark
+    made = java._jvm.org.apache.spark.sql.classic.Dataset.ofRows(java._jsparkSession, frame._jdf.logicalPlan())
+    return derived(DataFrame(made, spark), frame)
 
 
 def column(name: str) -> Column:

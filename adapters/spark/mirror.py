@@ -16,7 +16,6 @@ from pyspark.sql.types import StructField, StructType
 from replicator.domain.change import ERROR, MOVED_FROM, OP, UNSENT, Op
 from replicator.domain.errors import DataLoss, Reject, RejectCode
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair
-from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane, Write
 
 from ..delta.column_names import Names, stored_names, stored_plan
@@ -31,6 +30,7 @@ from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from
 from .frames import column, derived, kept, mapped, where
 from .ledger import SparkTombstoneLedger
 from .rows import POSITION, to_rows
+from .trim import untouched
 from .types import arrow_schema
 from .write import delete_every_row, write_stage
 
@@ -45,7 +45,7 @@ class SparkMirror:
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> Staged:
         """See `delta.lane.Stages.stage`."""
         plan, facts = write.plan, write.folded.facts
-        frame, trimmed = _untouched(write, state.position)
+        frame, trimmed = untouched(write, state.position)
         truncates = 1 if plan.truncates and facts.clear_below is not None else 0
         schema = schema_of(snapshot)
         names = stored_names(plan.table.column_names, schema.names)
@@ -106,23 +106,6 @@ class SparkMirror:
         if not write.plan.repair.ledger or lowest is None or state.ledger_high is None or lowest > state.ledger_high:
             return None
         return self._ledger.lookup(write.lane, write.plan, rows)
-
-
-def _untouched(write: Write[DataFrame], position: Position) -> tuple[DataFrame, int]:
-    """The rows at or above `position`, and how many were below; asked only where the write begins below it."""
-    frame = write.folded.frame
-    below = sf.lit(False)
-    again = {p: o for p, o in position.items() if write.span.start.get(p, o) < o}
-    for place, offset in again.items():
-        below = below | _is_below(place, offset)
-    if not again:
-        return frame, 0
-    return where(frame, ~below), frame.filter(below).count()
-
-
-def _is_below(place: TopicPartition, offset: int) -> Any:
-    topic, partition, at = (column(name) for name in POSITION)
-    return (topic == place.topic) & (partition == place.partition) & (at < offset)
 
 
 def _renamed(frame: DataFrame, names: Names) -> DataFrame:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
 from ..jvm.jars import fetch
 from ..jvm.java import find_java_for_spark
@@ -38,6 +38,15 @@ FIXED: Mapping[str, str] = {
     "spark.sql.streaming.stopTimeout": "60s",
 }
 """What the meaning of the stages rests on. Whoever sets one of these under `spark:` is refused."""
+
+
+def split(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSession]:
+    """An adapter's own options, and the session that option `spark` (any Spark option) asks for."""
+    own = dict(options)
+    asked = own.pop("spark", None) or {}
+    if not isinstance(asked, Mapping):
+        raise ConfigProblem("option spark is a mapping of Spark's own options")
+    return own, session(asked)
 
 
 def session(options: Mapping[str, object]) -> SparkSession:

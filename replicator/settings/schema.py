@@ -12,7 +12,7 @@ from .findings import Path
 from .globs import is_glob, literal_count, matches
 from .lanes import LaneSettings, resolve
 from .sinks import DeadLetterSettings, Engine, Sink
-from .sources import Source
+from .sources import Source, Text
 from .tables import PolicyKeys, TableSettings
 
 MIB = 1024 * 1024
@@ -70,7 +70,8 @@ class Settings(Strict):
     """The folder of local state."""
     limits: LimitSettings = LimitSettings()
     http: HttpSettings = HttpSettings()
-    spark: dict[str, str] = Field(default_factory=dict)
+    spark: dict[str, Text] = Field(default_factory=dict)
+    """Options of the Spark session, by their own names; for the engine spark."""
     on_reject: Literal["continue", "stop"] = "continue"
     max_rejects: Count | None = None
 

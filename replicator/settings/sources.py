@@ -52,6 +52,9 @@ Text = Annotated[str, BeforeValidator(_text), SCALAR]
 SecretText = Annotated[SecretStr, BeforeValidator(_text), SCALAR]
 
 
+Trigger = Annotated[str, Field(pattern=r"^\d+ (milliseconds?|seconds?|minutes?|hours?)$")]
+
+
 class SourceSettings(Strict):
     """What every source has."""
 
@@ -94,6 +97,10 @@ class KafkaSettings(SourceSettings):
     """librdkafka's security.*, sasl.* and ssl.* settings."""
     options: Annotated[dict[str, Text], AfterValidator(_options)] = Field(default_factory=dict)
     """Any other librdkafka setting."""
+    max_records_per_trigger: int = Field(500_000, ge=1)
+    """On Spark: the most offsets of one micro-batch."""
+    trigger: Trigger = "0 seconds"
+    """On Spark: the time between two micro-batches, such as 30 seconds. Longer means more rows in each MERGE."""
     database: DatabaseSettings | None = None
     """The database that the records come from, for `doctor` to look at."""
     connect: ConnectSettings | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 LATER_KEYS: Mapping[str, frozenset[str]] = {
-    "Settings": frozenset({"spark", "on_reject", "max_rejects"}),
+    "Settings": frozenset({"on_reject", "max_rejects"}),
     "DeadLetterSettings": frozenset({"dsn", "topic"}),
     "PolicyKeys": frozenset(
         {
@@ -35,7 +35,6 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
 """By the class that declares the key."""
 
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
-    "engine": frozenset({"spark"}),
     "format": frozenset({"debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows"}),
     "transport": frozenset({"files", "delta", "query"}),
     "policy": frozenset({"scd2"}),

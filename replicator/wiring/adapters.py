@@ -15,17 +15,38 @@ from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.schema import plain_options
 
-from .plugins import load
+from .plugins import load, names
 
+LOCAL = "local"
 NOT_FOR_ADAPTERS = frozenset({"kind", "engines", "format", "transport", "database", "connect"})
 
 
 def source(loaded: Loaded, name: str) -> Source[Any]:
     """The source `name`, by its transport."""
     settings = loaded.settings.sources[name]
-    factory = load("replicator.sources", settings.transport, f"{loaded.where('sources', name, 'transport')}: ")
-    made: Source[Any] = _built(factory, {**options(settings), "batch_bytes": batch_bytes(loaded)})
+    factory = _for_engine(loaded, "replicator.sources", settings.transport, ("sources", name, "transport"))
+    made: Source[Any] = _built(factory, {**options(settings), "batch_bytes": batch_bytes(loaded), **_of_engine(loaded)})
     return made
+
+
+def _for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...]) -> Any:
+    """The adapter `name` for the pipeline's engine, registered as `<name>_<engine>` unless the engine is the local one."""
+    engine = loaded.settings.engine
+    if engine == LOCAL:
+        return load(group, name, f"{loaded.where(*at)}: ")
+    if f"{name}_{engine}" not in names(group):
+        there = sorted(n.removesuffix(f"_{engine}") for n in names(group) if n.endswith(f"_{engine}"))
+        raise ConfigProblem(
+            f"{loaded.where(*at)}: {name!r} does not run on the engine {engine!r}",
+            next_step=f"On it there are: {', '.join(there)}. Or run it with `engine: local`.",
+        )
+    return load(group, f"{name}_{engine}", f"{loaded.where(*at)}: ")
+
+
+def _of_engine(loaded: Loaded) -> dict[str, Any]:
+    """What the adapters of an engine share: the options of its session."""
+    engine = loaded.settings.engine
+    return {} if engine == LOCAL else {engine: dict(getattr(loaded.settings, engine))}
 
 
 def batch_bytes(loaded: Loaded) -> int:
@@ -73,23 +94,30 @@ def decoder(loaded: Loaded, name: str) -> Decoder:
 
 
 def sink(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name`, by its kind."""
+    """The sink `name` in this process, by its kind: what reads a target and its lanes, whichever engine writes it."""
     settings = loaded.settings.sinks[name]
     factory = load("replicator.sinks", settings.kind, f"{loaded.where('sinks', name, 'kind')}: ")
     made: Sink[Any] = _built(factory, options(settings))
     return made
 
 
+def _sink_of_engine(loaded: Loaded, name: str) -> Sink[Any]:
+    settings = loaded.settings.sinks[name]
+    factory = _for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"))
+    made: Sink[Any] = _built(factory, {**options(settings), **_of_engine(loaded)})
+    return made
+
+
 def sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
-    """Every sink that some table names; others are left alone."""
+    """Every sink that some table names, for the pipeline's engine; others are left alone."""
     named = {entry.sink for table in loaded.settings.tables for entry in table.to}
-    return {name: sink(loaded, name) for name in loaded.settings.sinks if name in named}
+    return {name: _sink_of_engine(loaded, name) for name in loaded.settings.sinks if name in named}
 
 
 def engine(loaded: Loaded) -> Engine[Any]:
     """The engine of the pipeline."""
     factory = load("replicator.engines", loaded.settings.engine, f"{loaded.where('engine')}: ")
-    made: Engine[Any] = _built(factory, {})
+    made: Engine[Any] = _built(factory, _of_engine(loaded))
     return made
 
 

@@ -26,10 +26,16 @@ def nearest() -> Path:
 def installed() -> Plugins:
     """What the installed packages offer."""
     return Plugins(
-        transports=frozenset(names("replicator.sources")),
+        transports=_for_any_engine("replicator.sources"),
         formats=frozenset(names("replicator.decoders")),
-        sinks=frozenset(names("replicator.sinks")),
+        sinks=_for_any_engine("replicator.sinks"),
     )
+
+
+def _for_any_engine(group: str) -> frozenset[str]:
+    """The names in a group as a config says them: `kafka_spark` is `kafka` on the engine `spark`."""
+    there, engines = names(group), names("replicator.engines")
+    return frozenset(next((n.removesuffix(f"_{e}") for e in engines if n.endswith(f"_{e}")), n) for n in there)
 
 
 def read(path: Path, env: str | None, overrides: Iterable[str]) -> Loaded:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from adapters.engines.spark import SparkEngine
 from adapters.spark.frames import from_arrow, to_arrow
 
-OPTIONS = {"spark.ui.enabled": "false", "spark.master": "local[2]", "spark.driver.memory": "1g"}
+OPTIONS = {"spark": {"spark.ui.enabled": "false", "spark.master": "local[2]", "spark.driver.memory": "1g"}}
 
 
 @cache

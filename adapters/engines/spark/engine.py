@@ -28,7 +28,7 @@ from ...arrow.log import log_rows
 from ...arrow.moves import unsettled
 from ...arrow.records import rejected
 from ...spark.frames import column, derived, kept, mapped, to_arrow, where
-from ...spark.session import session
+from ...spark.session import split
 from ...spark.types import spark_schema, struct_names
 from .decoding import decoded
 from .fold import fold
@@ -42,12 +42,12 @@ PLACE = (TOPIC, PARTITION, OFFSET)
 
 
 class SparkEngine:
-    """`ports.engine.Engine` over `pyspark.sql.DataFrame`; options: any Spark option. Stateless but for the session."""
+    """`ports.engine.Engine` over `pyspark.sql.DataFrame`; option `spark`: any Spark option. No state but its session."""
 
     frame = DataFrame
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        self.spark = session(options or {})
+        _, self.spark = split(options or {})
 
     def route(self, raw: DataFrame, decoder: Decoder) -> Routed[DataFrame]:
         """See `ports.engine.Engine.route`."""

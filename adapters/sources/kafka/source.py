@@ -10,11 +10,12 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
 from .cluster import Cached, Cluster, Topic, partitions_of
-from .follow import ApplyBatch, Following, patiently
+from .follow import ApplyBatch, Following
 from .group import GroupOffsets
 from .losses import lost, refuse
 from .options import KafkaOptions
 from .reader import Reader
+from .watch import Watch, patiently
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +54,8 @@ class KafkaSource:
         wait_ms = 500 if until is None else 50
         with closing(Reader(self._options, self._cluster.remember, wait_ms)) as reader:
             reader.assign(starts, until)
-            following = Following(self._cluster, reader, topics, self._options.patience_seconds, grow=until is None)
-            following.run(apply_batch, stop)
+            watch = Watch(self._cluster, topics, self._options.patience_seconds, grow=until is None)
+            Following(reader, watch).run(apply_batch, stop)
 
     def _starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
         refuse(lost(self._cluster, topics, start, {}))

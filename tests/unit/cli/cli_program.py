@@ -15,3 +15,13 @@ def run_program(folder: Path, *arguments: str, **environment: str) -> subprocess
         [PROGRAM, *arguments], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
         timeout=100, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
+
+
+AS_GIVEN = """
+import os, signal, sys
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+WITH_SIGNALS = (sys.executable, "-c", AS_GIVEN)
+"""Put before a program: it gets the signals as a terminal gives them. Whoever runs the tests may ignore some."""

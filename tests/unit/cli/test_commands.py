@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from cli_program import PROGRAM, run_program
+from cli_program import PROGRAM, WITH_SIGNALS, run_program
 
 from replicator.cli import status as status_command
 
@@ -240,7 +240,8 @@ def test_status_never_breaks_a_name(width):
 def test_top_ends_with_ctrl_c(project):
     """In a terminal, where it goes on until it is interrupted."""
     leader, follower = pty.openpty()
-    top = subprocess.Popen([PROGRAM, "top"], cwd=project, stdin=follower, stdout=follower, stderr=subprocess.PIPE)
+    program = [*WITH_SIGNALS, PROGRAM, "top"]
+    top = subprocess.Popen(program, cwd=project, stdin=follower, stdout=follower, stderr=subprocess.PIPE)
     os.close(follower)
     seen = b""
     deadline = time.monotonic() + 60

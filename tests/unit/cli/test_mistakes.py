@@ -30,7 +30,6 @@ MISTAKES = [
     (["check", "--set", "tables[0].schema={a: 'decimal(99,2)', b: int9}"], 2, "'decimal(99,2)'", "'b' of table"),
     (["run", "--set", "tables[0].schema={id: int63}"], 2, "declared as 'int63'", "int64"),
     (["check", "--set", "state=./archive/cdc.public.orders.jsonl"], 2, "state is a file", "name another one"),
-    (["run", "--engine", "spark"], 2, "'engine: spark' at the top level is not yet supported", "remove it for now"),
     (["run", "--engine", "flink"], 2, "'flink' is not one of", ""),
     (["run", "--set", "sinks.lake.kind=detla"], 2, "unknown value", "did you mean 'delta'?"),
     (["plan", "customerz"], 2, "no lane has a source table 'customerz'", "public.orders"),

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from cli_program import PROGRAM
+from cli_program import PROGRAM, WITH_SIGNALS
 from click.testing import CliRunner
 
 from replicator.cli import main
 
 pytestmark = pytest.mark.slow
 
-AS_GIVEN = """
-import os, signal, sys
-for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, signal.SIG_DFL)
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
-
 
 def started(project, *before):
-    """The program, with the signals as a terminal gives them: whoever runs the tests may ignore some."""
-    before = (sys.executable, "-c", AS_GIVEN, *before)
-    return subprocess.Popen(
-        [*before, PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    program = [*WITH_SIGNALS, *before, PROGRAM, "run"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(program, cwd=project, **pipes)
 
 
 def serving(program):

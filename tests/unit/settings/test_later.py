@@ -10,7 +10,6 @@ from replicator.settings.supported import LATER_KEYS, LATER_VALUES, later_keys
 from replicator.settings.tables import EntrySettings, PolicyKeys, TableSettings
 
 VALUES = [
-    ("engine: local", "engine: spark"),
     ("transport: kafka", "transport: files"),
     ("transport: kafka", "transport: query"),
     ("transport: kafka", "transport: delta"),
@@ -20,7 +19,6 @@ VALUES = [
     ("        deletes: hard", "        deletes: ignore"),
     ("        schema_changes: evolve", "        schema_changes: quarantine"),
     ("        schema_changes: evolve", "        schema_changes: {add_column: evolve}"),
-    ("state: ./state", "spark: {spark.executor.memory: 2g}"),
     ("state: ./state", "max_rejects: 5"),
     ("state: ./state", "on_reject: stop"),
     ("    keys: [id]", "    where: id > 5"),

@@ -95,7 +95,7 @@ def test_shipped_files_are_valid_by_their_own_schema_header(file):
     ("path", "value"),
     [
         (("topicz",), 1),
-        (("engine",), "spark"),
+        (("engine",), "flink"),
         (("sinks", "lake", "pth"), "x"),
         (("sinks", "my lake"), {"kind": "delta", "path": "x"}),
         (("sinks", "lake", "kind"), "detla"),

@@ -11,11 +11,11 @@ from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
 from replicator.ports.sink import SinkCapabilities
 
-from ..sql.dialect import POSTGRES
-from ..sql.explain import explain
-from ..sql.pg_options import PostgresOptions
-from ..sql.pg_reader import TableReader
-from ..sql.pg_sink import PostgresLanes
+from ...sql.dialect import POSTGRES
+from ...sql.explain import explain
+from ...sql.pg_options import PostgresOptions
+from ...sql.pg_reader import TableReader
+from ...sql.pg_sink import PostgresLanes
 
 
 class PostgresSink:

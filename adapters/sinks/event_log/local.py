@@ -16,9 +16,9 @@ def event_log_sink(options: Mapping[str, object]) -> Sink[pa.Table]:
         raise ConfigProblem("an event log needs exactly one of `path` and `dsn`", next_step="Name the place it is kept in.")
     # Each half is loaded only when asked for, so that one does not need the other's driver.
     if "path" in options:
-        from ..delta.event_log import DeltaEventLog  # noqa: PLC0415
+        from ...delta.event_log import DeltaEventLog  # noqa: PLC0415
 
         return DeltaEventLog(options)
-    from ..sql.pg_event_log import PostgresEventLog  # noqa: PLC0415
+    from ...sql.pg_event_log import PostgresEventLog  # noqa: PLC0415
 
     return PostgresEventLog(options)

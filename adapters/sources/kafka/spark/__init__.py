@@ -1,0 +1,5 @@
+"""Kafka topics, read by Spark's executors."""
+
+from .source import KafkaSparkSource
+
+__all__ = ["KafkaSparkSource"]

@@ -1,0 +1,69 @@
+"""Kafka's records as Spark reads them, as the raw frame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span, TopicPartition
+
+from ....spark.frames import column, kept
+from ....spark.types import spark_schema
+
+KNOWN = ("1582-10-15T00:00:00Z", "9999-12-31T23:59:59.999Z")
+"""Spark's reader takes the days of earlier times for those of the Julian calendar, and so moves them."""
+NO_TIME = -1
+"""Milliseconds that Kafka's protocol has for a record without a time."""
+
+
+def raw(loaded: DataFrame) -> DataFrame:
+    """The columns of Spark's Kafka source as `domain.change.RAW`. Times that are not `KNOWN` are null."""
+    at = column("timestamp")
+    earliest, latest = (sf.lit(text).cast("timestamp") for text in KNOWN)
+    known = at.between(earliest, latest) & (sf.unix_millis(at) != NO_TIME)
+    headers = sf.transform(column("headers"), lambda h: sf.struct(h["key"].alias("name"), h["value"].alias("value")))
+    values = {"timestamp": sf.when(known, at), "headers": headers}
+    schema = spark_schema(RAW)
+    return loaded.select(
+        [
+            values.get(field.name, column(field.name)).cast(field.dataType).alias(field.name, metadata=field.metadata)
+            for field in schema
+        ]
+    )
+
+
+def weighed(frame: DataFrame) -> tuple[DataFrame, int, int]:
+    """The frame, kept in storage, with its number of records and their bytes of keys and values."""
+    frame = kept(frame)
+    key, value = (sf.coalesce(sf.sum(sf.length(column(name))), sf.lit(0)) for name in ("key", "value"))
+    records, size = frame.agg(sf.count(sf.lit(1)), key + value).collect()[0]
+    return frame, records, size
+
+
+def pieces(start: Mapping[TopicPartition, int], until: Position, records: int) -> Iterator[Span]:
+    """The way from `start` to `until` in touching spans of at most so many offsets of each partition."""
+    at = {p: offset for p, offset in start.items() if offset < until[p]}
+    while at:
+        end = {p: min(until[p], offset + records) for p, offset in at.items()}
+        yield Span(Position(at), Position(end))
+        at = {p: offset for p, offset in end.items() if offset < until[p]}
+
+
+def offsets_json(position: Mapping[TopicPartition, int]) -> str:
+    """`startingOffsets` and `endingOffsets` as Spark takes them."""
+    out: dict[str, dict[str, int]] = {}
+    for place, offset in position.items():
+        out.setdefault(place.topic, {})[str(place.partition)] = offset
+    return json.dumps(out)
+
+
+def partitions_json(position: Mapping[TopicPartition, int]) -> str:
+    """`assign` as Spark takes it."""
+    out: dict[str, list[int]] = {}
+    for place in position:
+        out.setdefault(place.topic, []).append(place.partition)
+    return json.dumps(out)

@@ -1,0 +1,155 @@
+"""The Kafka source whose records stay on Spark's executors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch, Stop
+
+from ....spark.frames import in_session
+from ....spark.session import split
+from ....spark.types import spark_schema
+from ..losses import lost, refuse
+from ..source import KafkaSource
+from ..watch import TICK, WAIT, Watch, patiently
+from .client import java_client
+from .records import offsets_json, partitions_json, pieces, raw, weighed
+from .streaming import MicroBatch, Streaming
+
+ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
+
+
+class KafkaSparkSource(KafkaSource):
+    """A `Source` whose frames are `pyspark.sql.DataFrame`, by Structured Streaming; options as of `KafkaSource`.
+
+    Partitions are assigned and read from the positions that are given; the query has a checkpoint of its own in each run.
+    Records that are gone end it (`failOnDataLoss`). `max_records_per_trigger` bounds a micro-batch, `trigger` is the time
+    between two. Times of records before 15 October 1582 come as null.
+    What is under `options` holds for the driver's own connections, not for the executors'.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, self._spark = split(options)
+        super().__init__(own)
+        self._client = java_client({name: value.get_secret_value() for name, value in self._options.security.items()})
+        self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
+
+    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
+        """As the port says; `apply_batch` is called in the caller's thread."""
+        topics = patiently(self._cluster.topics, self._options.patience_seconds, stop)
+        if topics is None:
+            return
+        self._warn(topics)
+        watch = Watch(self._cluster, topics, self._options.patience_seconds, grow=not once)
+        run = _Run(self._streaming, watch, apply_batch, self._nothing, self._spark)
+        run.announce(Position(self._starts(start, topics)))
+        while not stop.is_set():
+            if run.position:
+                run.stream(stop, once=once)
+            else:
+                run.wait(stop)
+            if once:
+                return
+
+    def _streaming(self, position: Position, *, once: bool) -> Streaming:
+        options = {
+            **self._reading(position),
+            "startingOffsets": offsets_json(position),
+            "maxOffsetsPerTrigger": str(self._options.max_records_per_trigger),
+        }
+        records = raw(self._spark.readStream.format("kafka").options(**options).load())
+        return Streaming(records, None if once else self._options.trigger)
+
+    def _reading(self, position: Mapping[TopicPartition, int]) -> dict[str, str]:
+        return {
+            **{f"kafka.{name}": value for name, value in self._client.items()},
+            "kafka.bootstrap.servers": self._options.bootstrap_servers,
+            "kafka.isolation.level": "read_committed",
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "assign": partitions_json(position),
+        }
+
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
+        """As the port says; an `until` above the stream's end is a DataLoss."""
+        topics = self._cluster.settled(until)
+        wanted = [p for p in until if self._cluster.wanted(p.topic)]
+        refuse(lost(self._cluster, topics, start.only(wanted), {}) | lost(self._cluster, topics, until, {}))
+        firsts = self._cluster.firsts(p for p in wanted if p not in start)
+        starts = {p: start.get(p, firsts.get(p, 0)) for p in wanted}
+        identity = {name: topic.id for name, topic in topics.items()}
+        for span in pieces(starts, until, self._options.batch_records):
+            if stop.is_set():
+                return
+            ranges = {"startingOffsets": offsets_json(span.start), "endingOffsets": offsets_json(span.end)}
+            loaded = self._spark.read.format("kafka").options(**self._reading(span.end), **ranges).load()
+            frame, records, size = weighed(raw(loaded))
+            apply_batch(Batch(frame, span, records, size, identity))
+
+
+class _Run:
+    """One call of `run`: where it stands, and what it hands over."""
+
+    def __init__(
+        self,
+        streaming: Callable[..., Streaming],
+        watch: Watch,
+        apply_batch: ApplyBatch,
+        nothing: DataFrame,
+        spark: SparkSession,
+    ) -> None:
+        self._streaming, self._watch, self._apply_batch = streaming, watch, apply_batch
+        self._nothing, self._spark = nothing, spark
+        self._handed = time.monotonic()
+        self.position = Position()
+
+    def announce(self, position: Position) -> None:
+        """An empty batch: partitions that begin here."""
+        self._apply_batch(Batch(self._nothing, Span(position, position), 0, 0, self._watch.identity))
+        self.position = self.position.advanced_to(position)
+        self._handed = time.monotonic()
+
+    def wait(self, stop: Stop) -> None:
+        """There is no partition yet."""
+        stop.wait(WAIT)
+        self._pause()
+
+    def stream(self, stop: Stop, *, once: bool) -> None:
+        """One query: until `stop`, until its end with `once`, or until there are partitions that it does not read."""
+        known = len(self.position)
+        with closing(self._streaming(self.position, once=once)) as query:
+            while not stop.is_set() and len(self.position) == known:
+                batch = query.next(WAIT)
+                if batch is not None:
+                    self._apply(batch)
+                elif query.ended():
+                    return
+                else:
+                    self._pause()
+
+    def _pause(self) -> None:
+        if self._watch.due():
+            fresh = self._watch.look(self.position)
+            if fresh:
+                self.announce(Position(fresh))
+        if time.monotonic() - self._handed >= TICK:
+            self.announce(Position())
+
+    def _apply(self, batch: MicroBatch) -> None:
+        if self._watch.due():
+            self._watch.look(self.position)
+        self._watch.answered()
+        moved = [p for p, end in batch.end.items() if end > self.position[p]]
+        span = Span(self.position.only(moved), batch.end.only(moved))
+        frame, records, size = weighed(in_session(batch.frame, self._spark))
+        self._apply_batch(Batch(frame, span, records, size, self._watch.identity))
+        self.position = self.position.advanced_to(batch.end)
+        self._handed = time.monotonic()
+        batch.applied.set()

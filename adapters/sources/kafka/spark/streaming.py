@@ -1,0 +1,99 @@
+"""One streaming query, whose micro-batches are applied by another thread than Spark's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from replicator.domain.errors import DataLoss, Fatal, Retryable
+from replicator.domain.position import Position, TopicPartition
+
+from ..losses import ACCEPT
+
+WAIT = 0.2
+TOO_FAR = "a record has a time more than 292,271 years from 1970, which Spark's Kafka reader cannot take in"
+SKIP = "Run this source with `engine: local`, or leave the record out with `replicator lanes skip LANE --until POSITION`."
+LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
+
+
+@dataclass
+class MicroBatch:
+    """Records on their way from Spark's thread to the one that applies them. `end` is where they end."""
+
+    frame: DataFrame
+    end: Position
+    applied: threading.Event = field(default_factory=threading.Event)
+
+
+class Streaming:
+    """A query over assigned partitions, begun at given offsets; a batch `every` so often or, without it, up to where the
+    stream ends now.
+
+    Positions are the sinks', so the checkpoint is this query's own and begins empty: what a lost or damaged checkpoint
+    would change, a restart does every time.
+    """
+
+    def __init__(self, records: DataFrame, every: str | None) -> None:
+        self._handed: SimpleQueue[MicroBatch] = SimpleQueue()
+        self._closed = threading.Event()
+        self._checkpoint = Path(tempfile.mkdtemp(prefix="replicator-checkpoint-"))
+        writer = records.writeStream.foreachBatch(self._hand_over)
+        writer = writer.option("checkpointLocation", str(self._checkpoint))
+        writer = writer.trigger(processingTime=every) if every is not None else writer.trigger(availableNow=True)
+        self._query: StreamingQuery = writer.start()
+
+    def _hand_over(self, frame: DataFrame, number: int) -> None:
+        """In Spark's thread: wait until the batch is applied."""
+        batch = MicroBatch(frame, self._end(number))
+        self._handed.put(batch)
+        while not batch.applied.wait(WAIT) and not self._closed.is_set():
+            pass
+
+    def _end(self, number: int) -> Position:
+        """Where a micro-batch ends, as Spark wrote it down before the batch began."""
+        lines = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+        said: Mapping[str, Mapping[str, int]] = json.loads(lines[2])
+        return Position({TopicPartition(t, int(p)): o for t, parts in said.items() for p, o in parts.items()})
+
+    def next(self, seconds: float) -> MicroBatch | None:
+        """The next batch; None when none came in so many seconds. Raises what ended the query."""
+        try:
+            return self._handed.get(timeout=seconds)
+        except Empty:
+            if not self._query.isActive:
+                self._raise()
+            return None
+
+    def ended(self) -> bool:
+        """Whether no batch will come any more."""
+        return not self._query.isActive and self._handed.empty()
+
+    def close(self) -> None:
+        """End the query."""
+        self._closed.set()
+        self._query.stop()
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def _raise(self) -> None:
+        error = self._query.exception()
+        if error is None:
+            return
+        text = str(error)
+        if any(sign in text for sign in LOST):
+            raise DataLoss("Records that come next are gone from the broker.", next_step=ACCEPT) from error
+        if "long overflow" in text:
+            raise Fatal(TOO_FAR, next_step=SKIP) from error
+        raise Retryable(f"the streaming query ended: {_first_line(text)}") from error
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]

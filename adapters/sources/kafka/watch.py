@@ -1,0 +1,106 @@
+"""Topics while they are read: those that appear, change and vanish, and a broker that comes and goes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from replicator.domain.errors import Retryable
+from replicator.domain.position import TopicPartition
+from replicator.ports.frames import Stop
+
+from .cluster import Cluster, Topic, partitions_of
+from .losses import missing, recreated, refuse
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TICK = 1.0
+"""Seconds without a record after which an empty batch is handed over."""
+LOOK = 0.4
+"""Seconds between two looks at the ids of topics: less than `fetch.error.backoff.ms`, so that a topic that was created
+again is seen before its first record is handed over, unless it took less than this and no fetch was on its way."""
+GROW = 2.0
+"""Seconds between two looks for new topics and partitions."""
+GONE = 3.0
+"""Seconds for which a topic must be missing before it counts as gone: a broker that starts may not know all of them."""
+WAIT = 0.2
+"""Seconds after which a call that waits for records looks whether it was asked to stop."""
+
+
+def patiently(ask: Callable[[], T], patience: float, stop: Stop) -> T | None:
+    """What `ask` returns; a Retryable is asked again for `patience` seconds. None when asked to stop before that."""
+    until = time.monotonic() + patience
+    while not stop.is_set():
+        try:
+            return ask()
+        except Retryable:
+            if time.monotonic() >= until:
+                raise
+            stop.wait(0.2)
+    return None
+
+
+class Watch:
+    """The topics that one run reads. One that is created again, or is missing for `GONE` seconds, is a DataLoss; a broker
+    that gives no answer for `patience` seconds a Retryable. With `grow`, partitions that appear are told."""
+
+    def __init__(self, cluster: Cluster, topics: Mapping[str, Topic], patience: float, *, grow: bool) -> None:
+        self._cluster, self._patience, self._grow = cluster, patience, grow
+        self._topics = dict(topics)
+        self._missed: dict[str, float] = {}
+        self._looked = self._grown = self._answered = time.monotonic()
+        self._away = False
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Per topic the broker's id of it."""
+        return {name: topic.id for name, topic in self._topics.items()}
+
+    def answered(self) -> None:
+        """The broker has just given something."""
+        self._answered = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time to look again."""
+        return bool(self._missed) or time.monotonic() - self._looked >= LOOK
+
+    def look(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Compare the topics with what was known of them; the partitions that are not `known`, with their first offsets."""
+        fresh: dict[TopicPartition, int] = {}
+        try:
+            self._refuse_changed({p.topic for p in known})
+            self.answered()
+            self._away = False
+            if self._grow and self._answered - self._grown >= GROW:
+                fresh = self._fresh(known)
+                self._grown = time.monotonic()
+        except Retryable as away:
+            if time.monotonic() - self._answered >= self._patience:
+                raise
+            if not self._away:
+                log.warning("%s Waiting for it.", away.sentence)
+            self._away = True
+        self._looked = time.monotonic()
+        return fresh
+
+    def _refuse_changed(self, known: Collection[str]) -> None:
+        now, at = self._cluster.described(known, timeout=TICK), time.monotonic()
+        self._missed = {name: self._missed.get(name, at) for name in set(known) - now.keys()}
+        gone = [name for name, since in self._missed.items() if at - since >= GONE]
+        before = self.identity
+        changed = [(name, said) for name in known if name in now and (said := recreated(name, now[name].id, before))]
+        refuse({TopicPartition(name, 0): missing(TopicPartition(name, 0), now) for name in gone})
+        refuse({TopicPartition(name, 0): said for name, said in changed})
+
+    def _fresh(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        now = self._cluster.topics(timeout=TICK)
+        fresh = [p for p in partitions_of(now) if p not in known]
+        if not fresh:
+            return {}
+        # Ids that are known stay: a topic created again this very moment must still be seen to differ.
+        self._topics = {**now, **self._topics}
+        log.info("Reading %s from the beginning.", ", ".join(map(str, fresh)))
+        return self._cluster.firsts(fresh)

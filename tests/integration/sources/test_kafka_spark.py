@@ -1,0 +1,53 @@
+"""`KafkaSparkSource` keeps the promises of `ports.source`, on a real broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from adapters.engines.spark import SparkEngine
+from adapters.sources.kafka.spark import KafkaSparkSource
+from adapters.spark.frames import to_arrow
+from replicator.domain.change import RAW
+from replicator.testing.source_contract import ODD_TIMES, SourceContract
+
+from .conftest import Broker
+from .test_kafka_contract import ANY_TIME, Topic
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> SparkEngine:
+    return SparkEngine({"spark": {"spark.ui.enabled": "false", "spark.driver.memory": "1g"}})
+
+
+@dataclass
+class SparkTopic(Topic):
+    def open(self) -> KafkaSparkSource:
+        options = {"bootstrap_servers": self.broker.address, "topics": [self.topic], "group_id": f"group-{self.topic}"}
+        bounds = {"max_records_per_trigger": self.batch_records, "batch_records": self.batch_records}
+        return KafkaSparkSource({**options, **bounds})
+
+
+class TestKafkaSparkSource(SourceContract):
+    """`KafkaSparkSource`; Spark takes in times up to 2**63 microseconds from 1970."""
+
+    odd_times = tuple(max(-(2**53), min(2**53, at)) for at in ODD_TIMES)
+
+    @pytest.fixture(autouse=True, params=[6, 1000])
+    def own(self, broker: Broker, request: pytest.FixtureRequest) -> None:
+        self.broker, self.batch_records = broker, request.param
+
+    def new_stream(self) -> SparkTopic:
+        topic = SparkTopic(self.broker, f"contract-{uuid4()}", self.batch_records)
+        self.broker.create(topic.topic, partitions=topic.partitions, config=ANY_TIME)
+        return topic
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        """Inside a list Spark has names of its own."""
+        return to_arrow(frame).cast(RAW)
