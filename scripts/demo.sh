@@ -5,17 +5,20 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 
-keep=no
+keep=no packages=() engine=()
 for argument in "$@"; do
     case "$argument" in
         --keep) keep=yes ;;
-        --spark) die "The Spark engine is not part of this version; run scripts/demo.sh without --spark." 2 ;;
+        --spark)
+            packages=(spark)
+            engine=(--engine spark)
+            ;;
         *) die "usage: scripts/demo.sh [--spark] [--keep]" 2 ;;
     esac
 done
 
 started=$SECONDS
-ensure_venv
+ensure_venv ${packages[@]+"${packages[@]}"}
 cd "$PROJECT"
 
 running_before=$("$VENV/bin/python" -m adapters.stack status 2>/dev/null | grep -c healthy || true)
@@ -28,5 +31,5 @@ trap stop_services EXIT
 
 echo "== The services: PostgreSQL (source, data lake, target), Kafka, Kafka Connect with Debezium"
 "$VENV/bin/python" -m adapters.stack up
-PATH="$VENV/bin:$PATH" "$VENV/bin/python" scripts/lib/demo.py
+PATH="$VENV/bin:$PATH" "$VENV/bin/python" scripts/lib/demo.py ${engine[@]+"${engine[@]}"}
 echo "== Done in $((SECONDS - started)) s"

@@ -4,13 +4,16 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 
-arguments=()
+arguments=() packages=()
 for argument in "$@"; do
     case "$argument" in
-        --spark) arguments+=(--engine spark) ;;
+        --spark)
+            arguments+=(--engine spark)
+            packages=(spark)
+            ;;
         *) arguments+=("$argument") ;;
     esac
 done
-ensure_venv
+ensure_venv ${packages[@]+"${packages[@]}"}
 cd "$PROJECT"
 exec "$VENV/bin/replicator" run ${arguments[@]+"${arguments[@]}"}

@@ -53,4 +53,7 @@ def _missing_step(missing: ModuleNotFoundError) -> str:
     if (missing.name or "").split(".")[0] == "adapters":
         # `adapters` is also the import name of an unrelated package, which can shadow ours.
         return "Another package called 'adapters' hides replicator's own: uninstall it from this environment."
-    return "Install the project with its requirements.lock."
+    return (
+        "Install the project with its requirements.lock and, for `engine: spark`, its requirements-spark.lock, as "
+        "scripts/run-consumer.sh does."
+    )

@@ -1,4 +1,4 @@
-"""The demo: the daemon runs, rows change in the source, and every target shows them."""
+"""The demo: the daemon runs, rows change in the source, and every target shows them. Arguments are the daemon's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from replicator.domain.errors import ReplicatorError
 from replicator.wiring.configuration import read as read_config
 from replicator.wiring.daemon import ask_status
 
-SECONDS = 120.0
+SECONDS = 300.0
 LOOK = 3.0
 """Seconds between two looks at whether a lane is suspended."""
 ADVICE = "; look at `replicator status` and scripts/check-connector.sh"
@@ -47,7 +47,7 @@ def main() -> int:
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     # In a session of its own: Ctrl-C would reach it too, and the second signal, ours, would cut its orderly end short.
-    daemon = subprocess.Popen(["replicator", "run", "-q"], stdin=subprocess.DEVNULL, start_new_session=True)
+    daemon = subprocess.Popen(["replicator", "run", "-q", *sys.argv[1:]], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         replicate(daemon)
     except Failed as failure:
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def replicate(daemon: subprocess.Popen[bytes]) -> None:
-    heading("The daemon runs (replicator run); waiting for the first rows")
+    heading(f"The daemon runs ({' '.join(['replicator run', *sys.argv[1:]])}); waiting for the first rows")
     await_equal(daemon)
     changes = CHANGES.format(email=f"hedy-{int(time.time())}@example.com").strip()
     heading("Changes in the source")
