@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|freshness|memory]`; `throughput` is the default."""
+"""`python -m benchmarks [throughput|freshness|memory|spark]`; `throughput` is the default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import freshness, lanes, memory, report, throughput
+from . import freshness, lanes, memory, report, spark, throughput
 
 
 def main() -> None:
@@ -47,10 +47,17 @@ def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+def measure_spark(options: argparse.Namespace) -> dict[str, Any]:
+    """The Spark engine beside a pipeline as tutorials write it."""
+    figures = spark.measure(options.events, options.batches)
+    spark.show(figures)
+    return figures
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     _with_throughput(parser)
-    commands = parser.add_subparsers(metavar="throughput|freshness|memory")
+    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark")
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
     fresh.add_argument("--rate", type=int, default=500, help="rows a second")
@@ -58,7 +65,10 @@ def _parser() -> argparse.ArgumentParser:
     long = commands.add_parser("memory", help=measure_memory.__doc__)
     long.add_argument("--events", type=int, default=5_000_000)
     long.add_argument("--lane", choices=lanes.LANES, default="all")
-    for command, run in ((fresh, measure_freshness), (long, measure_memory)):
+    on_spark = commands.add_parser("spark", help=measure_spark.__doc__)
+    on_spark.add_argument("--events", type=int, default=400_000)
+    on_spark.add_argument("--batches", type=int, nargs="+", default=[20_000, 100_000], metavar="EVENTS")
+    for command, run in ((fresh, measure_freshness), (long, measure_memory), (on_spark, measure_spark)):
         command.add_argument("--json", type=Path, help="file for all figures")
         command.set_defaults(measure=run)
     return parser

@@ -14,7 +14,15 @@ LAKE, POSTGRES, LOG = "lake", "target", "log"
 
 
 def write_config(
-    folder: Path, sinks: Sequence[str], bootstrap: str, dsn: str, *, topic: str = TOPIC, table: str = "public.rows"
+    folder: Path,
+    sinks: Sequence[str],
+    bootstrap: str,
+    dsn: str,
+    *,
+    topic: str = TOPIC,
+    table: str = "public.rows",
+    engine: str = "local",
+    batch: int | None = None,
 ) -> Path:
     """A config in `folder` that sends `table` to the named sinks; everything it writes lies in `folder` too. Every bound is
     the default, so that what is measured is what a user gets."""
@@ -23,16 +31,19 @@ def write_config(
         POSTGRES: {"kind": "postgres", "dsn": dsn, "schema": "public"},
         LOG: {"kind": "event_log", "path": str(folder / "log")},
     }
-    source = {
+    source: dict[str, Any] = {
         "format": "debezium_json",
         "transport": "kafka",
         "bootstrap_servers": bootstrap,
         "topics": [topic],
         "group_id": f"bench-{folder.name}",
     }
+    if batch is not None:
+        source["max_records_per_trigger"] = batch
     document = {
         "pipeline": "bench",
-        "engine": "local",
+        "engine": engine,
+        "spark": {"spark.ui.enabled": "false"},
         "sources": {"bench": source},
         "sinks": {name: kinds[name] for name in sinks},
         "dead_letters": {"path": str(folder / "dead_letters")},

@@ -2,7 +2,7 @@
 # Starts the services, waits until they are healthy, and registers the connector. May be repeated.
 #   scripts/start.sh [--spark] [--embedded]
 # Docker Compose where a Docker engine answers, otherwise (or with --embedded) local processes on the same ports.
-# --spark also starts a Spark master and a worker (Docker only).
+# --spark also starts a Spark master and a worker.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 source "$PROJECT/scripts/lib/compose.sh"
@@ -16,7 +16,9 @@ for argument in "$@"; do
     esac
 done
 
-ensure_venv
+packages=() servers=()
+[ "$spark" = no ] || { packages=(spark) servers=(--spark); }
+ensure_venv ${packages[@]+"${packages[@]}"}
 cd "$PROJECT"
 if [ "$embedded" = no ] && docker_answers; then
     profile=()
@@ -24,7 +26,10 @@ if [ "$embedded" = no ] && docker_answers; then
     compose ${profile[@]+"${profile[@]}"} up --detach --wait
     "$VENV/bin/python" -m adapters.stack register
 else
-    [ "$spark" = no ] || die "Spark servers need a Docker engine with Compose; without one, start.sh starts the others only."
-    "$VENV/bin/python" -m adapters.stack up
+    "$VENV/bin/python" -m adapters.stack up ${servers[@]+"${servers[@]}"}
 fi
-echo "The services are up. Next: scripts/run-consumer.sh"
+if [ "$spark" = no ]; then
+    echo "The services are up. Next: scripts/run-consumer.sh"
+else
+    echo "The services are up. Next: scripts/run-consumer.sh --spark --set spark='{spark.master: spark://127.0.0.1:7077}'"
+fi

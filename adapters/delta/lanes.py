@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -16,17 +18,20 @@ from .lane import DeltaLane, Shelf, Stages, lane_log
 from .layout import Lake
 from .tables import exists
 
+T = TypeVar("T")
+
 
 class Lanes:
     """What Delta sinks have in common: which lanes they hold, and what is the same for each. `path_of` says where the
-    table of a lane lies."""
+    table of a lane lies; up to `at_once` tables are written side by side."""
 
-    def __init__(self, lake: Lake, path_of: Callable[[Lane], Path], stages: Stages) -> None:
+    def __init__(self, lake: Lake, path_of: Callable[[Lane], Path], stages: Stages, at_once: int = 1) -> None:
         self._lake = lake
         self._path_of = path_of
         self._stages = stages
         self._held: dict[str, DeltaLane] = {}
         self._shelf: Shelf = {}
+        self._at_once = at_once
 
     def hold(self, lane: Lane) -> DeltaLane:
         """The lane, locked from now to `close`; `Fenced` when another instance has it."""
@@ -45,16 +50,29 @@ class Lanes:
             return log.state(log.open())
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
-        """See `ports.sink.Sink.apply`. Lane by lane: an error carries a note that names the lanes applied before it."""
+        """See `ports.sink.Sink.apply`. Each lane by itself: an error has a note that names the lanes applied before it."""
         applied: dict[str, LaneApplied] = {}
-        for write in writes:
-            try:
+
+        def apply(mine: Sequence[Write[Any]]) -> None:
+            for write in mine:
                 applied[write.lane.id] = self._prepared(write.lane).apply(write, reject)
-            except ReplicatorError as error:
-                if applied:
-                    error.add_note(f"lanes applied before it: {', '.join(applied)}")
-                raise
+
+        try:
+            if self._at_once == 1:
+                apply(writes)
+            else:
+                side_by_side(apply, self._by_table(writes), self._at_once)
+        except ReplicatorError as error:
+            if applied:
+                error.add_note(f"lanes applied before it: {', '.join(applied)}")
+            raise
         return applied
+
+    def _by_table(self, writes: Sequence[Write[Any]]) -> list[list[Write[Any]]]:
+        found: dict[Path, list[Write[Any]]] = {}
+        for write in writes:
+            found.setdefault(self._path_of(write.lane), []).append(write)
+        return list(found.values())
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
@@ -108,6 +126,14 @@ def refuse_lane(lane: Lane, plan: ApplyPlan, policies: frozenset[str]) -> None:
         raise ConfigProblem(
             f"a Delta sink has no setting {sorted(lane.options)[0]!r} for a table", next_step=f"Remove it from {where}."
         )
+
+
+def side_by_side(act: Callable[[T], None], items: Sequence[T], at_once: int) -> None:
+    """`act` on every item, up to so many at once; all have ended when the first error is raised."""
+    with ThreadPoolExecutor(at_once) as pool:
+        running = [pool.submit(act, item) for item in items]
+    for done in running:
+        done.result()
 
 
 def _key(lane: Lane) -> str:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
 from replicator.domain.plan import ApplyPlan
-from replicator.ports.frames import Lane
+from replicator.ports.frames import Applied, Lane, RejectRows, Write
 
 from ..delta.lanes import Lanes
 from ..delta.layout import Lake
 from ..delta.mirrors import Mirrors
 from ..delta.options import LakeOptions
+from ..spark.errors import translating
 from ..spark.ledger import SparkTombstoneLedger
 from ..spark.mirror import SparkMirror
 from ..spark.session import split
 from ..sql.dialect import SPARK
 from ..sql.explain import explain
+
+AT_ONCE = 4
+"""Tables merged side by side: a MERGE spends half its time on one thread of the driver."""
 
 
 class DeltaSparkSink(Mirrors[DataFrame]):
@@ -33,7 +37,13 @@ class DeltaSparkSink(Mirrors[DataFrame]):
         own, spark = split(options)
         lake = Lake.at(LakeOptions.checked(own).path)
         ledger = SparkTombstoneLedger(spark, lake)
-        super().__init__(lake, Lanes(lake, lambda lane: lake.table(lane.into), SparkMirror(spark, ledger)), ledger)
+        lanes = Lanes(lake, lambda lane: lake.table(lane.into), SparkMirror(spark, ledger), AT_ONCE)
+        super().__init__(lake, lanes, ledger)
+
+    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> Applied:
+        """See `ports.sink.Sink.apply`."""
+        with translating(f"writing {', '.join(write.lane.id for write in writes)}"):
+            return super().apply(writes, reject)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

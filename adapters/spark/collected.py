@@ -12,6 +12,7 @@ from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
 from replicator.ports.sink import Sink, SinkCapabilities
 
+from .errors import translating
 from .frames import from_arrow, to_arrow
 
 
@@ -57,5 +58,6 @@ class Collected:
 
 def _collected(write: Write[DataFrame]) -> Write[pa.Table]:
     folded = write.folded
-    table = to_arrow(folded.frame)
+    with translating(f"collecting rows of {write.lane.id}"):
+        table = to_arrow(folded.frame)
     return Write(write.lane, write.plan, replace(folded, frame=table), write.span, write.identity)

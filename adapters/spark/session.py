@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
+import zipfile
 from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem
 
 from ..jvm.jars import fetch
 from ..jvm.java import find_java_for_spark
 
+HERE = "127.0.0.1"
+PACKAGES = ("replicator", "adapters")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+SHIPPED = "_replicator_shipped"
 CORES = os.cpu_count() or 1
 DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "replicator",
@@ -52,20 +62,50 @@ def split(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSessio
 def session(options: Mapping[str, object]) -> SparkSession:
     """The session of this program, made at the first call with `options` (any Spark option) over the defaults.
 
-    Nothing is resolved while it starts: its jars are locked, and on this machine before. Raises `EnvironmentProblem`
-    without a Java that Spark runs on, and when a jar cannot be had.
+    Nothing is resolved while it starts: its jars are locked, and on this machine before. Raises `ConfigProblem` for an
+    option that is not the user's to set, `EnvironmentProblem` without a Java that Spark runs on or a jar that is locked.
     """
     clash = sorted(set(options) & set(FIXED))
     if clash:
-        raise EnvironmentProblem(
-            f"spark option {clash[0]} is set by replicator itself", next_step="Remove it from `spark:`."
-        )
+        raise ConfigProblem(f"spark option {clash[0]} is set by replicator itself", next_step="Remove it from `spark:`.")
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {**DEFAULTS, **{k: str(v) for k, v in options.items()}, **FIXED}
+    quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+    settings[JAVA_OPTIONS] = f"{quiet} {settings.get(JAVA_OPTIONS, '')}".strip()
+    if _is_local(settings["spark.master"]) or HERE in settings["spark.master"]:
+        os.environ.setdefault("SPARK_LOCAL_IP", HERE)
     builder = SparkSession.builder.config("spark.jars", ",".join(map(str, fetch("spark"))))
-    for name, value in {**DEFAULTS, **{k: str(v) for k, v in options.items()}, **FIXED}.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
+    _ship(made)
     return made
+
+
+def _ship(spark: SparkSession) -> None:
+    """Give the executors of a cluster this program's code, once per session. What it needs besides (`msgspec`, `pyarrow`)
+    must be in the Python they run."""
+    context = spark.sparkContext
+    if _is_local(context.master or "") or getattr(context, SHIPPED, False):
+        return
+    # Executors fetch it from there whenever one starts.
+    folder = Path(tempfile.mkdtemp(prefix="replicator-code-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    context.addPyFile(str(zipped(folder / "replicator-code.zip")))
+    setattr(context, SHIPPED, True)
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def zipped(target: Path) -> Path:
+    """The packages `replicator` and `adapters` as one archive that Python imports from."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in PACKAGES:
+            for root in map(Path, import_module(package).__path__):
+                for file in sorted(root.rglob("*")):
+                    if file.is_file() and "__pycache__" not in file.parts:
+                        archive.write(file, str(Path(package) / file.relative_to(root)))
+    return target

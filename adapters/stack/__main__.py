@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TextIO
 
 from replicator.domain.errors import ExitCode, ReplicatorError
-from replicator.ports.service import ServiceState
+from replicator.ports.service import Service, ServiceState
 
 from .connect_rest import ConnectRest, read_connector
-from .embedded import EmbeddedStack, register, require_running
-from .layout import StackPorts
+from .embedded import EmbeddedStack, register, require_running, with_spark
+from .layout import Home, StackPorts
 
 CONNECTOR = "postgres-source-connector"
 CONNECTOR_FILE = "connectors/postgres-source.json"
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def up(options: argparse.Namespace) -> int:
     """Start the servers and register the connector."""
-    stack = _stack(options)
+    stack = _stack(options, services=with_spark if options.spark else None)
     stack.up()
     if options.connector:
         stack.register_connector(options.connector)
@@ -85,7 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", default=".embedded", help="data and logs, relative to the project")
     parser.add_argument("--ports", help="source=5433,kafka=29092,... to override; also REPLICATOR_STACK_PORTS")
     commands = parser.add_subparsers(required=True)
-    _command(commands, "up", up).add_argument("--connector", default=CONNECTOR_FILE, help="file to register, '' for none")
+    starting = _command(commands, "up", up)
+    starting.add_argument("--connector", default=CONNECTOR_FILE, help="file to register, '' for none")
+    starting.add_argument("--spark", action="store_true", help="also a Spark master and a worker")
     _command(commands, "down", down).add_argument("--clean", action="store_true", help="remove all data")
     _command(commands, "status", status)
     log = _command(commands, "logs", logs)
@@ -111,8 +113,10 @@ def _ports(options: argparse.Namespace) -> StackPorts:
     return StackPorts.of_environment() if options.ports is None else StackPorts.parse(options.ports)
 
 
-def _stack(options: argparse.Namespace) -> EmbeddedStack:
-    return EmbeddedStack(options.project, options.folder, _ports(options), tell=lambda line: _write(sys.stderr, line))
+def _stack(options: argparse.Namespace, services: Callable[[Home], Sequence[Service]] | None = None) -> EmbeddedStack:
+    return EmbeddedStack(
+        options.project, options.folder, _ports(options), services=services, tell=lambda line: _write(sys.stderr, line)
+    )
 
 
 def _print(line: str) -> None:

@@ -28,6 +28,7 @@ from .logs import read_logs
 from .pg_init import create_database, create_publication, drop_slot
 from .postgres import PostgresService, postgres_services
 from .processes import require_free
+from .spark import spark_services
 
 S = TypeVar("S")
 WAIT_SECONDS = 120.0
@@ -194,8 +195,14 @@ def slot_of(prefix: str) -> str:
 
 
 def default_services(home: Home) -> list[Service]:
-    """The databases, the broker and the worker, in start order."""
-    return [*postgres_services(home), KafkaService(home), ConnectService(home)]
+    """The databases, the broker and the worker, in start order; and the Spark cluster, if it runs."""
+    spark = [service for service in spark_services(home) if service.status().pid is not None]
+    return [*postgres_services(home), KafkaService(home), ConnectService(home), *spark]
+
+
+def with_spark(home: Home) -> list[Service]:
+    """All of them, and a Spark cluster."""
+    return [*postgres_services(home), KafkaService(home), ConnectService(home), *spark_services(home)]
 
 
 def register(rest: ConnectRest, name: str, config: Mapping[str, str], seconds: float) -> None:

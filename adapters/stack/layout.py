@@ -30,6 +30,9 @@ class StackPorts:
     kafka: int = 29092
     controller: int = 29093
     connect: int = 8083
+    spark: int = 7077
+    spark_page: int = 8081
+    spark_worker: int = 8082
 
     @classmethod
     def parse(cls, text: str) -> StackPorts:

@@ -52,9 +52,10 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything at one moment."""
+    """Everything at one moment. `engine_page`: where people can watch the engine work, if it has such a place."""
 
     at: str
+    engine_page: str | None
     sources: tuple[SourceReport, ...]
     lanes: tuple[LaneReport, ...]
 
@@ -75,6 +76,7 @@ class Status(Generic[F]):
     ) -> None:
         self._pipelines = pipelines
         self._lanes = shared.lanes
+        self._engine = shared.engine
         self._now = now
         self._clock = clock
 
@@ -85,7 +87,7 @@ class Status(Generic[F]):
         with self._lanes.under_lock():
             lanes = tuple(_lane(run, flows.get(run.lane.source, Flow()), now) for run in self._lanes.all())
         sources = tuple(_source(name, flow, self._clock(), now) for name, flow in flows.items())
-        return Report(now.isoformat(), sources, lanes)
+        return Report(now.isoformat(), self._engine.page, sources, lanes)
 
 
 def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:

@@ -52,7 +52,8 @@ def _report(session: Session) -> dict[str, Any]:
 
 def _summary(report: dict[str, Any]) -> str:
     running = "running" if report["running"] else "not running"
-    return f"pipeline {report['pipeline']} is {running}, {len(report['lanes'])} lanes"
+    page = f"; the engine's own page is {report['engine_page']}" if report.get("engine_page") else ""
+    return f"pipeline {report['pipeline']} is {running}, {len(report['lanes'])} lanes{page}"
 
 
 def _print(report: dict[str, Any], *, positions: bool = False) -> None:

@@ -18,6 +18,10 @@ class Engine(Protocol[F]):
 
     frame: type[F]
 
+    @property
+    def page(self) -> str | None:
+        """The address at which people can watch it work, if it has one."""
+
     def route(self, raw: F, decoder: Decoder) -> Routed[F]:
         """The batch by table and schema (test_route_accounts_for_every_record)."""
 

@@ -60,7 +60,7 @@ def stored_status(loaded: Loaded) -> dict[str, Any]:
         asked = _Asked(loaded, opened)
         lanes = [asked.about(lane) for lane in known_lanes(loaded)]
     state = {"running": False, "ready": False, "unready": ["the daemon does not run"]}
-    return {"pipeline": loaded.settings.pipeline, **state, "sources": [], "lanes": lanes}
+    return {"pipeline": loaded.settings.pipeline, **state, "engine_page": None, "sources": [], "lanes": lanes}
 
 
 class _Asked:

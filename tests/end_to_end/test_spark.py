@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
 import pytest
 
-from .daemon import Daemon
+from adapters.stack.layout import Home, StackPorts
+from adapters.stack.spark import spark_services, spark_worker
+
+from .daemon import Daemon, free_port
 from .shops import await_caught_up, await_equal, await_nothing, logs_differ, mirrors_differ
-from .stack import World
+from .stack import PROJECT, World
 from .workload import Load
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(900)]
 
 SPARK = ("--engine", "spark")
+SMALL = {"spark.ui.enabled": "false", "spark.driver.memory": "1g"}
 PATIENCE = 200.0
 """A JVM starts, and each table takes its moment."""
 
@@ -19,13 +28,13 @@ PATIENCE = 200.0
 @pytest.fixture
 def small(shipped: World) -> World:
     """A world whose Spark leaves room for the servers."""
-    shipped.overrides += ['spark={"spark.ui.enabled": "false", "spark.driver.memory": "1g"}']
+    shipped.overrides += [f"spark={json.dumps(SMALL)}"]
     return shipped
 
 
 def test_all_five_targets_equal_the_source(small: World) -> None:
     world, daemon = small, small.daemon(*SPARK)
-    Load(world.source, (71, 72), 120, rest=0).finish()
+    Load(world.source, (71, 72), 60, rest=0).finish()
     await_equal(world, daemon, seconds=PATIENCE)
     await_caught_up(world, daemon)
     await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)
@@ -51,6 +60,57 @@ def test_the_engines_follow_each_other(small: World) -> None:
     await_caught_up(world, daemon)
     await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)
     assert daemon.stop() == 0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A master and two workers of their own; the master's address."""
+    home = Home.below(PROJECT, tmp_path / "cluster", StackPorts.free())
+    services = [*spark_services(home), spark_worker(home, free_port(), "spark-worker-2")]
+    try:
+        for service in services:
+            service.start()
+            service.wait()
+        yield f"spark://127.0.0.1:{home.ports.spark}"
+    finally:
+        for service in reversed(services):
+            service.kill()
+
+
+def test_an_executor_of_a_cluster_is_killed_under_load(small: World, cluster: str) -> None:
+    world = small
+    on_cluster = {**SMALL, "spark.master": cluster, "spark.executor.memory": "600m"}
+    world.overrides[-1] = f"spark={json.dumps(on_cluster)}"
+    load = Load(world.source, (74,), rest=0.25)
+    daemon = world.daemon(*SPARK)
+    await_applied(daemon)
+    executors = executors_below(daemon)
+    assert len(executors) == 2
+    executors[0].kill()
+    seen = load.committed
+    daemon.until(lambda: load.committed > seen + 30, "there is load")
+    load.end()
+    await_equal(world, daemon, seconds=PATIENCE)
+    await_caught_up(world, daemon)
+    await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)
+    assert executors[1].is_running()
+    assert daemon.stop() == 0
+
+
+def executors_below(daemon: Daemon) -> list[psutil.Process]:
+    """The executors that work for this daemon: its process hears from them, so its port is in their command line."""
+    drivers = {c.laddr.port for p in processes_of(daemon) for c in p.net_connections() if c.status == psutil.CONN_LISTEN}
+    return [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if any("CoarseGrainedExecutorBackend" in part for part in p.info["cmdline"] or ())
+        and any(f"@127.0.0.1:{port}" in part for port in drivers for part in p.info["cmdline"])
+    ]
+
+
+def processes_of(daemon: Daemon) -> list[psutil.Process]:
+    me = psutil.Process(daemon.process.pid)
+    return [me, *me.children(recursive=True)]
 
 
 def await_applied(daemon: Daemon) -> None:

@@ -28,6 +28,7 @@ class LocalEngine:
     """`ports.engine.Engine` over `pyarrow.Table`. Stateless; needs no options."""
 
     frame = pa.Table
+    page = None
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         if options:

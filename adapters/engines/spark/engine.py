@@ -27,6 +27,7 @@ from replicator.ports.frames import Folded, Rejected, Routed, Run
 from ...arrow.log import log_rows
 from ...arrow.moves import unsettled
 from ...arrow.records import rejected
+from ...spark.errors import translating
 from ...spark.frames import column, derived, kept, mapped, to_arrow, where
 from ...spark.session import split
 from ...spark.types import spark_schema, struct_names
@@ -49,6 +50,13 @@ class SparkEngine:
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         _, self.spark = split(options or {})
 
+    @property
+    def page(self) -> str | None:
+        """Spark's own page."""
+        address: str | None = self.spark.sparkContext.uiWebUrl
+        return address
+
+    @translating("routing a batch")
     def route(self, raw: DataFrame, decoder: Decoder) -> Routed[DataFrame]:
         """See `ports.engine.Engine.route`."""
         return routed(raw, decoder)
@@ -59,6 +67,7 @@ class SparkEngine:
         schema = pa.schema([pa.field(c.name, c.type) for c in EVENT_LOG])
         return mapped(raw, lambda records: log_rows(records, decoder, now), schema)
 
+    @translating("learning a schema")
     def learn(self, run: Run[DataFrame], decoder: Decoder) -> TableSpec:
         """See `ports.engine.Engine.learn`."""
         return decoder.learn(to_arrow(run.frame.limit(SAMPLE)).cast(RAW), run.table, run.fingerprint)
@@ -72,6 +81,7 @@ class SparkEngine:
         """See `ports.engine.Engine.unite`."""
         return self.concat([_widened(part, table) for part in parts])
 
+    @translating("leaving out what was applied")
     def after(self, changes: DataFrame, position: Position) -> tuple[DataFrame, int]:
         """See `ports.engine.Engine.after`."""
         below = _any_of(position, lambda offset: column(OFFSET) < offset)
@@ -82,6 +92,7 @@ class SparkEngine:
         held = _any_of(position, lambda offset: column(OFFSET) >= offset)
         return where(changes, ~held), where(changes, held)
 
+    @translating("looking for key changes")
     def unsettled(self, changes: DataFrame) -> Position:
         """See `ports.engine.Engine.unsettled`. The driver sees the keys of key changes."""
         if MOVED_FROM not in changes.columns:
@@ -90,6 +101,7 @@ class SparkEngine:
         halves = changes.filter(column(MOVED_TO) | column(MOVED_FROM).isNotNull())
         return unsettled(to_arrow(halves.select([column(n) for n in (*PLACE, MOVED_FROM, MOVED_TO, *keys)])))
 
+    @translating("looking for the ends of a batch")
     def ends(self, changes: DataFrame) -> Position:
         """See `ports.engine.Engine.ends`."""
         last = changes.groupBy(TOPIC, PARTITION).agg(sf.max(OFFSET)).collect()
@@ -103,6 +115,7 @@ class SparkEngine:
             inside = inside | (mine & (column("offset") >= span.start[at]) & (column("offset") < end))
         return where(raw, inside)
 
+    @translating("reading rejected records")
     def rejected(self, rows: DataFrame, raw: Sequence[DataFrame]) -> Sequence[Rejected]:
         """See `ports.engine.Engine.rejected`. The driver sees the rejected records: the dead letters are small."""
         bare = "topic" in rows.columns and TOPIC not in rows.columns
@@ -113,14 +126,17 @@ class SparkEngine:
         near = [to_arrow(frame.filter(column("offset").isin(offsets))) for frame in raw] if offsets else []
         return rejected(errors, near)
 
+    @translating("looking for cuts")
     def segments(self, changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
         """See `ports.engine.Engine.segments`."""
         return segments(changes, table)
 
+    @translating("folding a batch")
     def fold(self, changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
         """See `ports.engine.Engine.fold`."""
         return fold(changes, plan)
 
+    @translating("counting rows")
     def count(self, changes: DataFrame) -> int:
         """See `ports.engine.Engine.count`."""
         return changes.count()

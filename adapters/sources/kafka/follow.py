@@ -28,6 +28,9 @@ class Following:
         self._hand_over(Gathered(), apply_batch)
         while not stop.is_set() and not self._reader.finished():
             got = self._reader.gather(WAIT)
+            for partition, said in self._reader.refused().items():
+                self._watch.confirm(partition, self._reader.next[partition], said)
+                self._reader.again(partition)
             # Before records that may be others' are handed over.
             if self._reader.doubtful() or self._watch.due():
                 self._look()

@@ -66,6 +66,7 @@ class Reader:
         self._until: dict[TopicPartition, int] = {}
         self._announce: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
+        self._refused: dict[TopicPartition, str] = {}
         self._bounded = self._doubt = False
 
     def close(self) -> None:
@@ -104,6 +105,17 @@ class Reader:
         """True once after the broker said that a topic is not what it was, or is not there."""
         doubt, self._doubt = self._doubt, False
         return doubt
+
+    def refused(self) -> dict[TopicPartition, str]:
+        """Once per refusal: partitions whose next offset the broker says it does not have, with its words. They are not
+        read until `again`."""
+        refused, self._refused = self._refused, {}
+        return refused
+
+    def again(self, partition: TopicPartition) -> None:
+        """Read a refused partition on from its next offset."""
+        self._consumer.incremental_unassign([KafkaPartition(*partition)])
+        self._consumer.incremental_assign([KafkaPartition(*partition, self.next[partition])])
 
     def moved(self) -> bool:
         """True when `next` moved over something that was in no batch: markers of transactions, aborted records."""
@@ -183,10 +195,7 @@ class Reader:
         if error.code() == KafkaError._PARTITION_EOF:
             self._at_end(partition, offset_of(event))
         elif error.code() in UNREADABLE:
-            raise DataLoss(
-                f"{partition} cannot be read on from offset {self.next.get(partition)}: {error.str()}.",
-                next_step=ACCEPT,
-            )
+            self._refused[partition] = error.str()
         elif not passes(error):
             said = translated(error, f"Reading {partition} failed")
             raise type(said)(self._options.hide(said.sentence), next_step=said.next_step)

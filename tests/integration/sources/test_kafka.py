@@ -6,6 +6,7 @@ import itertools
 import re
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -13,6 +14,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
 from adapters.sources.kafka import KafkaSource
+from adapters.sources.kafka.cluster import Cluster
+from adapters.sources.kafka.options import KafkaOptions
+from adapters.sources.kafka.reader import Reader
+from adapters.sources.kafka.watch import BELIEVED, Watch
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, TopicPartition
@@ -254,8 +259,34 @@ def test_records_deleted_while_reading_are_a_loss(broker: Broker, source_of: Mak
 
     small = {"queued.max.messages.kbytes": 64, "fetch.message.max.bytes": 20000}
     source = source_of(topic, batch_records=100, options=small)
-    with pytest.raises(DataLoss, match="cannot be read on from offset"):
+    with pytest.raises(DataLoss, match="are gone from the broker"):
         source.run(Position(), apply, threading.Event(), once=False)
+
+
+def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Broker, topic: str) -> None:
+    """A broker that has just taken over a partition may say so of what it has."""
+    broker.create(topic)
+    broker.produce(topic, numbers(10))
+    options = KafkaOptions.read({"bootstrap_servers": broker.address, "topics": [topic], "batch_records": 3})
+    cluster, place = Cluster(options), TopicPartition(topic, 0)
+    watch = Watch(cluster, cluster.topics(), 5, grow=False)
+    with closing(Reader(options, cluster.remember)) as reader:
+        reader.assign({place: 0}, {place: 10})
+        seen: list[int] = []
+        while not reader.finished():
+            seen += [o for chunk in reader.gather(1).chunks for o in chunk["offset"].to_pylist()]
+            if len(seen) == 3:
+                reader._refused[place] = "out of range"
+            for refused, said in reader.refused().items():
+                watch.confirm(refused, reader.next[refused], said)
+                reader.again(refused)
+        assert seen == [*range(10)]
+    for _ in range(BELIEVED - 1):
+        watch.confirm(place, 10, "out of range")
+    with pytest.raises(DataLoss, match="cannot be read on from offset 10: out of range"):
+        watch.confirm(place, 10, "out of range")
+    with pytest.raises(DataLoss, match="above the stream's end"):
+        watch.confirm(place, 11, "out of range")
 
 
 def test_a_topic_created_again_is_noticed_while_following(

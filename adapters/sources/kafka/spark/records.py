@@ -13,6 +13,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 
 from ....spark.frames import column, kept
 from ....spark.types import spark_schema
+from .errors import reading
 
 KNOWN = ("1582-10-15T00:00:00Z", "9999-12-31T23:59:59.999Z")
 """Spark's reader takes the days of earlier times for those of the Julian calendar, and so moves them."""
@@ -40,7 +41,8 @@ def weighed(frame: DataFrame) -> tuple[DataFrame, int, int]:
     """The frame, kept in storage, with its number of records and their bytes of keys and values."""
     frame = kept(frame)
     key, value = (sf.coalesce(sf.sum(sf.length(column(name))), sf.lit(0)) for name in ("key", "value"))
-    records, size = frame.agg(sf.count(sf.lit(1)), key + value).collect()[0]
+    with reading():
+        records, size = frame.agg(sf.count(sf.lit(1)), key + value).collect()[0]
     return frame, records, size
 
 

@@ -14,15 +14,11 @@ from queue import Empty, SimpleQueue
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from replicator.domain.errors import DataLoss, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
 
-from ..losses import ACCEPT
+from .errors import translated
 
 WAIT = 0.2
-TOO_FAR = "a record has a time more than 292,271 years from 1970, which Spark's Kafka reader cannot take in"
-SKIP = "Run this source with `engine: local`, or leave the record out with `replicator lanes skip LANE --until POSITION`."
-LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
 
 
 @dataclass
@@ -87,13 +83,4 @@ class Streaming:
         error = self._query.exception()
         if error is None:
             return
-        text = str(error)
-        if any(sign in text for sign in LOST):
-            raise DataLoss("Records that come next are gone from the broker.", next_step=ACCEPT) from error
-        if "long overflow" in text:
-            raise Fatal(TOO_FAR, next_step=SKIP) from error
-        raise Retryable(f"the streaming query ended: {_first_line(text)}") from error
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+        raise translated(error) from error

@@ -1,0 +1,37 @@
+"""What ends a query over Kafka, as the program's own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
+
+from ....spark.errors import translated as of_spark
+from ..losses import ACCEPT
+
+TOO_FAR = "a record has a time more than 292,271 years from 1970, which Spark's Kafka reader cannot take in"
+SKIP = "Run this source with `engine: local`, or leave the record out with `replicator lanes skip LANE --until POSITION`."
+LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
+
+
+def translated(error: Exception) -> ReplicatorError:
+    """The error to raise instead of `error`."""
+    text = str(error)
+    if any(sign in text for sign in LOST):
+        return DataLoss("Records that come next are gone from the broker.", next_step=ACCEPT)
+    if "long overflow" in text:
+        return Fatal(TOO_FAR, next_step=SKIP)
+    return of_spark(error, "reading from Kafka")
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Raises what `translated` makes of an error of Spark."""
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise translated(error) from error

@@ -1,0 +1,61 @@
+"""Spark's errors as the program's own. What may pass by itself is known by name; anything else is fatal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
+
+CAUSE = re.compile(r"^(?:Caused by: |: )?((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b.*)$", re.MULTILINE)
+PASSING = (
+    "ExecutorLostFailure",
+    "FetchFailed",
+    "executor heartbeat timed out",
+    "org.apache.kafka.common.errors.TimeoutException",
+    "org.apache.kafka.common.errors.DisconnectException",
+    "java.net.ConnectException",
+    "java.net.SocketTimeoutException",
+    "No space left on device",
+    "java.io.IOException",
+    "ConcurrentModificationException",
+    "cancelled as part of cancellation of all jobs",
+)
+"""An executor or a server that went away, a disk that is full, a writer that was faster."""
+STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
+
+
+def translated(error: Exception, doing: str) -> ReplicatorError:
+    """The error to raise instead of `error`, which came while `doing`. Never holds a row's values."""
+    text = str(error)
+    if isinstance(error, Py4JNetworkError) or any(sign in text for sign in STOPPED):
+        return EnvironmentProblem(
+            f"the Spark driver's JVM ended while {doing}", next_step="Start again; the lanes know where they stand."
+        )
+    cause = _innermost(text)
+    if any(sign in text for sign in PASSING):
+        return Retryable(f"Spark could not go on while {doing}: {cause}")
+    return Fatal(f"Spark failed while {doing}: {cause}", next_step="The daemon's log with -v and the Spark UI say more.")
+
+
+def _innermost(text: str) -> str:
+    """The last cause in a Java stack trace, by its class, or the first line. The words of an exception may quote data."""
+    causes = CAUSE.findall(text)
+    if not causes:
+        return text.strip().split("\n", 1)[0].split(":", 1)[0][:200]
+    return str(causes[-1].split(":", 1)[0].rsplit(".", 1)[-1])[:200]
+
+
+@contextmanager
+def translating(doing: str) -> Iterator[None]:
+    """Raises what `translated` makes of an error of Spark or of its JVM."""
+    try:
+        yield
+    except ReplicatorError:
+        raise
+    except (Py4JJavaError, Py4JError, Py4JNetworkError, PySparkException, ConnectionError) as error:
+        raise translated(error, doing) from error

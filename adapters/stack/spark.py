@@ -1,0 +1,122 @@
+"""A Spark standalone cluster as local processes: a master and a worker, from the pip package of PySpark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.service import ServiceState, ServiceStatus
+
+from ..jvm.java import find_java_for_spark
+from .layout import HOST, Home, is_free
+from .processes import await_condition, end, find, kill, not_ready, require_free, spawn
+
+START_SECONDS = 60
+STOP_SECONDS = 20
+DAEMON_MEMORY = "-Xmx512m"
+WORKER_MEMORY = "2g"
+# What Spark's own launcher opens for Java 17 and newer.
+OPENED = tuple(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in (
+        "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
+        "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
+        "sun.security.action", "sun.util.calendar",
+    )
+)  # fmt: skip
+
+
+def spark_services(home: Home) -> list[SparkService]:
+    """The master and one worker of a stack."""
+    return [spark_master(home), spark_worker(home, home.ports.spark_worker)]
+
+
+def spark_master(home: Home) -> SparkService:
+    """What drivers name as `spark.master`: `spark://127.0.0.1:<port>`."""
+    ports = {"master": home.ports.spark, "page": home.ports.spark_page}
+    arguments = ("--host", HOST, "--port", str(ports["master"]), "--webui-port", str(ports["page"]))
+    return SparkService(home, "spark-master", "org.apache.spark.deploy.master.Master", arguments, ports)
+
+
+def spark_worker(home: Home, page: int, name: str = "spark-worker", *, cores: int = 1) -> SparkService:
+    """A worker whose page is at the port `page`; several may work for one master."""
+    master = f"spark://{HOST}:{home.ports.spark}"
+    arguments = (
+        *("--host", HOST, "--cores", str(cores), "--memory", WORKER_MEMORY, "--webui-port", str(page)),
+        *("--work-dir", str(home.part(name) / "work"), master),
+    )
+    return SparkService(home, name, "org.apache.spark.deploy.worker.Worker", arguments, {"page": page})
+
+
+class SparkService:
+    """`Service` over one daemon of a standalone cluster. `healthy` means: it listens on every port of its own."""
+
+    def __init__(self, home: Home, name: str, main: str, arguments: tuple[str, ...], ports: Mapping[str, int]) -> None:
+        self._home = home
+        self._name = name
+        self._main = main
+        self._arguments = arguments
+        self._ports = ports
+        self._mark = home.mark(name)
+
+    @property
+    def name(self) -> str:
+        """`spark-master`, `spark-worker`, or another name of a worker."""
+        return self._name
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """`page`, and `master` of the master."""
+        return self._ports
+
+    @property
+    def log(self) -> Path:
+        """What the daemon writes to its console."""
+        return self._home.part(self._name) / "server.log"
+
+    def start(self) -> None:
+        """See `Service.start`."""
+        if find(self._mark):
+            return
+        require_free(self._name, self._ports)
+        spark = spark_home()
+        java = find_java_for_spark()
+        command = [str(java), self._mark, DAEMON_MEMORY, *OPENED, "-cp", str(spark / "jars" / "*"), self._main]
+        # Executors are started by the worker, with its environment.
+        environment = {**os.environ, "SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "JAVA_HOME": str(java.parent.parent)}
+        spawn([*command, *self._arguments], self.log, cwd=self._home.part(self._name), env=environment)
+
+    def wait(self, seconds: float = START_SECONDS) -> None:
+        """See `Service.wait`."""
+        if not await_condition(self._listens, seconds, alive=lambda: bool(find(self._mark))):
+            raise not_ready(self._name, self.log, seconds)
+
+    def status(self) -> ServiceStatus:
+        """See `Service.status`."""
+        running = find(self._mark)
+        state = ServiceState.STARTING if running else ServiceState.STOPPED
+        if running and self._listens():
+            state = ServiceState.HEALTHY
+        return ServiceStatus(self._name, state, running[0].pid if running else None, self._ports, self.log)
+
+    def stop(self) -> None:
+        """See `Service.stop`."""
+        end(find(self._mark), STOP_SECONDS)
+
+    def kill(self) -> None:
+        """See `Service.kill`. A worker's executors end with it."""
+        kill(find(self._mark))
+
+    def _listens(self) -> bool:
+        return not any(map(is_free, self._ports.values()))
+
+
+def spark_home() -> Path:
+    """The folder of the PySpark package; `EnvironmentProblem` when it is not installed."""
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise EnvironmentProblem("PySpark is not installed", next_step="Run `pip install 'replicator[spark]'`.")
+    return Path(found.origin).parent

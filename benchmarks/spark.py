@@ -1,0 +1,67 @@
+"""The Spark engine into Delta, beside a pipeline as tutorials write it, over the same topic with the same batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deltalake import DeltaTable
+from rich.console import Console
+from rich.table import Table
+
+from adapters.stack import EmbeddedStack
+
+from .configs import LAKE, write_config
+from .lanes import python
+from .servers import servers, workspace
+from .topic import TOPIC, Filled, fill
+
+
+def measure(events: int, batches: Sequence[int]) -> dict[str, Any]:
+    """The figures of one run: for each batch size both pipelines, each in a process of its own, cold."""
+    figures: dict[str, Any] = {"events": events, "runs": []}
+    with servers(connect=False) as stack:
+        filled = fill(stack.bootstrap_servers, events)
+        for batch in batches:
+            for name, run in (("plain PySpark", _plain), ("replicator", _ours)):
+                print(f"measuring {name} with batches of {batch:,}", flush=True)
+                found = run(stack, filled, batch)
+                figures["runs"].append({"what": name, "batch": batch, **found, "rate": events / found["seconds"]})
+    return figures
+
+
+def show(figures: Mapping[str, Any]) -> None:
+    """Print what `measure` found."""
+    table = Table(title=f"{figures['events']:,} events, one partition, into one Delta table, on Spark")
+    for name in ("what", "batch", "events/s", "of plain, same batch", "of plain's best", "s per batch"):
+        table.add_column(name, justify="left" if name == "what" else "right")
+    plain = {r["batch"]: r["rate"] for r in figures["runs"] if r["what"].startswith("plain")}
+    for run in figures["runs"]:
+        each = ", ".join(f"{s:.1f}" for s in run["batches"][:8])
+        same, best = run["rate"] / plain[run["batch"]], run["rate"] / max(plain.values())
+        table.add_row(run["what"], f"{run['batch']:,}", f"{run['rate']:,.0f}", f"{same:.2f}", f"{best:.2f}", each)
+    Console(width=150).print(table)
+
+
+def _plain(stack: EmbeddedStack, filled: Filled, batch: int) -> dict[str, Any]:
+    folder = workspace(f"plain-{batch}")
+    lake, out = folder / "lake", folder / "figures.json"
+    arguments = (stack.bootstrap_servers, TOPIC, str(filled.events), str(batch), str(lake))
+    found = python("benchmarks.plain_spark", *arguments, out=out)
+    _check(str(lake), filled)
+    return found
+
+
+def _ours(stack: EmbeddedStack, filled: Filled, batch: int) -> dict[str, Any]:
+    folder = workspace(f"spark-{batch}")
+    config = write_config(folder, (LAKE,), stack.bootstrap_servers, "", engine="spark", batch=batch)
+    found = python("benchmarks.spark_child", str(config), out=folder / "figures.json")
+    _check(str(folder / "lake" / "rows"), filled)
+    return found
+
+
+def _check(path: str, filled: Filled) -> None:
+    """A rate counts only if the rows are right."""
+    versions = DeltaTable(path).to_pyarrow_table(columns=["version"])["version"].to_pylist()
+    if (len(versions), sum(versions)) != (filled.rows, filled.checksum):
+        raise RuntimeError(f"{path} holds {len(versions)} rows, {filled.rows} are right, or their versions are wrong.")

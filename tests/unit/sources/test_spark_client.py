@@ -1,0 +1,58 @@
+"""librdkafka's security settings as those of the Java client."""
+
+import pytest
+
+from adapters.sources.kafka.spark.client import java_client
+from replicator.domain.errors import ConfigProblem
+
+
+def test_nothing_is_set_without_security():
+    assert java_client({}) == {}
+
+
+def test_certificates_travel_as_text(tmp_path):
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(f"-- {name} --")
+    found = java_client(
+        {
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(tmp_path / "ca"),
+            "ssl.certificate.location": str(tmp_path / "cert"),
+            "ssl.key.location": str(tmp_path / "key"),
+            "ssl.key.password": "secret",
+            "ssl.endpoint.identification.algorithm": "none",
+        }
+    )
+    assert found == {
+        "security.protocol": "ssl",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "-- ca --",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "-- cert --",
+        "ssl.keystore.key": "-- key --",
+        "ssl.key.password": "secret",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    assert str(tmp_path) not in str(found)
+
+
+@pytest.mark.parametrize("spelling", ["sasl.mechanism", "sasl.mechanisms"])
+def test_a_password_with_quotes_stays_one_text(spelling):
+    found = java_client({spelling: "SCRAM-SHA-512", "sasl.username": "me", "sasl.password": 'a"b\\c'})
+    assert found["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert found["sasl.jaas.config"] == (
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="a\\"b\\\\c";'
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("enable.ssl.certificate.verification", "false"), ("sasl.mechanism", "GSSAPI")]
+)
+def test_a_setting_without_counterpart_is_refused_by_name(setting, value):
+    with pytest.raises(ConfigProblem, match=setting):
+        java_client({setting: value})
+
+
+def test_a_certificate_that_is_not_there_is_named_without_its_path(tmp_path):
+    with pytest.raises(ConfigProblem, match=r"ssl\.ca\.location"):
+        java_client({"ssl.ca.location": str(tmp_path / "none")})
