@@ -54,7 +54,9 @@ def run(bootstrap: str, topic: str, events: int, batch: int, lake: str) -> dict[
     }
     read = spark.readStream.format("kafka").options(**options).load()
     parsed = read.select(sf.from_json(sf.col("value").cast("string"), ENVELOPE).payload.alias("p"), "offset")
-    changes = parsed.select("p.op", "offset", sf.expr("coalesce(p.after, p.before).*"))
+    changes = parsed.select("p.op", "offset", sf.expr("coalesce(p.after, p.before)").alias("r")).select(
+        "op", "offset", "r.*"
+    )
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = changes.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)

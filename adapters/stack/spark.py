@@ -18,6 +18,7 @@ START_SECONDS = 60
 STOP_SECONDS = 20
 DAEMON_MEMORY = "-Xmx512m"
 WORKER_MEMORY = "2g"
+SCALA = "2.13"
 # What Spark's own launcher opens for Java 17 and newer.
 OPENED = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
@@ -86,7 +87,9 @@ class SparkService:
         java = find_java_for_spark()
         command = [str(java), self._mark, DAEMON_MEMORY, *OPENED, "-cp", str(spark / "jars" / "*"), self._main]
         # Executors are started by the worker, with its environment.
-        environment = {**os.environ, "SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "JAVA_HOME": str(java.parent.parent)}
+        # Spark's launcher, which starts executors, looks for build folders unless it is told the version of Scala.
+        here = {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "SPARK_SCALA_VERSION": SCALA}
+        environment = {**os.environ, **here, "JAVA_HOME": str(java.parent.parent)}
         spawn([*command, *self._arguments], self.log, cwd=self._home.part(self._name), env=environment)
 
     def wait(self, seconds: float = START_SECONDS) -> None:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(900)]
 
 SPARK = ("--engine", "spark")
 SMALL = {"spark.ui.enabled": "false", "spark.driver.memory": "1g"}
-PATIENCE = 200.0
+PATIENCE = 500.0
 """A JVM starts, and each table takes its moment."""
 
 
@@ -34,7 +34,7 @@ def small(shipped: World) -> World:
 
 def test_all_five_targets_equal_the_source(small: World) -> None:
     world, daemon = small, small.daemon(*SPARK)
-    Load(world.source, (71, 72), 60, rest=0).finish()
+    Load(world.source, (71, 72), 40, rest=0).finish()
     await_equal(world, daemon, seconds=PATIENCE)
     await_caught_up(world, daemon)
     await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)
@@ -47,11 +47,11 @@ def test_all_five_targets_equal_the_source(small: World) -> None:
 def test_the_engines_follow_each_other(small: World) -> None:
     """Nothing is applied twice or skipped, whoever goes on where the other was killed."""
     world = small
-    load = Load(world.source, (73,), rest=0.25)
+    load = Load(world.source, (73,), rest=0.5)
     for engine in ((), SPARK, ()):
         daemon = world.daemon(*engine)
         seen = load.committed
-        daemon.until(lambda seen=seen: load.committed > seen + 30, "there is load")  # type: ignore[misc]
+        daemon.until(lambda seen=seen: load.committed > seen + 15, "there is load")  # type: ignore[misc]
         await_applied(daemon)
         daemon.kill()
     load.end()
@@ -81,14 +81,14 @@ def test_an_executor_of_a_cluster_is_killed_under_load(small: World, cluster: st
     world = small
     on_cluster = {**SMALL, "spark.master": cluster, "spark.executor.memory": "600m"}
     world.overrides[-1] = f"spark={json.dumps(on_cluster)}"
-    load = Load(world.source, (74,), rest=0.25)
+    load = Load(world.source, (74,), rest=1)
     daemon = world.daemon(*SPARK)
     await_applied(daemon)
     executors = executors_below(daemon)
     assert len(executors) == 2
     executors[0].kill()
     seen = load.committed
-    daemon.until(lambda: load.committed > seen + 30, "there is load")
+    daemon.until(lambda: load.committed > seen + 10, "there is load")
     load.end()
     await_equal(world, daemon, seconds=PATIENCE)
     await_caught_up(world, daemon)
@@ -104,7 +104,7 @@ def executors_below(daemon: Daemon) -> list[psutil.Process]:
         p
         for p in psutil.process_iter(["cmdline"])
         if any("CoarseGrainedExecutorBackend" in part for part in p.info["cmdline"] or ())
-        and any(f"@127.0.0.1:{port}" in part for port in drivers for part in p.info["cmdline"])
+        and any("@" in part and part.endswith(f":{port}") for port in drivers for part in p.info["cmdline"])
     ]
 
 
