@@ -46,6 +46,7 @@ VERSIONS = [("id", "name"), ("id", "name", "mail"), ("id", "name", "mail", "age"
 
 class TupleEngine:
     frame = tuple
+    page = None
 
     def route(self, raw: Rows, decoder: Any) -> Routed[Rows]:
         runs: list[Run[Rows]] = []

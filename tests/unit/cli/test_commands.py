@@ -54,7 +54,7 @@ def test_check(answer, ask):
 def test_status(answer, ask):
     said = answer("status")
     assert said["summary"] == "pipeline shop is not running, 3 lanes"
-    assert set(said["result"]) == {"pipeline", "running", "ready", "unready", "sources", "lanes"}
+    assert set(said["result"]) == {"pipeline", "running", "ready", "unready", "engine_page", "sources", "lanes"}
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE and lane["position"] for lane in said["result"]["lanes"])
     assert {line.split()[0] for line in ask("status").stdout.splitlines()[4:]} == LANES
