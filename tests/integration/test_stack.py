@@ -303,5 +303,6 @@ def test_services_are_entry_points_too(tmp_path: Path) -> None:
     found: list[Service] = []
     for point in entry_points(group="replicator.services"):
         found += point.load()(home)
-    assert {s.name for s in found} == {"postgres-source", "postgres-datalake", "postgres-target", "kafka", "debezium"}
+    databases = {"postgres-source", "postgres-datalake", "postgres-target"}
+    assert {s.name for s in found} == {*databases, "kafka", "debezium", "spark-master", "spark-worker"}
     assert {s.status().state for s in found} == {ServiceState.STOPPED}
