@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Generic
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +15,7 @@ from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.event_log import already_logged
 from replicator.domain.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.table import Column
-from replicator.ports.frames import Applied, F, Lane, RejectRows, Write
+from replicator.ports.frames import F, Lane, Write
 from replicator.ports.sink import SinkCapabilities
 
 from ..sql.dialect import text_literal
@@ -24,6 +23,7 @@ from .commits import Attempt, Operation
 from .errors import translating
 from .fit import as_rejects, fit, placed
 from .lane import Stages
+from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_lane
 from .layout import Lake
 from .merge import append_stage
@@ -42,13 +42,13 @@ SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,o
 """Statistics only of what a query would look for a record by: none of whole documents."""
 
 
-class LogTable(Generic[F]):
+class LogTable(LaneSink[F]):
     """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log` over the table in `lake`'s folder, but for
     how rows are appended (`stages`).
 
     The columns of `domain.event_log.EVENT_LOG` and `date`, the UTC day of `timestamp`, or of `ingested_at` for a record
-    without one. All lanes share the table; a lane's rows are those of its topics. Positions and locks lie in the table's
-    folder under `_replicator`, which Delta readers and vacuum leave alone.
+    without one. All lanes share the table; a lane's rows are those of its topics, and `reset` removes these. Positions and
+    locks lie in the table's folder under `_replicator`, which Delta readers and vacuum leave alone.
     """
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
@@ -56,7 +56,7 @@ class LogTable(Generic[F]):
     def __init__(self, lake: Lake, stages: Stages) -> None:
         self._lake = lake
         self._name = lake.root.name
-        self._lanes = Lanes(lake, lambda _: lake.root, stages)
+        super().__init__(Lanes(lake, lambda _: lake.root, stages))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
@@ -74,26 +74,6 @@ class LogTable(Generic[F]):
             if table.metadata().configuration.get(APPEND_ONLY) != "true":
                 table.alter.set_table_properties({APPEND_ONLY: "true"})
                 held.forget_snapshot()
-
-    def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
-        return self._lanes.state(lane)
-
-    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> Applied:
-        """See `ports.sink.Sink.apply`; each lane must be prepared."""
-        return self._lanes.apply(writes, reject)
-
-    def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`. Fatal when there is no table yet."""
-        self._lanes.skip(lane, state)
-
-    def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`: the records of the topics that the lane has a position in go."""
-        self._lanes.reset(lane)
-
-    def close(self) -> None:
-        """See `ports.sink.Sink.close`."""
-        self._lanes.close()
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`: one, named as its folder."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Generic, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
-from replicator.domain.plan import ApplyPlan, LaneState
-from replicator.ports.frames import Applied, F, Lane, RejectRows, Write
+from replicator.domain.plan import ApplyPlan
+from replicator.ports.frames import F, Lane
 from replicator.ports.sink import SinkCapabilities
 
 from .column_names import stored_columns
 from .errors import translating
+from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_lane
 from .layout import Lake
 from .reading import read_table, table_name
@@ -30,12 +31,10 @@ class Ledger(Protocol):
         """Forget every delete of this lane's target."""
 
 
-class Mirrors(Generic[F]):
+class Mirrors(LaneSink[F]):
     """`ports.sink.Sink` and `ports.reader.Reader` over a lake, but for the stages of a plan and their explanation.
 
-    Every lane commits alone. When one fails, the lanes before it in the same call are applied and stay so: the error
-    carries a note that names them, and giving them again does nothing. Not safe for use from several threads, but for
-    `state`, `tables` and `read`.
+    `tables` and `read` are safe for use from several threads.
     """
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
@@ -43,7 +42,7 @@ class Mirrors(Generic[F]):
     def __init__(self, lake: Lake, lanes: Lanes, ledger: Ledger) -> None:
         self._lake = lake
         self._ledger = ledger
-        self._lanes = lanes
+        super().__init__(lanes)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
@@ -61,26 +60,10 @@ class Mirrors(Generic[F]):
                 held.forget_snapshot()
             remember_schema(self._lake.schemas(lane.into), plan.table)
 
-    def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
-        return self._lanes.state(lane)
-
-    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> Applied:
-        """See `ports.sink.Sink.apply`; each lane must be prepared."""
-        return self._lanes.apply(writes, reject)
-
-    def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
-        self._lanes.skip(lane, state)
-
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`. The table stays, empty, with its history; remembered deletes go."""
-        self._lanes.reset(lane)
+        super().reset(lane)
         self._ledger.drop(lane)
-
-    def close(self) -> None:
-        """See `ports.sink.Sink.close`."""
-        self._lanes.close()
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
 from replicator.domain.plan import ApplyPlan
-from replicator.ports.frames import Applied, Lane, RejectRows, Write
+from replicator.ports.frames import Lane
 
 from ..delta.lanes import Lanes
 from ..delta.layout import Lake
 from ..delta.mirrors import Mirrors
 from ..delta.options import LakeOptions
-from ..spark.errors import translating
+from ..spark.applying import SparkLaneSink
 from ..spark.ledger import SparkTombstoneLedger
 from ..spark.mirror import SparkMirror
 from ..spark.session import split
@@ -24,14 +24,12 @@ AT_ONCE = 4
 """Tables merged side by side: a MERGE spends half its time on one thread of the driver."""
 
 
-class DeltaSparkSink(Mirrors[DataFrame]):
+class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
     """`ports.sink.Sink` and `ports.reader.Reader` over `pyspark.sql.DataFrame`; option `path`, the lake's folder.
 
     The same tables, positions, locks and remembered deletes as `DeltaRsSink`: the two may follow each other. Tables are made
     and widened by delta-rs on the driver, rows are read and written by the executors alone.
     """
-
-    frame = DataFrame
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, spark = split(options)
@@ -39,11 +37,6 @@ class DeltaSparkSink(Mirrors[DataFrame]):
         ledger = SparkTombstoneLedger(spark, lake)
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), SparkMirror(spark, ledger), AT_ONCE)
         super().__init__(lake, lanes, ledger)
-
-    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> Applied:
-        """See `ports.sink.Sink.apply`."""
-        with translating(f"writing {', '.join(write.lane.id for write in writes)}"):
-            return super().apply(writes, reject)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

@@ -86,8 +86,8 @@ class SparkService:
         spark = spark_home()
         java = find_java_for_spark()
         command = [str(java), self._mark, DAEMON_MEMORY, *OPENED, "-cp", str(spark / "jars" / "*"), self._main]
-        # Executors are started by the worker, with its environment.
-        # Spark's launcher, which starts executors, looks for build folders unless it is told the version of Scala.
+        # The worker starts executors with its own environment, through a launcher that looks for build folders unless it is
+        # told the version of Scala.
         here = {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "SPARK_SCALA_VERSION": SCALA}
         environment = {**os.environ, **here, "JAVA_HOME": str(java.parent.parent)}
         spawn([*command, *self._arguments], self.log, cwd=self._home.part(self._name), env=environment)

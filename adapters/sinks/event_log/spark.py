@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
-from replicator.ports.frames import Applied, RejectRows, Write
 from replicator.ports.sink import Sink
 
 from ...delta.event_log import LogTable
 from ...delta.layout import Lake
 from ...delta.options import LakeOptions
+from ...spark.applying import SparkLaneSink
 from ...spark.collected import Collected
-from ...spark.errors import translating
 from ...spark.event_log import SparkAppending
 from ...spark.session import split
 from .local import event_log_sink
 
 
-class DeltaSparkEventLog(LogTable[DataFrame]):
+class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
     """The event log as one Delta table; option `path`, the table's own folder, and `spark`."""
-
-    frame = DataFrame
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, _ = split(options)
         lake = Lake.at(LakeOptions.checked(own).path)
         super().__init__(lake, SparkAppending(lake.root))
-
-    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> Applied:
-        """See `ports.sink.Sink.apply`."""
-        with translating(f"writing {', '.join(write.lane.id for write in writes)}"):
-            return super().apply(writes, reject)
 
 
 def event_log_spark_sink(options: Mapping[str, object]) -> Sink[DataFrame]:

@@ -1,0 +1,43 @@
+"""What every sink in a lake does the same way, whatever its lanes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic
+
+from replicator.domain.plan import LaneState
+from replicator.ports.frames import Applied, F, Lane, RejectRows, Write
+
+from .lanes import Lanes
+
+
+class LaneSink(Generic[F]):
+    """`ports.sink.Sink` by `lanes`, but for `prepare`.
+
+    Every lane commits alone. When one fails, the lanes before it in the same call are applied and stay so: the error
+    carries a note that names them, and giving them again does nothing. Not safe for use from several threads, but for
+    `state`.
+    """
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self._lanes.state(lane)
+
+    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> Applied:
+        """See `ports.sink.Sink.apply`; each lane must be prepared."""
+        return self._lanes.apply(writes, reject)
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
+        self._lanes.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`. The table stays, with its history."""
+        self._lanes.reset(lane)
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._lanes.close()
