@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from replicator.domain.change import MOVED_FROM, UNSENT
 from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit
-from replicator.domain.plan import ApplyPlan, Clause, Repair
-from replicator.domain.table import Column, TableSpec
+from replicator.domain.plan import ApplyPlan, Clause
+from replicator.domain.table import Column
 
 _KEPT_APART = re.compile(r"[ ,;{}()\n\t=]|_(?=x[0-9A-F]{4}_)")
 _ESCAPE = re.compile(r"_x([0-9A-F]{4})_")
@@ -57,9 +57,9 @@ def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
     table, repair = plan.table, plan.repair
     return replace(
         plan,
-        table=TableSpec(table.name, columns(table.columns), tuple(map(new, table.keys)), table.sequence, table.fingerprint),
+        table=replace(table, columns=columns(table.columns), keys=tuple(map(new, table.keys))),
         target=columns(plan.target),
-        repair=Repair(tuple(map(new, repair.identity)), repair.guard, repair.complete, repair.ledger),
+        repair=replace(repair, identity=tuple(map(new, repair.identity))),
         merge_keys=tuple(map(new, plan.merge_keys)),
         clauses=tuple(_clause(c, names) for c in plan.clauses),
     )

@@ -72,7 +72,7 @@ class Mirror:
         if not needs_repair(write.plan, write.folded.facts, state):
             return rows, REJECTED.empty_table(), Counts(applied=rows.num_rows)
         related = related_rows(snapshot, write.plan, rows)
-        done = repair(write.plan, rows, related, self._remembered(write, rows, state), state)
+        done = repair(write, rows, related, self._remembered(write, rows, state), state)
         return done.write, done.rejects, done.counts
 
     def _record(self, write: Write[pa.Table], rows: pa.Table) -> Sequence | None:

@@ -46,6 +46,7 @@ def _wanted(plan: ApplyPlan, rows: pa.Table) -> dict[str, pa.Array]:
     """Values to look for: those of the keys and old keys, or, for rows that must be absent, of their own sequence."""
     if plan.repair.guard == "absent":
         names = [n for n in cdc_sequence_columns(plan.table.sequence) if n in plan.repair.identity]
+        names = names[:-1] if plan.repair.counted else names
         return {n: pc.unique(rows[n]) for n in (*names, *plan.table.keys)}
     pairs = zip(plan.table.keys, from_columns(plan), strict=True)
     return {key: _values(rows[key], rows[old]) for key, old in pairs}

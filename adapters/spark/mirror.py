@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from replicator.domain.change import ERROR, MOVED_FROM, OP, UNSENT, Op
 from replicator.domain.errors import DataLoss, Reject, RejectCode
-from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair, resent_below
 from replicator.ports.frames import Lane, Write
 
 from ..delta.column_names import Names, stored_names, stored_plan
@@ -89,6 +89,7 @@ class SparkMirror:
             related="{related}",
             ledger="{ledger}" if ledger is not None else None,
             floor=state.floor,
+            resent=resent_below(write.plan, state, write.span),
         )
         done = kept(derived(self._spark.sql(select, **relations), rows))
         seen = {row[0]: row[1] for row in done.groupBy(VERDICT).count().collect()}

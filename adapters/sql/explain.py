@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from replicator.domain.plan import ApplyPlan
 
 from .dialect import DUCKDB, Dialect
-from .fold import first_select, last_select
+from .fold import change_identity, copies_select, first_select, last_select
 from .render import merge
 from .repair import repair_select
 
@@ -21,8 +21,10 @@ def explain(plan: ApplyPlan, write: Dialect, target: str, repair: Dialect | None
     if plan.fold == "last":
         fold = last_select(plan, DUCKDB, "changes")
     else:
-        identity = plan.table.keys or plan.table.column_names
-        fold = first_select(identity, DUCKDB, "changes")
+        identity = change_identity(plan)
+        counted = plan.repair.counted
+        changes = f"({copies_select(plan, DUCKDB, identity[:-1], 'changes')})" if counted else "changes"
+        fold = first_select(identity, DUCKDB, changes)
     ledger = "tombstones" if plan.repair.ledger else None
     return {
         "fold": fold,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replicator.domain.change import OP, RESET, UNSENT, Op, sequence_columns
+from replicator.domain.change import OP, PARTITION, RESET, TOPIC, UNSENT, Op, sequence_columns
 from replicator.domain.plan import ApplyPlan
 
 from .dialect import Dialect
@@ -17,6 +17,7 @@ PLACE = "_i"
 LAST = "_last"
 VOID = "_void"
 OUTCOME = "_outcome"
+COPY = "_copy"
 KEPT, EQUAL, BELOW = "kept", "duplicate", "superseded"
 
 
@@ -58,6 +59,26 @@ def first_select(identity: Sequence[str], dialect: Dialect, changes: str) -> str
     """`_last`: the place of the first change of each identity, in arrival order."""
     names = ", ".join(dialect.quoted(n) for n in identity)
     return f"SELECT min({dialect.quoted(PLACE)}) AS {LAST}\nFROM {changes}\nGROUP BY {names}\nORDER BY {LAST}"
+
+
+def copies_select(plan: ApplyPlan, dialect: Dialect, identity: Sequence[str], changes: str) -> str:
+    """Adds `_copy`: how many changes of one identity there have been, counted anew in each reading of the source's log. A
+    new reading begins in a partition where the sequence does not rise. The relation also holds `_topic` and `_partition`."""
+    q = dialect.quoted
+    value, log = sequence_text(plan, dialect), f"PARTITION BY {q(TOPIC)}, {q(PARTITION)}"
+    before = f"lag({value}) OVER ({log} ORDER BY {q(PLACE)})"
+    falls = f"SELECT *, CASE WHEN {value} <= {before} THEN 1 ELSE 0 END AS {q('_falls')} FROM {changes}"
+    readings = f"SELECT *, sum({q('_falls')}) OVER ({log} ORDER BY {q(PLACE)}) AS {q('_reading')} FROM ({falls})"
+    names = ", ".join(q(n) for n in ("_reading", TOPIC, PARTITION, *identity))
+    return f"SELECT *, row_number() OVER (PARTITION BY {names} ORDER BY {q(PLACE)}) AS {q(COPY)} FROM ({readings})"
+
+
+def change_identity(plan: ApplyPlan) -> tuple[str, ...]:
+    """The columns of a change (for `counted` plans those of `copies_select` too) by which two of them are the same."""
+    sequence = sequence_columns(plan.table.sequence)
+    if plan.repair.counted:
+        return (*plan.table.column_names, *sequence[:-1], OP, COPY)
+    return (*(plan.table.keys or plan.table.column_names), *sequence, OP)
 
 
 def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, names: Sequence[str]) -> str:

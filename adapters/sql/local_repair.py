@@ -6,13 +6,15 @@ passes through a second type system, and wide tables cost no more than narrow on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OP, RESET, UNSENT
-from replicator.domain.plan import ApplyPlan, Counts, LaneState, cdc_sequence_columns
+from replicator.domain.change import ERROR, OFFSET, OP, RESET, UNSENT
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, cdc_sequence_columns, resent_below
+from replicator.ports.frames import Write
 
 from .dialect import DUCKDB
 from .duck import session
@@ -30,13 +32,16 @@ class Repaired:
     counts: Counts
 
 
-def repair(plan: ApplyPlan, rows: pa.Table, related: pa.Table, ledger: pa.Table | None, state: LaneState) -> Repaired:
-    """Stage 3 over a rows frame.
+def repair(write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa.Table | None, state: LaneState) -> Repaired:
+    """Stage 3 over the rows frame of a write.
 
     `related`: the target's rows for every identity and old key in `rows` (more do no harm), with the target's columns.
     `ledger`: key columns and `_cdc_seq_*`, the highest per key, or None when nothing is remembered.
     """
-    verdicts = _verdicts(plan, rows, related, ledger, state)
+    plan, resent = write.plan, resent_below(write.plan, state, write.span)
+    tables = {"changes": rows, "related": related} | ({} if ledger is None else {"ledger": ledger})
+    case = verdict(plan, DUCKDB, ledger=ledger is not None, floor=state.floor, related="related", resent=resent)
+    verdicts = _verdicts(plan, tables, case)
     outcome = verdicts[VERDICT]
     apply = pc.equal(outcome, APPLY)
     completed = _completed(plan, rows, related, verdicts) if plan.repair.complete else rows
@@ -49,20 +54,19 @@ def with_error(rows: pa.Table, sentences: list[str]) -> pa.Table:
     return rows.append_column(ERROR, pa.array(sentences, pa.string()))
 
 
-def _verdicts(plan: ApplyPlan, rows: pa.Table, related: pa.Table, ledger: pa.Table | None, state: LaneState) -> pa.Table:
+def _verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], case: str) -> pa.Table:
     sequence = cdc_sequence_columns(plan.table.sequence)
     narrow = (*plan.repair.identity, *(n for n in sequence if n not in plan.repair.identity))
-    flags = (OP, UNSENT, RESET, *(from_columns(plan) if plan.repair.complete else ()))
+    flags = (OP, UNSENT, RESET, OFFSET, *(from_columns(plan) if plan.repair.complete else ()))
     with session() as connection:
-        connection.register("changes", _numbered(rows.select([*narrow, *flags])))
-        connection.register("related", _numbered(related.select(list(narrow))))
-        if ledger is not None:
-            connection.register("ledger", ledger)
-        return connection.sql(_index_select(plan, ledger is not None, state)).to_arrow_table()
+        connection.register("changes", _numbered(tables["changes"].select([*narrow, *flags])))
+        connection.register("related", _numbered(tables["related"].select(list(narrow))))
+        if "ledger" in tables:
+            connection.register("ledger", tables["ledger"])
+        return connection.sql(_index_select(plan, "ledger" in tables, case)).to_arrow_table()
 
 
-def _index_select(plan: ApplyPlan, ledger: bool, state: LaneState) -> str:
-    case = verdict(plan, DUCKDB, ledger=ledger, floor=state.floor, related="related")
+def _index_select(plan: ApplyPlan, ledger: bool, case: str) -> str:
     t = f"t.{ROW}" if plan.repair.guard == "newer" else "CAST(NULL AS BIGINT)"
     o = f"o.{ROW}" if plan.repair.complete else "CAST(NULL AS BIGINT)"
     tables = joins(plan, DUCKDB, "related", "ledger" if ledger else None)

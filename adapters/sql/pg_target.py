@@ -122,11 +122,13 @@ class Target:
         names += [VERDICT] if repaired else []
         return f"ANALYZE {quoted(self.repaired if repaired else self.stage)} ({', '.join(map(quoted, names))})".encode()
 
-    def repair(self, *, ledger: bool, floor: SequenceKey | None) -> bytes:
-        """Stage 3, from the staging table into the table of completed rows."""
-        return self._once(("repair", ledger, floor), lambda: self._repair(ledger, floor))
+    def repair(self, *, ledger: bool, floor: SequenceKey | None, resent: SequenceKey | None) -> bytes:
+        """Stage 3, from the staging table into the table of completed rows. `resent`: see `plan.resent_below`."""
+        if resent is not None:
+            return self._repair(ledger, floor, resent).encode()
+        return self._once(("repair", ledger, floor), lambda: self._repair(ledger, floor, None))
 
-    def _repair(self, ledger: bool, floor: SequenceKey | None) -> str:
+    def _repair(self, ledger: bool, floor: SequenceKey | None, resent: SequenceKey | None) -> str:
         select = repair_select(
             self.plan,
             POSTGRES,
@@ -134,6 +136,7 @@ class Target:
             related=self.relation,
             ledger=self.ledger if ledger else None,
             floor=floor,
+            resent=resent,
             keep=(ROW,),
         )
         return f"INSERT INTO {quoted(self.repaired)} {select}"

@@ -16,7 +16,7 @@ from psycopg import sql
 from replicator.domain.change import ERROR
 from replicator.domain.errors import DataLoss, Reject, RejectCode
 from replicator.domain.event_log import already_logged
-from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair
+from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair, resent_below
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import SequenceValue
 from replicator.ports.frames import Write
@@ -99,7 +99,7 @@ class Writing:
             self._cursor.execute(self._target.clear(facts.clear_below), prepare=False)
             outcome.counts += _truncated(frame.num_rows - rows.num_rows, facts.clear_below, before.floor)
         if rows.num_rows:
-            self._write(self._fitting(rows, outcome), facts, before, outcome)
+            self._write(self._fitting(rows, outcome), write, before, outcome)
         return outcome
 
     def _refuse_known(self, write: Write[pa.Table]) -> None:
@@ -130,8 +130,8 @@ class Writing:
             if self._careful and pa.types.is_string(rows[name].type):
                 yield name, _without_nul, "holds a NUL character, which PostgreSQL does not keep"
 
-    def _write(self, rows: pa.Table, facts: Facts, before: LaneState, outcome: Outcome) -> None:
-        plan, target = self._target.plan, self._target
+    def _write(self, rows: pa.Table, write: Write[pa.Table], before: LaneState, outcome: Outcome) -> None:
+        plan, target, facts = self._target.plan, self._target, write.folded.facts
         repairing = needs_repair(plan, facts, before)
         if not repairing and not self._careful and self._inlined(rows, facts, outcome):
             return
@@ -143,7 +143,7 @@ class Writing:
         if bulk:
             self._cursor.execute(target.analyze(whole=repairing), prepare=False)
         with _planning(self._cursor, bulk):
-            applying = self._repaired(rows, facts, before, outcome) if repairing else rows
+            applying = self._repaired(rows, write, before, outcome) if repairing else rows
             if bulk and repairing:
                 self._cursor.execute(target.analyze(whole=False, repaired=True), prepare=False)
             self._merged(applying, outcome, repairing, bulk)
@@ -167,11 +167,12 @@ class Writing:
         refused: list[Refused] = copy_bisecting(self._cursor, statement, sent, forms, careful=self._careful)
         return self._without(rows, refused, outcome)
 
-    def _repaired(self, rows: pa.Table, facts: Facts, before: LaneState, outcome: Outcome) -> pa.Table:
+    def _repaired(self, rows: pa.Table, write: Write[pa.Table], before: LaneState, outcome: Outcome) -> pa.Table:
         """Stages 2 and 3 in the server; returns the rows that apply."""
+        facts, resent = write.folded.facts, resent_below(self._target.plan, before, write.span)
         remembered = before.ledger_high is not None and facts.lowest is not None and facts.lowest <= before.ledger_high
         ledger = self._target.ledger is not None and remembered
-        self._cursor.execute(self._target.repair(ledger=ledger, floor=before.floor), prepare=False)
+        self._cursor.execute(self._target.repair(ledger=ledger, floor=before.floor, resent=resent), prepare=False)
         query = sql.SQL("SELECT {}, {} FROM {} WHERE {} <> {} ORDER BY 1")
         verdict, row = sql.Identifier(VERDICT), sql.Identifier(ROW)
         self._cursor.execute(query.format(row, verdict, sql.Identifier(self._target.repaired), verdict, sql.Literal(APPLY)))

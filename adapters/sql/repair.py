@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from replicator.domain.change import OP, RESET, UNSENT
+from replicator.domain.change import OFFSET, OP, RESET, UNSENT
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
 from replicator.domain.sequence import Sequence
@@ -33,18 +33,19 @@ def repair_select(
     related: str,
     ledger: str | None,
     floor: Sequence | None,
+    resent: Sequence | None = None,
     keep: tuple[str, ...] = (),
 ) -> str:
     """Stage 3 as one SELECT: the columns `keep`, the rows frame with values completed, and `_verdict`.
 
     `rows`, `related`, `ledger` are relations as SQL text. `related` holds the target's columns, at least for the keys and
-    old keys in `rows`; `ledger` the key columns and `_cdc_seq_*`, the highest per key.
+    old keys in `rows`; `ledger` the key columns and `_cdc_seq_*`, the highest per key. `resent`: see `plan.resent_below`.
     """
     q = dialect.quoted
     names = ["_op", *(c.name for c in plan.target), UNSENT, RESET, *from_columns(plan), "_topic", "_partition", "_offset"]
     columns = [dialect.column("r", name) for name in keep]
     columns += [f"{_value(plan, dialect, name)} AS {q(name)}" for name in names]
-    verdict_sql = verdict(plan, dialect, ledger=ledger is not None, floor=floor, related=related)
+    verdict_sql = verdict(plan, dialect, ledger=ledger is not None, floor=floor, related=related, resent=resent)
     return (
         f"SELECT {', '.join(columns)},\n{verdict_sql} AS {q(VERDICT)}\n"
         f"FROM {rows} AS r{joins(plan, dialect, related, ledger)}"
@@ -65,9 +66,17 @@ def joins(plan: ApplyPlan, dialect: Dialect, related: str, ledger: str | None) -
     return out
 
 
-def verdict(plan: ApplyPlan, dialect: Dialect, *, ledger: bool, floor: Sequence | None, related: str) -> str:
+def verdict(
+    plan: ApplyPlan,
+    dialect: Dialect,
+    *,
+    ledger: bool,
+    floor: Sequence | None,
+    related: str,
+    resent: Sequence | None = None,
+) -> str:
     """The verdict on a row of `r` as one CASE expression."""
-    branches = [*_guard(plan, dialect, related)]
+    branches = [*_guard(plan, dialect, related, resent)]
     if ledger:
         branches += _not_above(plan, dialect, "l")
     if floor is not None and plan.repair.guard == "newer":
@@ -78,15 +87,26 @@ def verdict(plan: ApplyPlan, dialect: Dialect, *, ledger: bool, floor: Sequence 
     return f"CASE\n{whens}\n  ELSE {text_literal(APPLY)} END"
 
 
-def _guard(plan: ApplyPlan, dialect: Dialect, related: str) -> list[tuple[str, str]]:
+def _guard(plan: ApplyPlan, dialect: Dialect, related: str, resent: Sequence | None) -> list[tuple[str, str]]:
     if plan.repair.guard == "newer":
         return _not_above(plan, dialect, "t")
-    c = dialect.column
-    # Plain equality can use an index; every row has a sequence, but a truncate has no key.
+    if resent is None:
+        return [(f"EXISTS (SELECT 1 FROM {related} AS t WHERE {_same(plan, dialect, plan.repair.identity)})", DUPLICATE)]
+    *_, count = sequence = cdc_sequence_columns(plan.table.sequence)
+    identity = [n for n in plan.repair.identity if n != count]
+    mine, c = [dialect.column("r", n) for n in sequence], dialect.column
+    alike, order = ", ".join(c("r", n) for n in identity), f"{c('r', count)}, {c('r', OFFSET)}"
+    rank = f"row_number() OVER (PARTITION BY {alike} ORDER BY {order})"
+    there = f"(SELECT count(*) FROM {related} AS t WHERE {_same(plan, dialect, identity)})"
+    return [(f"NOT {after(mine, [_constant(v) for v in resent])} AND {there} >= {rank}", DUPLICATE)]
+
+
+def _same(plan: ApplyPlan, dialect: Dialect, names: Collection[str]) -> str:
+    """`t` and `r` agree in these columns. Plain equality can use an index; every row has a sequence, but values may be
+    null, and a truncate has no key."""
     never_null = set(cdc_sequence_columns(plan.table.sequence))
-    equals = {n: "=" if n in never_null else "IS NOT DISTINCT FROM" for n in plan.repair.identity}
-    same = " AND ".join(f"{c('t', n)} {sign} {c('r', n)}" for n, sign in equals.items())
-    return [(f"EXISTS (SELECT 1 FROM {related} AS t WHERE {same})", DUPLICATE)]
+    equals = {n: "=" if n in never_null else "IS NOT DISTINCT FROM" for n in names}
+    return " AND ".join(f"{dialect.column('t', n)} {sign} {dialect.column('r', n)}" for n, sign in equals.items())
 
 
 def _not_above(plan: ApplyPlan, dialect: Dialect, other: str) -> list[tuple[str, str]]:

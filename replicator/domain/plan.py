@@ -11,7 +11,7 @@ from typing import Literal
 import pyarrow as pa
 
 from .expr import Expr
-from .position import Position
+from .position import Position, Span
 from .sequence import Sequence
 from .table import Column, TableSpec
 
@@ -52,12 +52,15 @@ class Repair:
     `complete`: values that were not sent are taken from the related row, or from the row of the old key after a key
     change; where there is none, or it is void (`_reset`), the row is rejected as INCOMPLETE.
     `ledger`: a row at or below a remembered delete of its key, or a remembered truncate, is dropped as superseded.
+    `counted` (with `absent`): the last element of the sequence does not identify (`TableSpec.counted`). Of rows at or below
+    `resent_below` the n-th of one identity is there when the target has n of them.
     """
 
     identity: tuple[str, ...]
     guard: Literal["newer", "absent"]
     complete: bool
     ledger: bool
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,13 @@ def needs_repair(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
     """True when stages 2 and 3 can change the outcome of this batch."""
     incomplete = plan.repair.complete and facts.unsent
     return incomplete or overlaps(facts, state)
+
+
+def resent_below(plan: ApplyPlan, state: LaneState, span: Span) -> Sequence | None:
+    """The highest sequence of the lane when what is at or below it was sent before, perhaps with another count; None when
+    counts are to be taken as they are. That is so where several partitions are read: one may simply be behind another."""
+    several = len({*state.position, *span.end}) > 1
+    return state.high if plan.repair.counted and not several else None
 
 
 def highest(*sequences: Sequence | None) -> Sequence | None:

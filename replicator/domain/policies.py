@@ -76,7 +76,8 @@ def scd1(table: TableSpec) -> ApplyPlan:
 
 def append(table: TableSpec) -> ApplyPlan:
     """Every change as a row, in order. A change that is there already (same key and sequence; without a key, same
-    values and sequence) is a duplicate. `_cdc_unsent` names the columns that were not sent, which are NULL."""
+    values and sequence) is a duplicate. `_cdc_unsent` names the columns that were not sent, which are NULL. Where the
+    sequence ends in a count (`TableSpec.counted`), changes equal but for it are as many as one reading of the log gave."""
     columns = (*table.columns, *bookkeeping(table), Column(CDC_UNSENT, pa.list_(pa.string())))
     identity = (*(table.keys or table.column_names), *cdc_sequence_columns(table.sequence))
     return ApplyPlan(
@@ -84,7 +85,7 @@ def append(table: TableSpec) -> ApplyPlan:
         table=table,
         fold="none",
         target=columns,
-        repair=Repair(identity=identity, guard="absent", complete=False, ledger=False),
+        repair=Repair(identity=identity, guard="absent", complete=False, ledger=False, counted=table.counted),
         merge_keys=(),
         clauses=(Clause(False, AllOf(()), "insert", tuple((c.name, source(c.name)) for c in columns)),),
         truncates=False,

@@ -28,8 +28,9 @@ class TableSpec:
     """A table at one version of its schema.
 
     `name` is the database-side name (`public.customers`). `keys` are names of `columns`, empty for a table without a
-    key. `sequence` is the number of int64 elements `_seq_1..n` its decoder declares. `fingerprint` identifies the
-    schema as it was sent; it is opaque and never compared across formats.
+    key. `sequence` is the number of int64 elements `_seq_1..n` its decoder declares. `counted`: for want of a key the last
+    of them only counts changes that share the others, and a change that is sent again may come with another count.
+    `fingerprint` identifies the schema as it was sent; it is opaque and never compared across formats.
     """
 
     name: str
@@ -37,6 +38,7 @@ class TableSpec:
     keys: tuple[str, ...] = ()
     sequence: int = 1
     fingerprint: str = field(default="", compare=False)
+    counted: bool = False
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -63,7 +65,7 @@ class TableSpec:
                 f"table {self.name} has no column {missing[0]!r}, which its configured keys name",
                 next_step="Correct `keys` of this table in the configuration.",
             )
-        return replace(self, keys=keys)
+        return replace(self, keys=keys, counted=self.counted and not keys)
 
     def union(self, newer: TableSpec) -> TableSpec:
         """This table with the columns that only `newer` has added at the end; known columns keep their type."""

@@ -66,7 +66,8 @@ class FakeDecoder:
                 frame_names = changes_schema(TableSpec("", (), (), sequence)).names
                 columns = [f for f in frame.schema if f.name not in (*frame_names, "_moved_from")]
                 keys = tuple(frame.schema.metadata[KEYS].decode().split()) or ()
-                return TableSpec(table, tuple(Column(f.name, f.type) for f in columns), keys, sequence, fingerprint)
+                described = tuple(Column(f.name, f.type) for f in columns)
+                return TableSpec(table, described, keys, sequence, fingerprint, counted=not keys)
         raise Fatal(f"no record of table {table} can be read")
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW, TOPIC
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.moments import in_years
-from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest, resent_below
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
@@ -92,12 +92,13 @@ class FakeSink:
         state = kept.state or LaneState()
         refuse_gap(write, state.position)
         target, counts = kept.target.copy(), Counter[str]()
+        related = replace(kept.target, resent=resent_below(write.plan, state, write.span), copies=Counter())
         rejects: list[dict[str, Any]] = []
         for row in write.folded.frame.to_pylist():
             if row[OFFSET] < state.position.get(TopicPartition(row[TOPIC], row[PARTITION]), -1):
                 counts["duplicate"] += 1
                 continue
-            verdict = apply_row(write.plan, target, row, kept.target)
+            verdict = apply_row(write.plan, target, row, related)
             counts[verdict.outcome] += 1
             if verdict.reject:
                 rejects.append(row | {ERROR: str(verdict.reject)})

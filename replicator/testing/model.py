@@ -37,6 +37,8 @@ class Change:
     `op`: c create, u update, r read by a snapshot, d delete, t truncate. `image`: the values as sent; a column that is
     missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
     did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
+    `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
+    without a key), and may be another one when the change is sent again.
     """
 
     op: str
@@ -47,6 +49,7 @@ class Change:
     moved_to: bool = False
     ts: datetime | None = None
     event_id: str = ""
+    counted: bool = False
 
     def bookkeeping(self) -> Row:
         """What a target stores beside the values."""
@@ -140,23 +143,37 @@ class Scd1:
 class Append:
     """Every change as a row, truncates included, in the order of arrival.
 
-    A change that is there already is a duplicate: same key and sequence; without a key, same values and sequence.
-    Values that were not sent are NULL and named in `_cdc_unsent`.
+    A change that is there already is a duplicate: same key and sequence; without a key, same values and sequence. Where the
+    sequence ends in a count, the n-th of changes that are equal but for it is the same in every reading of the log; the
+    source begins to read anew where the sequence does not rise. Values that were not sent are NULL and named in
+    `_cdc_unsent`.
     """
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...]) -> None:
         self.columns = columns
         self.identity = keys or columns
         self.rows: dict[tuple[Any, ...], Row] = {}
+        self.copies: Counter[tuple[Any, ...]] = Counter()
+        self.last: Sequence = ()
 
     def take(self, change: Change) -> Outcome:
         """As the class says."""
         values = {c: None if c in change.unsent else change.image.get(c) for c in self.columns}
         identity = (*(repr(values[c]) for c in self.identity), change.sequence)
+        if change.counted:
+            identity = self._copy((*identity[:-1], change.sequence[:-1]), change.sequence)
         if identity in self.rows:
             return Outcome.DUPLICATE
         self.rows[identity] = values | change.bookkeeping() | {"_cdc_unsent": sorted(change.unsent) or None}
         return Outcome.APPLIED
+
+    def _copy(self, alike: tuple[Any, ...], sequence: Sequence) -> tuple[Any, ...]:
+        """Which of the changes that are alike it is, in this reading of the log."""
+        if sequence <= self.last:
+            self.copies.clear()
+        self.last = sequence
+        self.copies[alike] += 1
+        return (*alike, self.copies[alike])
 
     def table(self) -> list[Row]:
         """One row per change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,11 +59,14 @@ def plain(value: Any) -> Any:
 
 @dataclass
 class PlainTarget:
-    """The rows of one target, its remembered deletes and its last truncate."""
+    """The rows of one target, its remembered deletes and its last truncate. `resent` is `plan.resent_below` of the write on
+    its way, `copies` how many rows of each identity it had at or below that."""
 
     rows: list[Row] = field(default_factory=list)
     deletes: dict[tuple[Any, ...], Sequence] = field(default_factory=dict)
     floor: Sequence | None = None
+    resent: Sequence | None = None
+    copies: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
     def copy(self) -> PlainTarget:
         """Another one that changes by itself."""
@@ -70,8 +74,12 @@ class PlainTarget:
 
     def find(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
         """The first row with these values."""
+        return next(iter(self.all(names, values)), None)
+
+    def all(self, names: tuple[str, ...], values: tuple[Any, ...]) -> list[Row]:
+        """The rows with these values."""
         wanted = tuple(map(plain, values))
-        return next((row for row in self.rows if tuple(plain(row.get(n)) for n in names) == wanted), None)
+        return [row for row in self.rows if tuple(plain(row.get(n)) for n in names) == wanted]
 
 
 @dataclass(frozen=True)
@@ -140,9 +148,9 @@ def _truncate(plan: ApplyPlan, target: PlainTarget, row: Row) -> Verdict:
 
 
 def _stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget) -> Verdict | None:
-    there = related.find(plan.repair.identity, tuple(row[n] for n in plan.repair.identity))
     if plan.repair.guard == "absent":
-        return DUPLICATE if there else None
+        return DUPLICATE if _is_there(plan, row, related) else None
+    there = related.find(plan.repair.identity, tuple(row[n] for n in plan.repair.identity))
     known: list[Sequence] = [sequence_of(plan, there)] if there else []
     if plan.repair.ledger:
         known.append(related.deletes.get(_key(plan, row), ()))
@@ -151,6 +159,17 @@ def _stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget)
         return DUPLICATE
     floor = [target.floor] if target.floor is not None else []
     return SUPERSEDED if any(sequence <= other for other in (*known, *floor)) else None
+
+
+def _is_there(plan: ApplyPlan, row: Mapping[str, Any], related: PlainTarget) -> bool:
+    names = plan.repair.identity
+    if related.resent is None or sequence_of(plan, row) > related.resent:
+        return related.find(names, tuple(row[n] for n in names)) is not None
+    names = tuple(n for n in names if n != cdc_sequence_columns(plan.table.sequence)[-1])
+    values = tuple(row[n] for n in names)
+    identity = tuple(map(plain, values))
+    related.copies[identity] += 1
+    return len(related.all(names, values)) >= related.copies[identity]
 
 
 def _base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Row | None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.plan import LaneState, cdc_sequence_columns
 from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Write
@@ -19,13 +20,26 @@ from replicator.ports.sink import Sink, TombstoneLedger
 
 from .contract import Contract, needs
 from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
-from .histories import History, histories, random_history
+from .histories import History, changes_frame, histories, random_history
+from .model import Change
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
 from .sink_positions import SinkPositions
-from .source import Statement
+from .source import Event, Statement
 
 ODD_NAMES = ("select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "x" * 63, "y" * 200)
 KEYED = ("int", "text", "composite")
+
+
+def alike(place: int, position: tuple[int, int], count: int, value: int) -> tuple[Event, Change]:
+    """The insert of a row into a table without a key, at that offset."""
+    change = Change("c", (*position, count), {"v1": value}, counted=True)
+    return Event(0, place, 0, None, change), change
+
+
+def span(start: int, end: int) -> Span:
+    """From one offset to another."""
+    partition = TopicPartition("cdc.public.items", 0)
+    return Span(Position({partition: start}), Position({partition: end}))
 
 
 def any_history(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
@@ -66,6 +80,25 @@ class SinkContract(SinkPositions):
                 )
                 delivering.run()
                 assert_equals_model(delivering)
+
+    def test_what_a_connector_counts_anew_is_told(self) -> None:
+        """A connector killed in the middle of a transaction sends changes of a table without a key again with another count,
+        in the same batch or a later one: each is there once, two rows of one COPY that are alike are there twice."""
+        table = TableSpec("public.items", (Column("v1", pa.int64()),), (), 3, counted=True)
+        reading = [((1, 10), 5, 1), ((1, 20), 6, 2), ((1, 20), 7, 2), ((1, 20), 8, 3)]
+        resumed = [((1, 10), 1, 1), ((1, 20), 2, 2), ((1, 20), 3, 2), ((1, 20), 4, 3), ((2, 30), 1, 1)]
+        for cut in (3, 4, 9):
+            events = [alike(place, *change) for place, change in enumerate([*reading, *resumed])]
+            with self.target() as target:
+                lane, engine = lane_of("append"), self.new_engine()
+                sink, plan = target.open(), plan_for("append", table)
+                sink.prepare(lane, plan)
+                for start, end in ((0, cut), (cut, len(events))):
+                    frame = self.to_frame(changes_frame(events[start:end], table, "cdc.public.items"))
+                    folded = engine.fold(frame, plan)
+                    sink.apply([Write(lane, plan, folded, span(start, end), IDENTITY)], no_rejects)
+                sink.close()
+                assert sorted(row["v1"] for row in target.rows(lane)) == [1, 1, 2, 2, 3], cut
 
     # Lanes.
 

@@ -33,7 +33,8 @@ class Statement:
 
     write: insert, or update of a row that is there. replace: delete and insert in one transaction. move: change of key.
     swap: two rows exchange their keys. chain: two changes of key in one transaction. skip: an offset without a record.
-    resend: the last records of the log, `1 + salt % 16` of them, come again at new offsets. The others are as named.
+    resend: the last records of the log, `1 + salt % 16` of them, come again at new offsets; a connector that resumes in the
+    middle of a transaction counts its changes anew. The others are as named.
     """
 
     act: Act
@@ -90,7 +91,7 @@ class SourceTable:
         keys = tuple(Column(f"k{i}", KINDS[kind].type) for i, kind in enumerate(KEY_KINDS[shape.key], 1))
         values = tuple(Column(f"v{i}", KINDS[kind].type) for i, kind in enumerate(shape.values, 1))
         names = tuple(column.name for column in keys)
-        self.versions = [TableSpec("public.items", keys + values, names, 3, "0")]
+        self.versions = [TableSpec("public.items", keys + values, names, 3, "0", counted=not names)]
         self.kinds = dict(zip((c.name for c in values), shape.values, strict=True))
         self.live: dict[int, dict[str, Any]] = {}
         self.unseen = set(range(KEY_COUNT if shape.unseen else 0))
@@ -116,6 +117,7 @@ class SourceTable:
             "add_column": self.add_column,
             "resend": self.resend,
         }
+        self.order = statement.salt % 3
         acts.get(statement.act, self.write)(statement)
         self.commit()
 
@@ -202,8 +204,18 @@ class SourceTable:
 
     def resend(self, s: Statement) -> None:
         """The connector was killed, and starts again from an older place in the log."""
-        for event in self.log[-1 - s.salt % 16 :]:
-            self.place(event)
+        again = self.log[-1 - s.salt % 16 :]
+        for event in again:
+            self.place(self.recounted(event, again[0]))
+
+    def recounted(self, event: Event, first: Event) -> Event:
+        """The event as a connector sends it that resumes with `first`. Where several partitions are read, what is sent
+        again with another count cannot be told from another change, so it keeps its own."""
+        one, other = event.change, first.change
+        if one is None or other is None or not one.counted or one.sequence[0] != other.sequence[0]:
+            return event
+        order = one.sequence[2] - max(0, other.sequence[2] - 1)
+        return replace(event, change=replace(one, sequence=(*one.sequence[:2], order)))
 
     def values(self, salt: int) -> dict[str, Any]:
         """Values for a row, some of them NULL."""
@@ -253,7 +265,8 @@ class SourceTable:
         sent = {name: value for name, value in row.items() if name not in unsent}
         image = dict(zip(self.versions[0].keys, key, strict=True)) | sent
         sequence = self.sequence() if key else self.sequence(self.order)
-        change = Change(op, sequence, image, unsent, moved_from, moved_to is not None, self.now())
+        counted = not key and self.shape.partitions == 1
+        change = Change(op, sequence, image, unsent, moved_from, moved_to is not None, self.now(), counted=counted)
         self.record(Event(self.partition(number), 0, self.version, key or None, change, moved_to))
 
     def record(self, event: Event) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .shops import mirror_table
-from .stack import World
+from .stack import World, rows
 
 APPEND = json.dumps(
     [
@@ -28,9 +28,21 @@ APPEND = json.dumps(
             }
             for table in ("customers", "products")
         ),
+        {
+            "match": "public.visits",
+            "source": "shop",
+            "to": [{"sink": "raw"}, {"sink": "raw_pg"}, *({"sink": s, "policy": "append"} for s in ("lake", "target"))],
+        },
     ]
 )
-"""`tables` of a config: as shipped, and the changes of two tables in two sinks."""
+"""`tables` of a config: as shipped, and the changes of two tables, and of one without a key, in two sinks."""
+VISITS = """
+    CREATE TABLE visits (note text);
+    CREATE FUNCTION visit() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN INSERT INTO visits SELECT gen_random_uuid() FROM generate_series(1, 2); RETURN NULL; END $$;
+    CREATE TRIGGER visited AFTER INSERT OR UPDATE ON products FOR EACH ROW EXECUTE FUNCTION visit();
+"""
+"""A table without a key: two rows in the transaction of every change of a product."""
 APPENDED = tuple((sink, table) for sink in ("lake", "target") for table in ("customers", "products"))
 Change = tuple[str, int, int]
 """Operation, key and place in the source's log, which are the same however often a change is sent. (Its number in the
@@ -61,4 +73,14 @@ def appended_differ(world: World) -> list[str]:
         expected, found = Counter(set(changes_in_topic(world, table))), changes_in_target(world, sink, table)
         lines += [f"{sink}, {table}: lacks {change}" for change in (expected - found)]
         lines += [f"{sink}, {table}: has too often {change}" for change in (found - expected)]
+    return lines[:8]
+
+
+def visits_differ(world: World) -> list[str]:
+    """Rows of the table without a key that a target lacks or has twice."""
+    expected, lines = Counter(note for (note,) in rows(world.source, "SELECT note FROM visits")), []
+    for sink in ("lake", "target"):
+        found = Counter(row["note"] for row in mirror_table(world, sink, "visits"))
+        lines += [f"{sink}, visits: lacks {note}" for note in expected - found]
+        lines += [f"{sink}, visits: has too often {note}" for note in found - expected]
     return lines[:8]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from .appended import APPEND, appended_differ, changes_in_topic
+from .appended import APPEND, VISITS, appended_differ, changes_in_topic, visits_differ
 from .daemon import Daemon, until
 from .shops import LOGS, await_caught_up, await_equal, await_nothing, log_rows, logs_differ
 from .stack import World
@@ -27,6 +27,7 @@ def resent(world: World) -> Counter[object]:
 def test_the_worker_killed_under_load_sends_changes_again(shop: World) -> None:
     world = shop
     world.overrides.append(f"tables={APPEND}")
+    world.execute(VISITS)
     daemon = world.daemon()
     load = Load(world.source, (41, 42))
     world.await_offsets()
@@ -43,6 +44,7 @@ def test_the_worker_killed_under_load_sends_changes_again(shop: World) -> None:
     await_caught_up(world, daemon)
     assert resent(world), "no change was sent twice: the test showed nothing"
     await_nothing(lambda: appended_differ(world), "every change is once in every append target", daemon, 10)
+    await_nothing(lambda: visits_differ(world), "every row of the table without a key is there once", daemon, 10)
     for log in LOGS:
         ids = [row["event_id"] for row in log_rows(world, log)]
         assert len(ids) == len(set(ids)) == sum(world.topics.ends(world.topics.names(f"{world.prefix}.public.")).values())

@@ -29,7 +29,7 @@ class Learning:
         key = _first(sample["key"])
         sequence = 1 if self._options.deletes_by_tombstone(table) else ELEMENTS
         columns = self._columns(sample["value"], key, table)
-        spec = TableSpec(table, columns, (), sequence, fingerprint)
+        spec = TableSpec(table, columns, (), sequence, fingerprint, counted=sequence > 1)
         spec.refuse_reserved_names()
         refuse_frame_names(spec)
         declared = self._options.keys_of(table)

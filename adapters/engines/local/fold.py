@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import MOVED_FROM, OP, RESET, TS, UNSENT, Op, sequence_columns
+from replicator.domain.change import MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
 from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Folded
@@ -16,7 +16,22 @@ from replicator.ports.frames import Folded
 from ...arrow.names import plainly_named
 from ...sql.dialect import DUCKDB
 from ...sql.duck import session
-from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, first_select, guard_select, last_select, sent_select
+from ...sql.fold import (
+    BELOW,
+    COPY,
+    EQUAL,
+    KEPT,
+    LAST,
+    OUTCOME,
+    PLACE,
+    VOID,
+    change_identity,
+    copies_select,
+    first_select,
+    guard_select,
+    last_select,
+    sent_select,
+)
 from ...sql.relatable import relatable
 
 
@@ -183,15 +198,16 @@ def _replaced(rows: pa.Table, name: str, column: pa.ChunkedArray | pa.Array) -> 
 
 def _distinct(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]:
     """Every change once: of equal key and sequence (without a key: equal values and sequence) the first."""
-    identity = plan.table.keys or plan.table.column_names
-    sequence = sequence_columns(plan.table.sequence)
-    if not sequence or is_ordered(changes, plan):
+    if not plan.table.sequence or is_ordered(changes, plan):
         return changes, Counts()
-    narrow = relatable(changes.select([*identity, *sequence, OP]))
+    identity = change_identity(plan)
+    names = {*identity, *sequence_columns(plan.table.sequence), TOPIC, PARTITION} - {COPY}
+    narrow = relatable(changes.select(sorted(names)))
     narrow = narrow.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
+    copies = f"({copies_select(plan, DUCKDB, identity[:-1], 'changes')})" if plan.repair.counted else "changes"
     with session() as connection:
         connection.register("changes", narrow)
-        first = connection.sql(first_select((*identity, *sequence, OP), DUCKDB, "changes")).to_arrow_table()
+        first = connection.sql(first_select(identity, DUCKDB, copies)).to_arrow_table()
     return changes.take(first[LAST]), Counts(duplicate=changes.num_rows - first.num_rows)
 
 

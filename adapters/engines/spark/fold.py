@@ -15,7 +15,7 @@ from replicator.ports.frames import Folded
 
 from ...spark.frames import column, derived, kept
 from ...sql.dialect import SPARK
-from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID
+from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, change_identity, copies_select
 from ...sql.fold_windows import LIVE, first_windows, guarded_select, last_windows, sent_windows
 
 ROW = "_row"
@@ -119,10 +119,11 @@ def _still_unsent(names: Sequence[str]) -> Column:
 
 def _distinct(changes: DataFrame, plan: ApplyPlan) -> DataFrame:
     """Every change once: of equal key and sequence (without a key: equal values and sequence) the first."""
-    names = sequence_columns(plan.table.sequence)
-    if not names:
+    if not plan.table.sequence:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
-    identity = (*(plan.table.keys or plan.table.column_names), *names, OP)
+    identity = change_identity(plan)
+    if plan.repair.counted:
+        changes = _over(changes, lambda relation: copies_select(plan, SPARK, identity[:-1], relation))
     marked = _over(changes, lambda relation: first_windows(identity, SPARK, relation))
     is_row = column(PLACE) == column(LAST)
     return marked.withColumn(ROW, is_row).withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
