@@ -47,14 +47,14 @@ class SparkMirror:
         plan, facts = write.plan, write.folded.facts
         frame, trimmed = untouched(write, state.position)
         truncates = 1 if plan.truncates and facts.clear_below is not None else 0
+        if truncates and trimmed:
+            truncates = frame.filter(column(OP) == Op.TRUNCATE.value).count()
         schema = schema_of(snapshot)
         names = stored_names(plan.table.column_names, schema.names)
         plan, frame = (stored_plan(plan, names), _renamed(frame, names)) if names else (plan, frame)
-        rows = kept(_fitting(to_rows(frame, plan, datetime.now(UTC)), plan, schema))
-        unfit = where(rows, column(ERROR).isNotNull())
-        good = derived(where(rows, column(ERROR).isNull()).drop(ERROR), rows)
+        rows = to_rows(frame, plan, datetime.now(UTC))
+        good, unfit, counts = _parted(rows, plan, schema, write.folded.rows - trimmed - truncates)
         recorded = self._ledger.record(write.lane, plan, good, facts)
-        counts = _counted(rows)
         good, incomplete, verdicts = self._repaired(snapshot, state, replace(write, plan=plan), good, counts)
         good, holes, empty = _filled(good, schema)
         verdicts += Counts(applied=-empty, rejected=empty)
@@ -136,8 +136,18 @@ def _stored(name: Any, names: Names) -> Any:
     return out
 
 
-def _fitting(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFrame:
-    """Rows with the types of the table, and `_error` where a value does not fit."""
+def _parted(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema, total: int) -> tuple[DataFrame, DataFrame | None, Counts]:
+    """The rows that fit the table, the others with `_error`, and how many of `total` these are."""
+    fitting = _fitting(rows, plan, schema)
+    if fitting is None:
+        return rows, None, Counts(applied=total)
+    fitting = kept(fitting)
+    good = derived(where(fitting, column(ERROR).isNull()).drop(ERROR), fitting)
+    return good, where(fitting, column(ERROR).isNotNull()), _counted(fitting)
+
+
+def _fitting(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFrame | None:
+    """Rows with the types of the table, and `_error` where a value does not fit; None where the types are the table's."""
     known = {c.name: c.type for c in plan.target} | {
         old: plan.table.column(key).type for old, key in zip(from_columns(plan), plan.table.keys, strict=True)
     }
@@ -146,7 +156,7 @@ def _fitting(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFrame:
     }
     same = all(storage_type(kind).equals(wanted[name].type) for name, kind in known.items())
     if same:
-        return derived(rows.withColumn(ERROR, sf.lit(None).cast("string")), rows)
+        return None
     given = arrow_schema(rows.schema)
     target = pa.schema([f.with_type(wanted[f.name].type) if f.name in wanted else f for f in given])
     to = pa.schema([pa.field(name, field.type, nullable=field.nullable) for name, field in wanted.items()])
@@ -196,8 +206,10 @@ def _incomplete() -> Any:
     return sf.when(sf.size(column(UNSENT)) == 0, sf.lit(str(not_sent([])))).otherwise(named)
 
 
-def _as_rejects(*rejected: DataFrame | None) -> DataFrame:
-    """Rejected rows by their places, with `_error`."""
+def _as_rejects(*rejected: DataFrame | None) -> DataFrame | None:
+    """Rejected rows by their places, with `_error`; None where there can be none."""
     columns = [column(name) for name in (*POSITION, ERROR)]
     known = [frame for frame in rejected if frame is not None]
+    if not known:
+        return None
     return derived(reduce(DataFrame.unionAll, [frame.select(columns) for frame in known]), *known)

@@ -21,8 +21,8 @@ def explain(plan: ApplyPlan, write: Dialect, target: str, repair: Dialect | None
     if plan.fold == "last":
         fold = last_select(plan, DUCKDB, "changes")
     else:
-        identity = change_identity(plan)
         counted = plan.repair.counted
+        identity = change_identity(plan, counted=counted)
         changes = f"({copies_select(plan, DUCKDB, identity[:-1], 'changes')})" if counted else "changes"
         fold = first_select(identity, DUCKDB, changes)
     ledger = "tombstones" if plan.repair.ledger else None

@@ -73,10 +73,11 @@ def copies_select(plan: ApplyPlan, dialect: Dialect, identity: Sequence[str], ch
     return f"SELECT *, row_number() OVER (PARTITION BY {names} ORDER BY {q(PLACE)}) AS {q(COPY)} FROM ({readings})"
 
 
-def change_identity(plan: ApplyPlan) -> tuple[str, ...]:
-    """The columns of a change (for `counted` plans those of `copies_select` too) by which two of them are the same."""
+def change_identity(plan: ApplyPlan, *, counted: bool) -> tuple[str, ...]:
+    """The columns by which two changes are the same; with `counted` the last is that of `copies_select`. Only a plan that is
+    counted has it, and only where all changes come from one partition: of several, one may simply be behind another."""
     sequence = sequence_columns(plan.table.sequence)
-    if plan.repair.counted:
+    if counted:
         return (*plan.table.column_names, *sequence[:-1], OP, COPY)
     return (*(plan.table.keys or plan.table.column_names), *sequence, OP)
 

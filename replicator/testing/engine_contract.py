@@ -72,6 +72,15 @@ class EngineContract(Contract):
             delivering.run()
             assert_equals_model(delivering)
 
+    def test_fold_keeps_alike_changes_of_several_partitions(self) -> None:
+        """Rows of a table without a key that are alike, in one place of the log but in several partitions: none is a copy,
+        though each is the first of its partition."""
+        shape = Shape(key="none", values=("truth",), partitions=3, snapshot=3)
+        history = History(shape, (Statement("write"), Statement("resend")))
+        delivering = Delivering(PlainFrames(self), FakeTarget(), history, "append")
+        delivering.run()
+        assert_equals_model(delivering)
+
     def test_fold_composes(self) -> None:
         """Folding the concatenation of folded frames gives what folding all their changes gives."""
         engine = self.new_engine()

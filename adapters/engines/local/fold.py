@@ -200,15 +200,20 @@ def _distinct(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]:
     """Every change once: of equal key and sequence (without a key: equal values and sequence) the first."""
     if not plan.table.sequence or is_ordered(changes, plan):
         return changes, Counts()
-    identity = change_identity(plan)
+    counted = plan.repair.counted and _partitions(changes) == 1
+    identity = change_identity(plan, counted=counted)
     names = {*identity, *sequence_columns(plan.table.sequence), TOPIC, PARTITION} - {COPY}
     narrow = relatable(changes.select(sorted(names)))
     narrow = narrow.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
-    copies = f"({copies_select(plan, DUCKDB, identity[:-1], 'changes')})" if plan.repair.counted else "changes"
+    copies = f"({copies_select(plan, DUCKDB, identity[:-1], 'changes')})" if counted else "changes"
     with session() as connection:
         connection.register("changes", narrow)
         first = connection.sql(first_select(identity, DUCKDB, copies)).to_arrow_table()
     return changes.take(first[LAST]), Counts(duplicate=changes.num_rows - first.num_rows)
+
+
+def _partitions(changes: pa.Table) -> int:
+    return int(changes.select([TOPIC, PARTITION]).group_by([TOPIC, PARTITION]).aggregate([]).num_rows)
 
 
 def _folded(frame: pa.Table, changes: pa.Table, plan: ApplyPlan, counts: Counts) -> Folded[pa.Table]:

@@ -29,6 +29,7 @@ from ...arrow.moves import unsettled
 from ...arrow.records import rejected
 from ...spark.errors import translating
 from ...spark.frames import column, derived, kept, mapped, to_arrow, where
+from ...spark.known import Known, all_at_or_above, all_below, counted, knowing, known_of, look, rows_of
 from ...spark.session import split
 from ...spark.types import spark_schema, struct_names
 from .decoding import decoded
@@ -72,19 +73,27 @@ class SparkEngine:
         """See `ports.engine.Engine.learn`."""
         return decoder.learn(to_arrow(run.frame.limit(SAMPLE)).cast(RAW), run.table, run.fingerprint)
 
+    @translating("decoding a batch")
     def decode(self, run: Run[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
-        """See `ports.engine.Engine.decode`."""
+        """See `ports.engine.Engine.decode`. One job, which looks at everything that the driver is to know of the changes."""
         changes = kept(mapped(run.frame, lambda raw: decoded(raw.cast(RAW), decoder, table), changes_schema(table)))
-        return where(changes, column(ERROR).isNull()), where(changes, column(ERROR).isNotNull())
+        fine = column(ERROR).isNull()
+        seen = look(changes, fine)
+        good, bad = seen.get((True,), Known()), seen.get((False,), Known())
+        return knowing(where(changes, fine) if bad.rows else changes, good), counted(where(changes, ~fine), bad.rows)
 
     def unite(self, parts: Sequence[DataFrame], table: TableSpec) -> DataFrame:
         """See `ports.engine.Engine.unite`."""
-        return self.concat([_widened(part, table) for part in parts])
+        return knowing(self.concat([_widened(part, table) for part in parts]), known_of(*parts))
 
     @translating("leaving out what was applied")
     def after(self, changes: DataFrame, position: Position) -> tuple[DataFrame, int]:
         """See `ports.engine.Engine.after`."""
-        below = _any_of(position, lambda offset: column(OFFSET) < offset)
+        below, known = _any_of(position, lambda offset: column(OFFSET) < offset), known_of(changes)
+        if known is not None and all_at_or_above(known, position):
+            return changes, 0
+        if known is not None and all_below(known, position.items()):
+            return knowing(where(changes, ~below), Known()), known.rows
         return where(changes, ~below), changes.filter(below).count()
 
     def before(self, changes: DataFrame, position: Position) -> tuple[DataFrame, DataFrame]:
@@ -95,7 +104,8 @@ class SparkEngine:
     @translating("looking for key changes")
     def unsettled(self, changes: DataFrame) -> Position:
         """See `ports.engine.Engine.unsettled`. The driver sees the keys of key changes."""
-        if MOVED_FROM not in changes.columns:
+        known = known_of(changes)
+        if MOVED_FROM not in changes.columns or (known is not None and not known.halves):
             return Position()
         keys = struct_names(changes.schema, MOVED_FROM)
         halves = changes.filter(column(MOVED_TO) | column(MOVED_FROM).isNotNull())
@@ -104,6 +114,9 @@ class SparkEngine:
     @translating("looking for the ends of a batch")
     def ends(self, changes: DataFrame) -> Position:
         """See `ports.engine.Engine.ends`."""
+        known = known_of(changes)
+        if known is not None:
+            return known.end
         last = changes.groupBy(TOPIC, PARTITION).agg(sf.max(OFFSET)).collect()
         return Position({TopicPartition(topic, partition): offset + 1 for topic, partition, offset in last})
 
@@ -139,7 +152,7 @@ class SparkEngine:
     @translating("counting rows")
     def count(self, changes: DataFrame) -> int:
         """See `ports.engine.Engine.count`."""
-        return changes.count()
+        return rows_of(changes)
 
     def concat(self, frames: Sequence[DataFrame]) -> DataFrame:
         """See `ports.engine.Engine.concat`."""

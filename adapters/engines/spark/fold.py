@@ -14,6 +14,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Folded
 
 from ...spark.frames import column, derived, kept
+from ...spark.known import Known, known_of, look
 from ...sql.dialect import SPARK
 from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, change_identity, copies_select
 from ...sql.fold_windows import LIVE, first_windows, guarded_select, last_windows, sent_windows
@@ -25,8 +26,9 @@ ROW = "_row"
 def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
     """See `ports.engine.Engine.fold`."""
     names = changes.columns if RESET in changes.columns else [*changes.columns, RESET]
+    known = known_of(changes) or look(changes).get((), Known())
     numbered = _numbered(changes)
-    marked = _last_per_key(numbered, plan) if plan.fold == "last" else _distinct(numbered, plan)
+    marked = _last_per_key(numbered, plan, known) if plan.fold == "last" else _distinct(numbered, plan, known)
     marked = kept(derived(marked, changes))
     seen = _seen(marked, plan)
     frame = derived(marked.filter(column(ROW)).select([column(n) for n in names]), marked)
@@ -38,7 +40,7 @@ def _numbered(changes: DataFrame) -> DataFrame:
     """With places in arrival order, which is the physical one."""
     reset = column(RESET) if RESET in changes.columns else sf.lit(False)
     numbered = changes.withColumn(RESET, reset).withColumn(PLACE, sf.monotonically_increasing_id())
-    return kept(derived(numbered, changes))
+    return derived(numbered, changes)
 
 
 def _over(frame: DataFrame, select: Any) -> DataFrame:
@@ -46,9 +48,8 @@ def _over(frame: DataFrame, select: Any) -> DataFrame:
     return frame.sparkSession.sql(select("{frame}"), frame=frame)
 
 
-def _last_per_key(changes: DataFrame, plan: ApplyPlan) -> DataFrame:
-    first = _first_look(changes, plan)
-    truncates, lacking = first["truncates"], sorted(first["lacking"] or ())
+def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
+    truncates, lacking = known.truncates if plan.truncates else 0, sorted(known.unsent)
     marked = _over(changes, lambda relation: guarded_select(plan, SPARK, relation, truncates=truncates > 0))
     live, floor = column(OUTCOME) == KEPT, None
     if truncates:
@@ -56,7 +57,7 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan) -> DataFrame:
         live = live & (column(OP) != Op.TRUNCATE.value)
         live = live & (_sequence(plan) > _constant(floor)) if floor else live
     marked = _over(marked.withColumn(LIVE, live), lambda relation: last_windows(plan, SPARK, relation))
-    if lacking or first["partial"] or first["moves"]:
+    if known.partial or known.moves:
         marked = _over(marked, lambda relation: sent_windows(plan, SPARK, relation, lacking))
         marked = _completed(marked, lacking)
     void = (column(VOID).isNotNull() | sf.lit(truncates > 0)) & (column(OP) != Op.DELETE.value)
@@ -66,17 +67,6 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan) -> DataFrame:
         last = marked.filter(_is_kept_truncate()).agg(sf.max(PLACE)).collect()[0][0]
         is_row = is_row | (column(PLACE) == sf.lit(last))
     return marked.withColumn(ROW, sf.coalesce(is_row, sf.lit(False)))
-
-
-def _first_look(changes: DataFrame, plan: ApplyPlan) -> Row:
-    """What decides which windows are needed."""
-    truncate = sf.count_if(column(OP) == Op.TRUNCATE.value) if plan.truncates else sf.lit(0)
-    names = sf.array_distinct(sf.flatten(sf.collect_set(column(UNSENT))))
-    moves = sf.count_if(column(MOVED_FROM).isNotNull())
-    partial = sf.count_if(column(UNSENT).isNotNull())
-    return changes.agg(
-        truncate.alias("truncates"), names.alias("lacking"), moves.alias("moves"), partial.alias("partial")
-    ).collect()[0]
 
 
 def _floor(marked: DataFrame, plan: ApplyPlan) -> Row | None:
@@ -117,12 +107,13 @@ def _still_unsent(names: Sequence[str]) -> Column:
     return sf.when(column(UNSENT).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
 
 
-def _distinct(changes: DataFrame, plan: ApplyPlan) -> DataFrame:
+def _distinct(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
     """Every change once: of equal key and sequence (without a key: equal values and sequence) the first."""
     if not plan.table.sequence:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
-    identity = change_identity(plan)
-    if plan.repair.counted:
+    counted = plan.repair.counted and len(known.end) == 1
+    identity = change_identity(plan, counted=counted)
+    if counted:
         changes = _over(changes, lambda relation: copies_select(plan, SPARK, identity[:-1], relation))
     marked = _over(changes, lambda relation: first_windows(identity, SPARK, relation))
     is_row = column(PLACE) == column(LAST)

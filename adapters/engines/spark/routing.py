@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as sf
 
@@ -14,26 +16,69 @@ from replicator.ports.decoder import ROUTE, Decoder
 from replicator.ports.frames import Routed, Run
 
 from ...spark.frames import column, derived, kept, mapped, where
+from ...spark.known import counted
 
 ROUTED = {name: f"_route_{name}" for name in ROUTE.names}
 """Where a record's route stands beside it."""
 PLACE = ("topic", "partition", "offset")
+BAD = pa.field("bad", pa.bool_())
+SEEN = pa.schema(
+    [("topic", pa.string()), ("bare", pa.bool_()), *(f for f in ROUTE if f.name != "error"), BAD, ("records", pa.int64())]
+)
+
+
+class Kind(NamedTuple):
+    """Records of one topic that go one way. `bare`: those without a value; `bad`: those that are rejected."""
+
+    topic: str
+    bare: bool
+    table: str | None
+    fingerprint: str | None
+    ignored: str | None
+    bad: bool
 
 
 def routed(raw: DataFrame, decoder: Decoder) -> Routed[DataFrame]:
-    """See `ports.engine.Engine.route`. One job, which reads and keeps the records."""
-    schema = pa.schema([*RAW, *(field.with_name(ROUTED[field.name]) for field in ROUTE)])
-    beside = kept(mapped(raw, lambda records: _with_routes(records.cast(RAW), decoder), schema))
-    table, fingerprint, ignored, error = (column(ROUTED[name]) for name in ROUTE.names)
-    seen = beside.groupBy("topic", table, fingerprint, ignored, error.isNotNull()).count().collect()
+    """See `ports.engine.Engine.route`. One job, of which the driver sees how many records go which way. The records stay as
+    they are where a topic's records with a value all go one way, and those without one too; otherwise, and where some are
+    rejected, a second pass puts its route beside each record."""
+    seen = _seen(raw, decoder)
+    beside = None if _is_plain(seen) else _beside(raw, decoder)
     kinds: Counter[str] = Counter()
-    for row in seen:
-        kinds.update({row[3]: row[5]} if row[3] else {})
-    rejects = beside.filter(error.isNotNull()).withColumn(ERROR, error).drop(*ROUTED.values())
-    names = sorted({row[1] for row in seen if row[1]})
-    runs = [run for name in names for run in _runs(beside, name, {row[2] for row in seen if row[1] == name})]
-    topics = {name: frozenset(row[0] for row in seen if row[1] == name) for name in names}
-    return Routed(tuple(runs), dict(kinds), derived(rejects, beside), sum(row[5] for row in seen if row[4]), topics)
+    for kind, records in seen.items():
+        kinds.update({kind.ignored: records} if kind.ignored else {})
+    names = sorted({kind.table for kind in seen if kind.table})
+    runs = [run for name in names for run in _runs(raw, beside, name, seen)]
+    topics = {name: frozenset(kind.topic for kind in seen if kind.table == name) for name in names}
+    rejected = sum(records for kind, records in seen.items() if kind.bad)
+    return Routed(tuple(runs), dict(kinds), _rejects(raw, beside), rejected, topics)
+
+
+def _seen(raw: DataFrame, decoder: Decoder) -> Mapping[Kind, int]:
+    """How many records are of each kind."""
+    found: Counter[Kind] = Counter()
+    for *kind, records in mapped(raw, lambda some: _kinds(some.cast(RAW), decoder), SEEN).collect():
+        found[Kind(*kind)] += records
+    return found
+
+
+def _kinds(records: pa.Table, decoder: Decoder) -> pa.Table:
+    routes = decoder.route(records)
+    ways = [pc.is_valid(routes[name]) if name == "error" else routes[name] for name in ROUTE.names]
+    beside = pa.table([records["topic"], pc.is_null(records["value"]), *ways], names=SEEN.names[:-1])
+    grouped = beside.group_by(SEEN.names[:-1]).aggregate([([], "count_all")])
+    return grouped.rename_columns(SEEN.names)
+
+
+def _is_plain(seen: Iterable[Kind]) -> bool:
+    """Whether a record's topic, and whether it has a value, tell which way it goes."""
+    ways = Counter((kind.topic, kind.bare) for kind in seen)
+    return not any(kind.bad for kind in seen) and max(ways.values(), default=1) == 1
+
+
+def _beside(raw: DataFrame, decoder: Decoder) -> DataFrame:
+    schema = pa.schema([*RAW, *(field.with_name(ROUTED[field.name]) for field in ROUTE)])
+    return kept(mapped(raw, lambda records: _with_routes(records.cast(RAW), decoder), schema))
 
 
 def _with_routes(records: pa.Table, decoder: Decoder) -> pa.Table:
@@ -43,17 +88,46 @@ def _with_routes(records: pa.Table, decoder: Decoder) -> pa.Table:
     return records
 
 
-def _runs(beside: DataFrame, table: str, fingerprints: set[str]) -> Iterable[Run[DataFrame]]:
+def _rejects(raw: DataFrame, beside: DataFrame | None) -> DataFrame:
+    """The records that have an error, with it."""
+    if beside is None:
+        return counted(raw.limit(0).withColumn(ERROR, sf.lit(None).cast("string")), 0)
+    error = column(ROUTED["error"])
+    return derived(beside.filter(error.isNotNull()).withColumn(ERROR, error).drop(*ROUTED.values()), beside)
+
+
+def _runs(raw: DataFrame, beside: DataFrame | None, table: str, seen: Mapping[Kind, int]) -> Iterator[Run[DataFrame]]:
     """Stretches of one fingerprint; with several, partition by partition."""
-    mine = where(beside, column(ROUTED["table"]) == table)
+    mine = [kind for kind in seen if kind.table == table]
+    fingerprints = {kind.fingerprint or "" for kind in mine}
+    records = sum(seen[kind] for kind in mine)
     if len(fingerprints) == 1:
-        return [Run(table, next(iter(fingerprints)), _bare(mine))]
-    starts = _starts(mine)
+        frame = where(raw, _is_of(mine)) if beside is None else _bare(where(beside, column(ROUTED["table"]) == table))
+        everything = beside is None and len(mine) == len(seen)
+        yield Run(table, fingerprints.pop(), counted(raw if everything else frame, records))
+        return
+    together = where(_beside_known(raw, mine) if beside is None else beside, column(ROUTED["table"]) == table)
+    starts = _starts(together)
     ends: Sequence[Row | None] = [*starts[1:], None]
-    return [
-        Run(table, start[ROUTED["fingerprint"]], _bare(where(mine, _stretch(start, end))))
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    for start, end in zip(starts, ends, strict=True):
+        yield Run(table, start[ROUTED["fingerprint"]], _bare(where(together, _stretch(start, end))))
+
+
+def _beside_known(raw: DataFrame, kinds: Iterable[Kind]) -> DataFrame:
+    """Table and fingerprint beside each record, from its topic."""
+    table = fingerprint = sf.lit(None).cast("string")
+    for kind in kinds:
+        table = sf.when(_is_of([kind]), sf.lit(kind.table)).otherwise(table)
+        fingerprint = sf.when(_is_of([kind]), sf.lit(kind.fingerprint)).otherwise(fingerprint)
+    return derived(raw.withColumns({ROUTED["table"]: table, ROUTED["fingerprint"]: fingerprint}), raw)
+
+
+def _is_of(kinds: Iterable[Kind]) -> Column:
+    """Whether a record is of one of these kinds, where its topic and whether it has a value tell."""
+    out = sf.lit(False)
+    for kind in kinds:
+        out = out | ((column("topic") == kind.topic) & (column("value").isNull() == sf.lit(kind.bare)))
+    return out
 
 
 def _starts(mine: DataFrame) -> list[Row]:

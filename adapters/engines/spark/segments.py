@@ -12,13 +12,17 @@ from replicator.domain.table import TableSpec
 
 from ...arrow.moves import places_of_cuts
 from ...spark.frames import column, derived, kept, to_arrow
+from ...spark.known import known_of
 
 PLACE = "_place"
 
 
 def segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     """See `ports.engine.Engine.segments`. Only where some change lacks values the driver sees keys and operations."""
-    if not table.keys or not changes.filter(column(UNSENT).isNotNull()).limit(1).count():
+    known = known_of(changes)
+    if not table.keys or (known is not None and not known.partial):
+        return [changes]
+    if known is None and not changes.filter(column(UNSENT).isNotNull()).limit(1).count():
         return [changes]
     placed = kept(derived(changes.withColumn(PLACE, sf.monotonically_increasing_id()), changes))
     names = (*table.keys, OP, MOVED_FROM, MOVED_TO, UNSENT, PLACE)

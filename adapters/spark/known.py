@@ -1,0 +1,119 @@
+"""What the driver knows of a frame's rows from a job that has run anyway, so that it need not ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import MOVED_FROM, MOVED_TO, OFFSET, OP, PARTITION, TOPIC, UNSENT, Op
+from replicator.domain.position import Position, TopicPartition
+
+from .frames import column
+
+ROWS, KNOWN = "_replicator_rows", "_replicator_known"
+"""Attributes of a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A changes frame: how many `rows`; per partition the `first` offset and the `end` after the last; the columns that some
+    change did not send (`unsent`), and how many changes lack any (`partial`), are a half of a key change (`halves`), its
+    create half (`moves`), or a truncate."""
+
+    rows: int = 0
+    first: Position = field(default_factory=Position)
+    end: Position = field(default_factory=Position)
+    unsent: frozenset[str] = frozenset()
+    partial: int = 0
+    halves: int = 0
+    moves: int = 0
+    truncates: int = 0
+
+    def __add__(self, other: Known) -> Known:
+        return Known(
+            self.rows + other.rows,
+            Position.lowest((self.first, other.first)),
+            self.end.advanced_to(other.end),
+            self.unsent | other.unsent,
+            self.partial + other.partial,
+            self.halves + other.halves,
+            self.moves + other.moves,
+            self.truncates + other.truncates,
+        )
+
+
+def counted(frame: DataFrame, rows: int) -> DataFrame:
+    """`frame`, of which the number of rows is known."""
+    setattr(frame, ROWS, rows)
+    return frame
+
+
+def rows_of(frame: DataFrame) -> int:
+    """The number of rows, by a job where it is not known."""
+    known: int | None = getattr(frame, ROWS, None)
+    return frame.count() if known is None else known
+
+
+def knowing(frame: DataFrame, known: Known | None) -> DataFrame:
+    """`frame`, of which that much is known; nothing where `known` is None."""
+    if known is not None:
+        setattr(frame, KNOWN, known)
+        counted(frame, known.rows)
+    return frame
+
+
+def known_of(*frames: DataFrame) -> Known | None:
+    """What is known of the frames together; None where nothing is known of one of them."""
+    each: Sequence[Known | None] = [getattr(frame, KNOWN, None) for frame in frames]
+    found = [one for one in each if one is not None]
+    return reduce(lambda a, b: a + b, found, Known()) if len(found) == len(each) else None
+
+
+def look(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], Known]:
+    """What is to be known of a changes frame, for each combination of `by` in it. One job."""
+    moved = column(MOVED_FROM).isNotNull() if MOVED_FROM in changes.columns else sf.lit(False)
+    half = sf.coalesce(column(MOVED_TO), sf.lit(False)) | moved if MOVED_TO in changes.columns else moved
+    found = changes.groupBy(*by, TOPIC, PARTITION).agg(
+        sf.count(sf.lit(1)).alias("rows"),
+        sf.min(OFFSET).alias("first"),
+        sf.max(OFFSET).alias("last"),
+        sf.array_distinct(sf.flatten(sf.collect_set(UNSENT))).alias("unsent"),
+        sf.count_if(column(UNSENT).isNotNull()).alias("partial"),
+        sf.count_if(half).alias("halves"),
+        sf.count_if(moved).alias("moves"),
+        sf.count_if(column(OP) == Op.TRUNCATE.value).alias("truncates"),
+    )
+    out: dict[tuple[object, ...], Known] = {}
+    for row in found.collect():
+        group = tuple(row)[: len(by)]
+        out[group] = out.get(group, Known()) + _known(row)
+    return out
+
+
+def _known(row: Row) -> Known:
+    at = TopicPartition(row[TOPIC], row[PARTITION])
+    return Known(
+        row["rows"],
+        Position({at: row["first"]}),
+        Position({at: row["last"] + 1}),
+        frozenset(row["unsent"] or ()),
+        row["partial"],
+        row["halves"],
+        row["moves"],
+        row["truncates"],
+    )
+
+
+def all_at_or_above(known: Known, position: Position) -> bool:
+    """No change is below `position`."""
+    return all(offset >= position.get(at, offset) for at, offset in known.first.items())
+
+
+def all_below(known: Known, position: Iterable[tuple[TopicPartition, int]]) -> bool:
+    """Every change is below `position`, in partitions that it names."""
+    ends = dict(position)
+    return all(at in ends and end <= ends[at] for at, end in known.end.items())
