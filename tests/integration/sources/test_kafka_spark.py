@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from adapters.engines.spark import SparkEngine
 from adapters.sources.kafka.spark import KafkaSparkSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
+from replicator.domain.position import Position
 from replicator.testing.source_contract import ODD_TIMES, SourceContract
 
 from .conftest import Broker
@@ -51,3 +54,18 @@ class TestKafkaSparkSource(SourceContract):
     def to_arrow(self, frame: Any) -> pa.Table:
         """Inside a list Spark has names of its own."""
         return to_arrow(frame).cast(RAW)
+
+
+def test_one_partition_is_read_by_several_tasks_in_order(broker: Broker) -> None:
+    name = f"wide-{uuid4()}"
+    broker.create(name, partitions=1, config=ANY_TIME)
+    stream = SparkTopic(broker, name, 1000, partitions=1)
+    producer = Producer({"bootstrap.servers": broker.address, "log_level": 0})
+    for number in range(40):
+        producer.produce(name, b"%d" % number, partition=0)
+    assert producer.flush(60) == 0
+    frames: list[Any] = []
+    stream.open().run(Position(), lambda batch: frames.append(batch.frame), Event(), once=True)
+    (frame,) = [frame for frame in frames if frame.count()]
+    assert frame.rdd.getNumPartitions() == frame.sparkSession.sparkContext.defaultParallelism > 1
+    assert to_arrow(frame)["offset"].to_pylist() == list(range(40))

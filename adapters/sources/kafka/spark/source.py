@@ -74,6 +74,8 @@ class KafkaSparkSource(KafkaSource):
             "kafka.isolation.level": "read_committed",
             "includeHeaders": "true",
             "failOnDataLoss": "true",
+            # Few partitions must not keep cores idle. Pieces of one partition stay in order.
+            "minPartitions": str(self._spark.sparkContext.defaultParallelism),
             "assign": partitions_json(position),
         }
 
