@@ -38,6 +38,14 @@ def kept(frame: DataFrame) -> DataFrame:
     return frame
 
 
+def weighed(frame: DataFrame) -> tuple[DataFrame, int, int]:
+    """A raw frame, kept in storage, with its number of records and their bytes of keys and values."""
+    frame = kept(frame)
+    key, value = (sf.coalesce(sf.sum(sf.length(column(name))), sf.lit(0)) for name in ("key", "value"))
+    records, size = frame.agg(sf.count(sf.lit(1)), key + value).collect()[0]
+    return frame, records, size
+
+
 def derived(frame: DataFrame, *parents: DataFrame) -> DataFrame:
     """`frame`, which holds on to what its parents hold on to."""
     known = [one for parent in parents for one in getattr(parent, KEPT, ())]

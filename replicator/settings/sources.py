@@ -123,10 +123,13 @@ class FilesSettings(SourceSettings):
 
 
 class DeltaSourceSettings(SourceSettings):
-    """A Delta table that others write."""
+    """The event log of a pipeline, read as the topics that it recorded."""
 
     transport: Literal["delta"]
     path: ConfigPath
+    """The folder of the Delta table that an `event_log` sink writes, or its file:// URL."""
+    topics: list[Topic] = Field(default=["*"], min_length=1)
+    """Recorded topics: names; globs, or regular expressions that start with ^."""
 
 
 class QuerySettings(SourceSettings):

@@ -36,7 +36,7 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
 
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
     "format": frozenset({"debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows"}),
-    "transport": frozenset({"files", "delta", "query"}),
+    "transport": frozenset({"files", "query"}),
     "policy": frozenset({"scd2"}),
     "stored_as_scd_type": frozenset({2}),
     "deletes": frozenset({"soft", "ignore"}),

@@ -44,7 +44,11 @@ def diagnose(loaded: Loaded) -> Iterator[Diagnosis]:
 def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]) -> Iterator[Task]:
     settings = loaded.settings
     for name, source in settings.sources.items():
-        yield source.transport, f"source {name}", {**adapters.options(source), **_of_lanes(loaded, lanes, status, name)}
+        yield (
+            _of_transport(source.transport),
+            f"source {name}",
+            {**adapters.options(source), **_of_lanes(loaded, lanes, status, name)},
+        )
         for key, kind in BROUGHT_BY_SOURCES.items():
             own = plain_options(source).get(key)
             if own is not None:
@@ -57,6 +61,11 @@ def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]) -> 
     if settings.engine in names(GROUP):
         yield settings.engine, f"engine {settings.engine}", dict(getattr(settings, settings.engine))
     yield "machine", "machine", {"state": settings.state}
+
+
+def _of_transport(name: str) -> str:
+    """The check of a transport: `<name>_source` where a kind of sink has the same name."""
+    return f"{name}_source" if f"{name}_source" in names(GROUP) else name
 
 
 def _of_lanes(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The Spark engine and its Delta sink keep the promises of their ports. One file, so that one process has one session."""
+"""What runs on Spark keeps the promises of its ports. One file, so that one process has one session."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from spark_case import OnSpark, engine
+from recorded_log import TIMES, LogStream
+from spark_case import OPTIONS, OnSpark, engine
 
 from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sources.delta.spark import DeltaSparkSource
+from adapters.spark.frames import to_arrow
+from replicator.domain.change import RAW
 from replicator.testing.delivery import Delivering, assert_equals_model
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.histories import random_history
 from replicator.testing.sink_contract import KEYED, SinkContract
+from replicator.testing.source_contract import SourceContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
@@ -58,3 +63,27 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
             delivering = Delivering(engine(), target, history, "scd1", to_frame=self.to_frame, to_arrow=self.to_arrow)
             delivering.run()
             assert_equals_model(delivering)
+
+
+@dataclass
+class SparkLogStream(LogStream):
+    def open(self):
+        return DeltaSparkSource({"path": str(self.path), "batch_records": self.batch_records, **OPTIONS})
+
+
+class TestDeltaSparkSource(SourceContract):
+    """`DeltaSparkSource`."""
+
+    odd_times = TIMES
+
+    @pytest.fixture(autouse=True, params=[6, 1000])
+    def own(self, tmp_path, request):
+        engine()
+        self.path, self.batch_records = tmp_path / "log", request.param
+
+    def new_stream(self):
+        return SparkLogStream(self.path, self.batch_records)
+
+    def to_arrow(self, frame):
+        """Inside a list Spark has names of its own."""
+        return to_arrow(frame).cast(RAW)

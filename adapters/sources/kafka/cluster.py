@@ -13,11 +13,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import TopicPartition
+from replicator.domain.topics import TopicFilter
 
 from .client_log import CLIENT_LOG
 from .errors import REFUSED, error_of, translated
 from .options import KafkaOptions
-from .topics import TopicFilter
 
 TIMEOUT = 5.0
 """Seconds one request may take."""

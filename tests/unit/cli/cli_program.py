@@ -10,10 +10,10 @@ from pathlib import Path
 PROGRAM = str(Path(sys.executable).with_name("replicator"))
 
 
-def run_program(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_program(folder: Path, *arguments: str, seconds: float = 100, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [PROGRAM, *arguments], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
-        timeout=100, check=False, stdin=subprocess.DEVNULL,
+        timeout=seconds, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 

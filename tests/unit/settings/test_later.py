@@ -12,7 +12,6 @@ from replicator.settings.tables import EntrySettings, PolicyKeys, TableSettings
 VALUES = [
     ("transport: kafka", "transport: files"),
     ("transport: kafka", "transport: query"),
-    ("transport: kafka", "transport: delta"),
     ("        policy: scd1", "        policy: scd2"),
     ("        stored_as_scd_type: 1", "        stored_as_scd_type: 2"),
     ("        deletes: hard", "        deletes: soft"),

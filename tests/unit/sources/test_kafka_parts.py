@@ -12,9 +12,9 @@ from adapters.sources.kafka.errors import translated
 from adapters.sources.kafka.losses import out_of_range, recreated
 from adapters.sources.kafka.options import CORRECTNESS, KafkaOptions
 from adapters.sources.kafka.reader import Reader
-from adapters.sources.kafka.topics import TopicFilter
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.topics import TopicFilter
 
 BASE = {"bootstrap_servers": "127.0.0.1:9", "topics": ["cdc.public.*"]}
 SECRET = "correct-horse-battery"

@@ -11,7 +11,8 @@ from pyspark.sql import functions as sf
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 
-from ....spark.frames import column, kept
+from ....spark import frames
+from ....spark.frames import column
 from ....spark.types import spark_schema
 from .errors import reading
 
@@ -38,12 +39,9 @@ def raw(loaded: DataFrame) -> DataFrame:
 
 
 def weighed(frame: DataFrame) -> tuple[DataFrame, int, int]:
-    """The frame, kept in storage, with its number of records and their bytes of keys and values."""
-    frame = kept(frame)
-    key, value = (sf.coalesce(sf.sum(sf.length(column(name))), sf.lit(0)) for name in ("key", "value"))
+    """See `adapters.spark.frames.weighed`."""
     with reading():
-        records, size = frame.agg(sf.count(sf.lit(1)), key + value).collect()[0]
-    return frame, records, size
+        return frames.weighed(frame)
 
 
 def pieces(start: Mapping[TopicPartition, int], until: Position, records: int) -> Iterator[Span]:

@@ -1,0 +1,59 @@
+"""An event log as `doctor` looks at it: there, readable, and with the topics that are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from replicator.domain.errors import ReplicatorError
+from replicator.domain.position import Position
+from replicator.domain.topics import TopicFilter
+from replicator.ports.diagnosis import Diagnosis
+
+from .following import Log
+from .losses import ACCEPT, lost
+from .options import DeltaSourceOptions
+from .ranges import Ranges
+from .table import EventLogTable
+
+OF_EVERY_SOURCE = ("positions", "production")
+"""What any source's check is told."""
+
+
+class DeltaSourceCheck:
+    """`ports.diagnosis.Check`; the options of `DeltaSource`, and `positions` of the lanes that read it."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        own = {key: value for key, value in options.items() if key not in OF_EVERY_SOURCE}
+        self._name = name
+        self._options = DeltaSourceOptions.read(own)
+        self._positions: Mapping[str, Any] = options.get("positions") or {}
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        try:
+            return list(self._look())
+        except ReplicatorError as problem:
+            return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+
+    def _look(self) -> Iterator[Diagnosis]:
+        wanted = TopicFilter(self._options.topics)
+        every = EventLogTable(self._options.path, lambda _: True).newest()
+        unmatched = wanted.unmatched({file.topic for file in every.files})
+        if unmatched:
+            step = "It is read as soon as the log has it; or correct `topics`."
+            yield Diagnosis("warning", self._name, f"The event log has no topic that matches {', '.join(unmatched)}.", step)
+        closed = [file.path for file in every.files if wanted(file.topic) and not os.access(file.path, os.R_OK)]
+        if closed:
+            yield Diagnosis("error", self._name, f"{closed[0]} cannot be read.", f"Let user {os.geteuid()} read it.")
+            return
+        log = EventLogTable(self._options.path, wanted)
+        _, bounds = Log(log, Ranges()).now()
+        for lane, position in self._positions.items():
+            places = Position.from_json(position)
+            for place in (place for place in places if wanted(place.topic)):
+                if sentence := lost(bounds, place, places[place]):
+                    yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", ACCEPT)
+        if not unmatched:
+            yield Diagnosis("ok", self._name, f"The event log {log.root} has {len(every.files)} files.")

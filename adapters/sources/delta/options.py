@@ -1,0 +1,38 @@
+"""Options of the source that reads an event log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from replicator.domain.errors import ConfigProblem
+
+
+class DeltaSourceOptions(BaseModel):
+    """`sources.<name>` of the configuration with `transport: delta`.
+
+    `path` is the folder of the table, or its `file://` URL. `topics` are names, globs, or regular expressions that start
+    with `^`. `batch_records` and `batch_bytes` (of keys and values) bound one batch.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    transport: Literal["delta"] = "delta"
+    format: str = ""
+    path: str = Field(min_length=1)
+    topics: tuple[str, ...] = Field(("*",), min_length=1)
+    start_from: Literal["earliest"] = "earliest"
+    batch_records: int = Field(500_000, ge=1)
+    batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
+
+    @classmethod
+    def read(cls, options: Mapping[str, object]) -> DeltaSourceOptions:
+        """The options checked. Raises ConfigProblem that names each wrong key."""
+        try:
+            return cls.model_validate({k: str(v) if k == "path" else v for k, v in options.items()})
+        except ValidationError as error:
+            found = error.errors(include_input=False, include_url=False, include_context=False)
+            text = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in found)
+            raise ConfigProblem(f"The options of a delta source are not valid: {text}.") from None

@@ -1,0 +1,99 @@
+"""Which offsets the files of an event log hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from replicator.domain.position import Position, TopicPartition
+
+from .table import LogFile, Snapshot
+
+Range = tuple[int, int]
+"""First and last offset."""
+ROWS = 65_536
+
+
+class Rewritten(Exception):
+    """A file is gone: the table was compacted or cleaned up since its version was read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class Bounds(NamedTuple):
+    """Per partition the first offset that is there, and where the log ends."""
+
+    firsts: Position
+    ends: Position
+
+
+class Ranges:
+    """Per file and partition the first and last offset. From the table's statistics where a file is of one partition;
+    otherwise from the file's two columns of places, read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Mapping[int, Range]] = {}
+
+    def of(self, file: LogFile) -> Mapping[int, Range]:
+        """The ranges of `file` by partition. Raises Rewritten when it is gone."""
+        if file.path not in self._known:
+            self._known[file.path] = _looked_up(file)
+        return self._known[file.path]
+
+    def forget_others(self, files: Iterable[LogFile]) -> None:
+        """Keep only what is known of `files`."""
+        paths = {file.path for file in files}
+        self._known = {path: known for path, known in self._known.items() if path in paths}
+
+    def bounds(self, snapshot: Snapshot) -> Bounds:
+        """Where the log begins and ends. Of the files in between none is opened."""
+        firsts = self._extreme(snapshot.files, 0)
+        ends = {place: last + 1 for place, last in self._extreme(snapshot.files, 1).items()}
+        for place, covered in snapshot.covered.items():
+            ends[place] = max(covered, ends.get(place, covered))
+            firsts.setdefault(place, covered)
+        return Bounds(Position(firsts), Position(ends))
+
+    def _extreme(self, files: Iterable[LogFile], side: int) -> dict[TopicPartition, int]:
+        """The lowest (side 0) or highest (side 1) offset of every partition."""
+        sign = 1 if side == 0 else -1
+        found: dict[TopicPartition, int] = {}
+        # Files without statistics first: nothing can be left out for them.
+        for file in sorted(files, key=lambda f: (0, 0) if f.offsets is None else (1, sign * f.offsets[side])):
+            if not _adds_nothing(file, side, sign, found):
+                for number, offsets in self.of(file).items():
+                    place = TopicPartition(file.topic, number)
+                    found[place] = sign * min(sign * offsets[side], sign * found.get(place, offsets[side]))
+        return found
+
+
+def _adds_nothing(file: LogFile, side: int, sign: int, found: Mapping[TopicPartition, int]) -> bool:
+    """True when statistics say that no partition of the file goes beyond what was found."""
+    if file.offsets is None or file.partitions is None:
+        return False
+    best, (low, high) = sign * file.offsets[side], file.partitions
+    return all(
+        (place := TopicPartition(file.topic, number)) in found and sign * found[place] <= best
+        for number in range(low, high + 1)
+    )
+
+
+def _looked_up(file: LogFile) -> Mapping[int, Range]:
+    if file.offsets is not None and file.partitions is not None and file.partitions[0] == file.partitions[1]:
+        return {file.partitions[0]: file.offsets}
+    found: dict[int, Range] = {}
+    try:
+        with pq.ParquetFile(file.path) as reader:
+            for batch in reader.iter_batches(ROWS, columns=["partition", "offset"]):
+                per = pa.table(batch).group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
+                for row in per.to_pylist():
+                    first, last = found.get(row["partition"], (row["offset_min"], row["offset_max"]))
+                    found[row["partition"]] = (min(first, row["offset_min"]), max(last, row["offset_max"]))
+    except FileNotFoundError as gone:
+        raise Rewritten(file.path) from gone
+    return found

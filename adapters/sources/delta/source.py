@@ -1,0 +1,109 @@
+"""The source that reads an event log: recorded topics, as if they came from the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.topics import TopicFilter
+from replicator.ports.frames import Batch, F, Stop
+
+from .backlog import Window
+from .following import ApplyBatch, Following, Log
+from .losses import lost, refuse
+from .options import DeltaSourceOptions
+from .pace import Pace
+from .ranges import Ranges
+from .reading import payload, records
+from .table import EventLogTable, Snapshot
+
+TICK = 1.0
+"""Seconds between two looks for a new version, and without one after which an empty batch is handed over."""
+
+
+class EventLogSource(Generic[F]):
+    """A `Source` over the table of an `event_log` sink (`replicator.ports.source` is the contract), but for how the records
+    of a window become a frame (`load`).
+
+    Offsets are those of the recorded topics, so a lane may go on here that was fed by the broker, and the other way round.
+    Records are told by them too: files may be compacted, rewritten and cleaned up at any time. In a table that is only
+    appended to, records that turn up below the log's end are a DataLoss. Offsets may have holes, so records missing
+    *between* those of a log cannot be noticed; only what is missing before its first record can.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = DeltaSourceOptions.read(options)
+        self._wanted = TopicFilter(self._options.topics)
+        self._log = Log(EventLogTable(self._options.path, self._wanted), Ranges())
+
+    def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[F]:
+        """The records of `window`, a batch without any for one without files. May raise TooMuch and Rewritten."""
+        raise NotImplementedError
+
+    def nothing(self, span: Span) -> Batch[F]:
+        """A batch without records."""
+        raise NotImplementedError
+
+    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
+        """As the port says; with `once` up to the end of the log as it is now."""
+        refuse(self.losses(start, {}))
+        following = Following(self._log, self.load, Pace(self._options), start)
+        following.refresh()
+        apply_batch(self.nothing(Span(start, start)))
+        while not stop.is_set():
+            handed = following.deliver(apply_batch, stop)
+            if once or stop.wait(TICK):
+                return
+            if not handed:
+                apply_batch(self.nothing(Span(Position(), Position())))
+            following.refresh()
+
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
+        """As the port says. Only files that reach into what is asked for are opened."""
+        asked = start.only(until)
+        refuse({**self.losses(until, {}), **self.losses(asked, {})})
+        unread = until.only(p for p in until if asked.get(p, -1) < until[p])
+        following = Following(self._log, self.load, Pace(self._options), asked.only(unread), unread)
+        following.refresh()
+        following.deliver(apply_batch, stop)
+
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:  # noqa: ARG002
+        """As the port says; the broker's ids of topics are not in the log. Topics that are not wanted do not count."""
+        bounds = self._log.now()[1]
+        asked = [place for place in position if self._wanted(place.topic)]
+        return {place: sentence for place in asked if (sentence := lost(bounds, place, position[place]))}
+
+    def start(self) -> Position:
+        """As the port says: the first offsets there are."""
+        return self._log.now()[1].firsts
+
+    def beginning(self) -> Position:
+        """As the port says."""
+        return self.start()
+
+    def end(self) -> Position:
+        """As the port says."""
+        return self._log.now()[1].ends
+
+    def committed(self, position: Position) -> None:
+        """Nothing to publish: nobody else asks how far a log was read."""
+
+    def close(self) -> None:
+        """Nothing is kept open between calls."""
+
+
+class DeltaSource(EventLogSource[pa.Table]):
+    """`EventLogSource` whose frames are `pyarrow.Table`."""
+
+    def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[pa.Table]:  # noqa: ARG002
+        """Read in this process, file by file and a little at a time."""
+        frame = records(window, pace)
+        return Batch(frame, window.span, frame.num_rows, payload(frame))
+
+    def nothing(self, span: Span) -> Batch[pa.Table]:
+        """A batch without records."""
+        return Batch(RAW.empty_table(), span, 0, 0)

@@ -1,0 +1,84 @@
+"""The source that reads an event log, whose records stay on Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Span, TopicPartition
+from replicator.ports.frames import Batch
+
+from ...spark.errors import translated
+from ...spark.frames import column, mapped, weighed
+from ...spark.session import split
+from ...spark.types import spark_schema
+from .backlog import Window
+from .pace import Pace
+from .ranges import Rewritten
+from .records import raw
+from .source import EventLogSource
+from .table import Snapshot
+
+PLACE = ("topic", "partition", "offset")
+
+
+class DeltaSparkSource(EventLogSource[DataFrame]):
+    """`EventLogSource` whose frames are `pyspark.sql.DataFrame`; its options, and `spark`.
+
+    Executors read the records, of the version of the table that the batch was planned on. The driver reads the table's log
+    and, of files with several partitions, the columns `partition` and `offset`; so it must see the folder too. How many
+    bytes a batch has is known only when it was read: `batch_bytes` bounds the ones that follow.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, self._spark = split(options)
+        super().__init__(own)
+        self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
+
+    def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[DataFrame]:  # noqa: ARG002
+        """One query, kept in Spark's storage."""
+        if not window.files:
+            return self.nothing(window.span)
+        try:
+            frame, records, size = weighed(self._records(snapshot, window))
+        except (Py4JError, PySparkException) as error:
+            for file in window.files:
+                if not Path(file.path).exists():
+                    raise Rewritten(file.path) from error
+            raise translated(error, f"reading the event log {self._log.table.root}") from error
+        return Batch(frame, window.span, records, size)
+
+    def nothing(self, span: Span) -> Batch[DataFrame]:
+        """A batch without records."""
+        return Batch(self._nothing, span, 0, 0)
+
+    def _records(self, snapshot: Snapshot, window: Window) -> DataFrame:
+        reader = self._spark.read.format("delta").option("versionAsOf", snapshot.version)
+        wanted = reduce(or_, (_is_between(p, window.span.start[p], end) for p, end in window.span.end.items()))
+        rows = reader.load(str(self._log.table.root)).filter(wanted).select([column(name) for name in RAW.names])
+        if self._may_repeat(window):
+            rows = rows.dropDuplicates(list(PLACE))
+        # Files are read in any order, and rows may lie in any order in them.
+        return mapped(rows.orderBy(*PLACE), raw, RAW)
+
+    def _may_repeat(self, window: Window) -> bool:
+        """Whether files of the window overlap, so that a record may be in two of them."""
+        for place in window.span.end:
+            known = (self._log.ranges.of(file) for file in window.files if file.topic == place.topic)
+            ranges = sorted(of_file[place.partition] for of_file in known if place.partition in of_file)
+            if any(after[0] <= before[1] for before, after in pairwise(ranges)):
+                return True
+        return False
+
+
+def _is_between(place: TopicPartition, start: int, end: int) -> Column:
+    topic, partition, offset = (column(name) for name in PLACE)
+    return (topic == place.topic) & (partition == place.partition) & (offset >= start) & (offset < end)

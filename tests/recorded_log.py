@@ -1,0 +1,90 @@
+"""An event log that its sink writes: a stream to read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from adapters.arrow.log import log_rows
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.delta.event_log import DeltaEventLog
+from adapters.sources.delta import DeltaSource
+from replicator.domain.event_log import event_log_plan
+from replicator.domain.plan import Counts, Facts
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Folded, Lane, Write
+from replicator.testing.sink_base import no_rejects
+from replicator.testing.source_contract import ODD_TIMES
+
+LANE = Lane("raw.shop", "shop", "shop", "", "raw", "shop", "event_log")
+
+TIMES = tuple(at for at in ODD_TIMES if abs(at) < 2**48)
+"""A log keeps times in microseconds, and in folders by day."""
+
+
+@dataclass
+class RecordedLog:
+    """One lane writes it; every `append` is a commit."""
+
+    path: Path
+    position: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @contextmanager
+    def sink(self) -> Iterator[DeltaEventLog]:
+        sink = DeltaEventLog({"path": str(self.path)})
+        try:
+            sink.prepare(LANE, event_log_plan())
+            yield sink
+        finally:
+            sink.close()
+
+    def create(self) -> None:
+        with self.sink():
+            pass
+
+    def append(self, records: pa.Table, end: Position | None = None) -> None:
+        """The records, and where the lane stands after them when that is not behind the last one."""
+        last = records.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+        ends = {TopicPartition(r["topic"], r["partition"]): r["offset_max"] + 1 for r in last} | dict(end or {})
+        starts = {TopicPartition(r["topic"], r["partition"]): r["offset_min"] for r in last}
+        starts = {place: self.position.get(place, starts.get(place, at)) for place, at in ends.items()}
+        frame = log_rows(records, DebeziumJsonDecoder({}), datetime.now(UTC))
+        folded = Folded(frame, Facts(), Counts(), frame.num_rows, frame.nbytes)
+        with self.sink() as sink:
+            write = Write(LANE, event_log_plan(), folded, Span(Position(starts), Position(ends)), {})
+            counts = sink.apply([write], no_rejects)[LANE.id].counts
+        assert counts.applied == records.num_rows, counts
+        self.position.update(ends)
+
+    def clear(self) -> None:
+        with self.sink() as sink:
+            sink.reset(LANE)
+        self.position.clear()
+
+
+@dataclass
+class LogStream:
+    path: Path
+    batch_records: int
+    topic: str = "cdc.public.items"
+    partitions: int = 3
+
+    def __post_init__(self):
+        self.log = RecordedLog(self.path)
+        self.log.create()
+
+    def publish(self, records):
+        """A commit for every four records or so."""
+        for at in range(0, records.num_rows, 4):
+            self.log.append(records.slice(at, 4))
+
+    def open(self):
+        return DeltaSource({"path": str(self.path), "batch_records": self.batch_records})
+
+    def close(self):
+        pass
