@@ -216,13 +216,14 @@ def test_large_holes_cost_nothing(log: RecordedLog) -> None:
 
 def test_only_files_that_hold_what_is_asked_for_are_opened(log: RecordedLog) -> None:
     for at in range(5):
-        log.append(records(at))
+        log.append(pa.concat_tables([records(at), records(at, partition=1)]))
     log.append(records(0, topic="other"))
     actions = pa.table(DeltaTable(str(log.path)).get_add_actions(flatten=True)).to_pylist()
     held = {row["min.offset"]: row["path"] for row in actions if row["partition.topic"] == TOPIC}
     for path in (held[at] for at in range(1, 3)):
         (log.path / path).unlink()
-    assert offsets(once(log, Position({T: 3}), topics=("cdc.*",))) == [3, 4]
+    later = Position({T: 3, TopicPartition(TOPIC, 1): 3})
+    assert offsets(once(log, later, topics=("cdc.*",))) == [3, 4]
     got: Batches = []
     source(log).read(Position({T: 3}), Position({T: 4}), got.append, threading.Event())
     assert offsets(got) == [3]
