@@ -26,7 +26,7 @@ SETTINGS = {
     "datestyle": "ISO, YMD",
     "intervalstyle": "iso_8601",
     "standard_conforming_strings": "on",
-    "enable_hashjoin": "off",  # small batches into large tables: look rows up by index; see pg_write.bulk
+    "enable_hashjoin": "off",  # small batches into large tables: look rows up by index; see `planning`
     "enable_mergejoin": "off",
     "jit": "off",  # compiling took 25 ms of every repair, whatever its size (measured)
     "work_mem": "64MB",
@@ -61,6 +61,18 @@ def application_name(role: str) -> str:
     return f"replicator {role} {platform.node()[:24]}/{os.getpid()}"[:63]
 
 
+@contextmanager
+def planning(cursor: psycopg.Cursor, *, bulk: bool) -> Iterator[None]:
+    """Large statements may join by scanning; small ones look rows up by index, which is how the session is set."""
+    for value in ("on", "off"):
+        if bulk:
+            cursor.execute(
+                f"SET LOCAL enable_hashjoin = {value}; SET LOCAL enable_mergejoin = {value}".encode(), prepare=False
+            )
+        if value == "on":
+            yield
+
+
 class Session:
     """A lazily opened connection in autocommit mode, used by one block at a time, whichever thread it runs in.
 
@@ -69,7 +81,7 @@ class Session:
     """
 
     def __init__(self, dsn: str, role: str) -> None:
-        self._dsn = dsn
+        self.dsn = dsn
         self._role = role
         self._connection: psycopg.Connection | None = None
         self._last: tuple[int, datetime] | None = None
@@ -78,10 +90,10 @@ class Session:
 
     def open(self, *, autocommit: bool = False) -> psycopg.Connection:
         """A new connection with this program's settings, not shared with anybody. Raises the driver's errors."""
-        given = str(psycopg.conninfo.conninfo_to_dict(self._dsn).get("options") or "")
+        given = str(psycopg.conninfo.conninfo_to_dict(self.dsn).get("options") or "")
         options = " ".join([given, *(f"-c {name}={value.replace(' ', '')}" for name, value in SETTINGS.items())])
         return psycopg.connect(
-            self._dsn,
+            self.dsn,
             autocommit=autocommit,
             prepare_threshold=0,
             application_name=application_name(self._role),

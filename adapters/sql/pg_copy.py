@@ -19,10 +19,10 @@ CHUNK_BYTES = 16 << 20
 OPTIONS = csv.WriteOptions(include_header=False, quoting_style="needed")
 
 
-def copy_statement(relation: str, names: Sequence[str]) -> sql.Composed:
-    """COPY into the named columns of a relation of this connection."""
+def copy_statement(relation: Sequence[str], names: Sequence[str]) -> sql.Composed:
+    """COPY into the named columns of a relation, whose name is given in its parts."""
     columns = sql.SQL(", ").join(map(sql.Identifier, names))
-    return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(sql.Identifier(relation), columns)
+    return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(sql.Identifier(*relation), columns)
 
 
 def copy_rows(cursor: psycopg.Cursor, statement: sql.Composed, rows: pa.Table, forms: Sequence[str]) -> None:

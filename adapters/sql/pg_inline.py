@@ -6,6 +6,7 @@ PostgreSQL's json_populate_record types each value by the target's own column, t
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ INLINE_ROWS = 200
 INLINE_BYTES = 256 << 10
 
 
-def inline_json(rows: pa.Table, fits: dict[str, Fit]) -> str | None:
+def inline_json(rows: pa.Table, fits: Mapping[str, Fit]) -> str | None:
     """The target's columns of `rows` as a JSON array of objects; None when they are too many, or
     hold what cannot be said so: JSON that is none, or JSON's null."""
     if rows.num_rows > INLINE_ROWS or rows.nbytes > INLINE_BYTES:

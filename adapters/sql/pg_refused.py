@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import psycopg
 import pyarrow as pa
@@ -50,7 +51,7 @@ def _bisect(
     waiting = [(0, len(numbers))] if numbers else []
     while waiting:
         first, last = waiting.pop()
-        error = _under_savepoint(cursor, attempt, first, last)
+        error = refused_at_once(cursor, partial(attempt, first, last))
         if error is None:
             continue
         if last - first == 1:
@@ -61,12 +62,11 @@ def _bisect(
     return refused
 
 
-def _under_savepoint(
-    cursor: psycopg.Cursor, attempt: Callable[[int, int], None], first: int, last: int
-) -> psycopg.Error | None:
+def refused_at_once(cursor: psycopg.Cursor, attempt: Callable[[], None]) -> psycopg.Error | None:
+    """Why the database refuses some row of `attempt`, which is then undone; None when it takes them all."""
     cursor.execute("SAVEPOINT part")
     try:
-        attempt(first, last)
+        attempt()
     except psycopg.Error as error:
         if not refuses_row(error):
             raise

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -20,7 +22,9 @@ from .pg_errors import refuses_row, translated
 from .pg_lanes import Lanes
 from .pg_ledger import empty_ledger, ensure_ledger
 from .pg_names import check_columns, check_table, quoted
+from .pg_shared import clear_shared, new_shared
 from .pg_state import CREATE, LOCK_LANES, SCHEMA, WRITE_SCHEMA, WRITE_STATE, parsed, read_state, to_json
+from .pg_supply import InMemory, Supply
 from .pg_target import Target
 from .pg_write import Outcome, Pending, Writing
 
@@ -55,6 +59,7 @@ class PostgresLanes:
             return
         with self.session.using(f"preparing lane {lane.id}") as cursor:
             relation = quoted(schema, table)
+            clear_shared(cursor, owned.number)
             ledger = ensure_ledger(cursor, owned.number, plan, relation) if plan.repair.ledger else None
             columns = json.dumps([[c.name, str(c.type)] for c in plan.target])
             cursor.execute(WRITE_SCHEMA, (lane.pipeline, lane.id, columns))
@@ -77,7 +82,12 @@ class PostgresLanes:
             return read_state(cursor, lane.pipeline, lane.id)
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
-        """See `ports.sink.Sink.apply`. First without savepoints; when the database refuses some row, again with them."""
+        """See `ports.sink.Sink.apply`."""
+        return self.apply_supplied([supplied(write, InMemory(write.folded.frame)) for write in writes], reject)
+
+    def apply_supplied(self, writes: Sequence[Write[Supply]], reject: RejectRows[pa.Table]) -> Applied:
+        """`apply`, of rows that need not be in this process. First without savepoints; when the database refuses some row,
+        again with them."""
         if not writes:
             return {}
         try:
@@ -90,7 +100,7 @@ class PostgresLanes:
         except psycopg.Error as error:
             raise translated(error, f"applying {_names(writes)}") from error
 
-    def _or_undone(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table], *, careful: bool) -> Applied:
+    def _or_undone(self, writes: Sequence[Write[Supply]], reject: RejectRows[pa.Table], *, careful: bool) -> Applied:
         """An attempt that, when it is rolled back, takes with it the temporary tables it may have made."""
         try:
             return self._attempt(writes, reject, careful=careful)
@@ -100,17 +110,19 @@ class PostgresLanes:
                     self._targets[write.lane.id].staged.clear()
             raise
 
-    def _attempt(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table], *, careful: bool) -> Applied:
+    def _attempt(self, writes: Sequence[Write[Supply]], reject: RejectRows[pa.Table], *, careful: bool) -> Applied:
         doing = f"applying {_names(writes)}"
         with self.session.transaction(doing) as cursor:
             self._lanes.hold(write.lane for write in writes)
             stored = self._locked_states(cursor, [w.lane for w in writes], careful)
             states = {w.lane.id: parsed(stored[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
+            for write in writes:
+                self.target(write).filled = False
             applied_at = datetime.now(UTC)
             outcomes: list[tuple[Lane, Outcome]] = []
             pending = Pending(cursor)
             for write in writes:
-                target = self._target(write)
+                target = self.target(write)
                 writing = Writing(pending, target, self.session.generation, careful=careful)
                 outcome = writing.apply(write, states[write.lane.id], applied_at)
                 states[write.lane.id] = outcome.state
@@ -118,14 +130,29 @@ class PostgresLanes:
             for lane, outcome in outcomes:
                 for rows in outcome.rejects:
                     reject(lane, rows)
+            for write in writes:
+                write.folded.frame.forget(cursor)
             self._commit(pending, outcomes)
         return _applied(outcomes)
 
-    def _target(self, write: Write[pa.Table]) -> Target:
+    def target(self, write: Write[Any]) -> Target:
+        """What the lane of the write was prepared for; Fatal when that is another plan."""
         target = self._targets.get(write.lane.id)
         if target is None or target.plan != write.plan:
             raise Fatal(f"lane {write.lane.id} was given rows of a plan that it was not prepared for")
         return target
+
+    def begin_shared(self, lanes: Sequence[Lane]) -> None:
+        """Before rows are copied by others: Fenced unless this instance still writes the lanes. Removes what was left."""
+        self._lanes.hold(lanes)
+        with self.session.using("removing what an earlier batch left") as cursor:
+            for lane in lanes:
+                clear_shared(cursor, self._targets[lane.id].number)
+
+    def new_shared(self, target: Target) -> str:
+        """A staging table that every session sees, for one write; see `pg_shared`."""
+        with self.session.using(f"creating a staging table for lane {target.lane.id}") as cursor:
+            return new_shared(cursor, target)
 
     def _locked_states(self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool) -> dict[str, str | None]:
         """Begin, lock the lanes' rows in one order, and see that they are still this instance's; their states unread."""
@@ -196,6 +223,11 @@ class PostgresLanes:
         self.session.close()
 
 
+def supplied(write: Write[Any], supply: Supply) -> Write[Supply]:
+    """The same write of the rows that `supply` gives."""
+    return Write(write.lane, write.plan, replace(write.folded, frame=supply), write.span, write.identity)
+
+
 def _applied(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
     """The last position per lane, and the counts of all its writes."""
     out: dict[str, LaneApplied] = {}
@@ -212,5 +244,5 @@ def _gone(lane: Lane, name: str) -> DataLoss:
     )
 
 
-def _names(writes: Sequence[Write[pa.Table]]) -> str:
+def _names(writes: Sequence[Write[Supply]]) -> str:
     return "lane " + ", ".join(dict.fromkeys(w.lane.id for w in writes))

@@ -26,7 +26,7 @@ from .pg_literals import ARRAY_FORM, PLAIN_FORM
 from .pg_names import quoted
 from .pg_types import Fit
 from .render import merge
-from .repair import APPLY, VERDICT, cleared, from_columns, repair_select
+from .repair import APPLY, INCOMPLETE, VERDICT, cleared, from_columns, repair_select
 from .rows import POSITION
 
 PLACEHOLDER = "\0rows\0"
@@ -38,7 +38,8 @@ ROW = "_cdc_row"
 
 @dataclass
 class Target:
-    """Where the rows of one lane go. `number` names its temporary tables; `indexed`: each row is found by an index."""
+    """Where the rows of one lane go. `number` names its temporary tables; `indexed`: each row is found by an index;
+    `filled`: the open transaction has put rows into the temporary tables."""
 
     lane: Lane
     plan: ApplyPlan
@@ -49,6 +50,7 @@ class Target:
     indexed: bool
     ledger: str | None
     staged: dict[str, int] = field(default_factory=dict)
+    filled: bool = False
 
     def __post_init__(self) -> None:
         self._known: dict[object, bytes] = {}
@@ -101,7 +103,7 @@ class Target:
 
     def copy(self, names: Sequence[str]) -> sql.Composed:
         """COPY of these columns into the staging table."""
-        return copy_statement(self.stage, names)
+        return copy_statement((self.stage,), names)
 
     def merge(self, first: int | None = None, last: int | None = None, *, repaired: bool = False) -> bytes:
         """Stage 4 over all rows that apply, or over those numbered from `first` up to, not including, `last`."""
@@ -141,6 +143,17 @@ class Target:
         )
         return f"INSERT INTO {quoted(self.repaired)} {select}"
 
+    def verdicts(self) -> bytes:
+        """How many of the completed rows got which verdict."""
+        query = f"SELECT {quoted(VERDICT)}, count(*) FROM {quoted(self.repaired)} GROUP BY 1"
+        return self._once("verdicts", lambda: query)
+
+    def incomplete(self) -> bytes:
+        """The rows that cannot be completed, and what they lack."""
+        return (
+            f"SELECT {quoted(ROW)}, {quoted(UNSENT)} FROM {quoted(self.repaired)} WHERE {quoted(VERDICT)} = '{INCOMPLETE}'"
+        ).encode()
+
     def clear(self, floor: SequenceKey) -> bytes:
         """Remove the rows a truncate at `floor` finds: older ones, and those from before replication began."""
         return f"DELETE FROM {self.relation} AS t WHERE {cleared(self.plan, POSTGRES, floor)}".encode()
@@ -170,14 +183,25 @@ class Target:
         return upsert(self.ledger or "", self.plan, f"{rows} {quoted(OP)} = 'd'")
 
     def make_temporary(self, cursor: psycopg.Cursor, generation: int, *, repaired: bool) -> None:
-        """Create the temporary tables that this connection does not have yet."""
+        """Create the temporary tables that this connection does not have yet, and empty them of what an earlier write of
+        this transaction left."""
         wanted = {self.stage: ""} | ({self.repaired: f", NULL::text AS {quoted(VERDICT)}"} if repaired else {})
         for name, more in wanted.items():
             if self.staged.get(name) != generation:
                 cursor.execute(self._create(name, more), prepare=False)
                 self.staged[name] = generation
+            elif self.filled:
+                cursor.execute(f"TRUNCATE {quoted(name)}".encode())
+        self.filled = True
 
     def _create(self, name: str, more: str) -> bytes:
+        return (
+            f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}; CREATE TEMP TABLE {quoted(name)} ON COMMIT DELETE ROWS AS "
+            f"{self.shape(more)}"
+        ).encode()
+
+    def shape(self, more: str = "") -> str:
+        """A query without rows that has the staging table's columns, and `more`."""
         columns = [f"t.{quoted(n)}" for n in self.fits]
         if not self.event_log:
             old = [
@@ -187,7 +211,4 @@ class Target:
             columns = [f"NULL::text AS {quoted(OP)}", *columns]
             columns += [f"NULL::text[] AS {quoted(UNSENT)}", f"NULL::boolean AS {quoted(RESET)}", *old]
             columns += [f"NULL::text AS {topic}", f"NULL::int AS {partition}", f"NULL::bigint AS {offset}"]
-        return (
-            f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}; CREATE TEMP TABLE {quoted(name)} ON COMMIT DELETE ROWS AS "
-            f"SELECT NULL::int AS {quoted(ROW)}, {', '.join(columns)}{more} FROM {self.relation} AS t WITH NO DATA"
-        ).encode()
+        return f"SELECT NULL::int AS {quoted(ROW)}, {', '.join(columns)}{more} FROM {self.relation} AS t WITH NO DATA"

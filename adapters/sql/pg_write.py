@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from typing import Any
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg import sql
 
-from replicator.domain.change import ERROR
-from replicator.domain.errors import DataLoss, Reject, RejectCode
+from replicator.domain.errors import DataLoss
 from replicator.domain.event_log import already_logged
 from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair, resent_below
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position
 from replicator.domain.sequence import SequenceValue
 from replicator.ports.frames import Write
 
-from .conform import conform
-from .pg_inline import inline_json
-from .pg_refused import Refused, copy_bisecting, merge_bisecting
+from .pg_connection import planning
+from .pg_refused import Refused, merge_bisecting
+from .pg_supply import Rows, Supply
 from .pg_target import ROW, Target
-from .repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, not_sent
-from .rows import POSITION, to_rows
+from .repair import DUPLICATE, INCOMPLETE, SUPERSEDED, not_sent
 
 BULK_ROWS = 50_000
 """From here on one scan of the target is cheaper than a look-up per row; statistics of the staging table then matter."""
-
-Inside = Callable[[pa.ChunkedArray], pa.ChunkedArray]
-
-EVENT_POSITION = ("topic", "partition", "offset")
 
 
 @dataclass
@@ -80,29 +72,28 @@ class Writing:
         self._generation = generation
         self._careful = careful
 
-    def apply(self, write: Write[pa.Table], state: LaneState | None, applied_at: datetime) -> Outcome:
+    def apply(self, write: Write[Supply], state: LaneState | None, applied_at: datetime) -> Outcome:
         """Do the write on top of `state`, the lane's committed state (locked by the caller)."""
         before = state or LaneState()
         refuse_gap(write, before.position)
         if self._target.event_log and before == LaneState():
             self._refuse_known(write)
-        if before.position and not write.span.after(before.position):
+        if is_applied(write, before):
             return Outcome(before, Counts(duplicate=write.folded.rows))
-        frame = trimmed(write, before.position, EVENT_POSITION if self._target.event_log else POSITION)
+        entered = write.folded.frame.entered(write, before, self._target, applied_at, careful=self._careful)
         facts = write.folded.facts
-        outcome = Outcome(
-            advanced(before, write, self._target), Counts(duplicate=write.folded.frame.num_rows - frame.num_rows)
-        )
-        rows = frame if self._target.event_log else to_rows(frame, write.plan, applied_at)
+        outcome = Outcome(advanced(before, write, self._target), Counts(duplicate=entered.trimmed))
+        for rows in entered.rejects:
+            _reject(outcome, rows)
         if facts.clear_below is not None and write.plan.truncates:
             self._pending.flush()
             self._cursor.execute(self._target.clear(facts.clear_below), prepare=False)
-            outcome.counts += _truncated(frame.num_rows - rows.num_rows, facts.clear_below, before.floor)
-        if rows.num_rows:
-            self._write(self._fitting(rows, outcome), write, before, outcome)
+            outcome.counts += _truncated(entered.truncates, facts.clear_below, before.floor)
+        if entered.rows.count:
+            self._write(entered.rows, write, before, outcome)
         return outcome
 
-    def _refuse_known(self, write: Write[pa.Table]) -> None:
+    def _refuse_known(self, write: Write[Supply]) -> None:
         """Raise DataLoss when the log has records that the write stands for, or later ones."""
         query = f'SELECT 1 FROM {self._target.relation} WHERE topic = %s AND partition = %s AND "offset" >= %s LIMIT 1'
         for place, start in write.span.start.items():
@@ -110,89 +101,62 @@ class Writing:
             if self._cursor.fetchone():
                 raise already_logged(write.lane.id, place.topic)
 
-    def _fitting(self, rows: pa.Table, outcome: Outcome) -> pa.Table:
-        """`rows` with the target's types; those that do not fit are rejected."""
-        good, bad = conform(rows, self._target.arrow)
-        _reject(outcome, bad)
-        for name, inside, fault in self._faults(good):
-            kept = inside(good[name])
-            sentence = f"the value of column {name!r} {fault}"
-            _reject(outcome, with_error(good.filter(pc.invert(kept)), str(Reject(RejectCode.OUT_OF_RANGE, sentence))))
-            good = good.filter(kept)
-        return good.append_column(ROW, pa.array(range(good.num_rows), pa.int32()))
-
-    def _faults(self, rows: pa.Table) -> Iterator[tuple[str, Inside, str]]:
-        """What the server would accept by cutting it, and, once it has refused something, what it does not name."""
-        for name, fit in self._target.fits.items():
-            if fit.length is not None:
-                fault = f"is longer than the {fit.length} characters the target takes"
-                yield name, partial(_within, fit.length), fault
-            if self._careful and pa.types.is_string(rows[name].type):
-                yield name, _without_nul, "holds a NUL character, which PostgreSQL does not keep"
-
-    def _write(self, rows: pa.Table, write: Write[pa.Table], before: LaneState, outcome: Outcome) -> None:
+    def _write(self, rows: Rows, write: Write[Supply], before: LaneState, outcome: Outcome) -> None:
         plan, target, facts = self._target.plan, self._target, write.folded.facts
         repairing = needs_repair(plan, facts, before)
         if not repairing and not self._careful and self._inlined(rows, facts, outcome):
             return
         self._pending.flush()
         target.make_temporary(self._cursor, self._generation, repaired=repairing)
-        bulk = rows.num_rows >= BULK_ROWS or not target.indexed
-        names = target.names(whole=repairing)
-        rows = self._staged(rows, names, outcome)
+        bulk = rows.count >= BULK_ROWS or not target.indexed
+        refused = rows.stage(self._cursor, target, target.names(whole=repairing), careful=self._careful)
+        left = rows.count - self._given_up(rows, refused, outcome)
         if bulk:
             self._cursor.execute(target.analyze(whole=repairing), prepare=False)
-        with _planning(self._cursor, bulk):
-            applying = self._repaired(rows, write, before, outcome) if repairing else rows
+        with planning(self._cursor, bulk=bulk):
+            if repairing:
+                left = self._repaired(rows, left, write, before, outcome)
             if bulk and repairing:
                 self._cursor.execute(target.analyze(whole=False, repaired=True), prepare=False)
-            self._merged(applying, outcome, repairing, bulk)
+            self._merged(rows, left, outcome, repairing, bulk)
             if plan.repair.ledger and facts.deletes:
                 self._cursor.execute(target.remember(repaired=repairing))
 
-    def _inlined(self, rows: pa.Table, facts: Facts, outcome: Outcome) -> bool:
+    def _inlined(self, rows: Rows, facts: Facts, outcome: Outcome) -> bool:
         """Few rows are written by a statement that waits for the commit, to travel with it."""
-        values = inline_json(rows, self._target.fits) if self._target.indexed else None
+        values = rows.inline(self._target.fits) if self._target.indexed else None
         if values is None:
             return False
         self._pending.add(self._target.merge_inline(), values)
         if self._target.plan.repair.ledger and facts.deletes:
             self._pending.add(self._target.remember_inline(), values)
-        outcome.counts += Counts(applied=rows.num_rows)
+        outcome.counts += Counts(applied=rows.count)
         return True
 
-    def _staged(self, rows: pa.Table, names: Sequence[str], outcome: Outcome) -> pa.Table:
-        """Rows that are now in the staging table."""
-        sent, statement, forms = rows.select(names), self._target.copy(names), self._target.forms(names)
-        refused: list[Refused] = copy_bisecting(self._cursor, statement, sent, forms, careful=self._careful)
-        return self._without(rows, refused, outcome)
-
-    def _repaired(self, rows: pa.Table, write: Write[pa.Table], before: LaneState, outcome: Outcome) -> pa.Table:
-        """Stages 2 and 3 in the server; returns the rows that apply."""
+    def _repaired(self, rows: Rows, left: int, write: Write[Supply], before: LaneState, outcome: Outcome) -> int:
+        """Stages 2 and 3 in the server; returns how many of the `left` staged rows apply."""
         facts, resent = write.folded.facts, resent_below(self._target.plan, before, write.span)
         remembered = before.ledger_high is not None and facts.lowest is not None and facts.lowest <= before.ledger_high
         ledger = self._target.ledger is not None and remembered
         self._cursor.execute(self._target.repair(ledger=ledger, floor=before.floor, resent=resent), prepare=False)
-        query = sql.SQL("SELECT {}, {} FROM {} WHERE {} <> {} ORDER BY 1")
-        verdict, row = sql.Identifier(VERDICT), sql.Identifier(ROW)
-        self._cursor.execute(query.format(row, verdict, sql.Identifier(self._target.repaired), verdict, sql.Literal(APPLY)))
-        verdicts: dict[int, str] = dict(self._cursor.fetchall())
-        seen = list(verdicts.values())
-        outcome.counts += Counts(superseded=seen.count(SUPERSEDED), duplicate=seen.count(DUPLICATE))
-        incomplete = rows.filter(
-            pc.is_in(rows[ROW], pa.array([r for r, v in verdicts.items() if v == INCOMPLETE], pa.int32()))
-        )
-        _reject(outcome, incomplete.append_column(ERROR, pa.array(_lacking(incomplete), pa.string())))
-        return rows.filter(pc.invert(pc.is_in(rows[ROW], pa.array(list(verdicts), pa.int32()))))
+        self._cursor.execute(self._target.verdicts())
+        seen: dict[str, int] = dict(self._cursor.fetchall())
+        superseded, duplicate, incomplete = (seen.get(v, 0) for v in (SUPERSEDED, DUPLICATE, INCOMPLETE))
+        outcome.counts += Counts(superseded=superseded, duplicate=duplicate)
+        if incomplete:
+            self._cursor.execute(self._target.incomplete())
+            lacking = {number: str(not_sent(names or ())) for number, names in self._cursor.fetchall()}
+            _reject(outcome, rows.rejects(self._cursor, self._target, lacking))
+        return left - superseded - duplicate - incomplete
 
-    def _merged(self, rows: pa.Table, outcome: Outcome, repaired: bool, bulk: bool) -> None:
+    def _merged(self, rows: Rows, left: int, outcome: Outcome, repaired: bool, bulk: bool) -> None:
         if not self._careful:
             self._cursor.execute(self._target.merge(repaired=repaired), prepare=not bulk)
-            outcome.counts += Counts(applied=rows.num_rows)
+            outcome.counts += Counts(applied=left)
             return
-        refused = merge_bisecting(self._cursor, self._target, rows[ROW].to_pylist(), repaired=repaired)
-        applied = self._without(rows, refused, outcome)
-        outcome.counts += Counts(applied=applied.num_rows)
+        refused = merge_bisecting(self._cursor, self._target, range(rows.bound), repaired=repaired)
+        left -= self._given_up(rows, refused, outcome)
+        outcome.counts += Counts(applied=left)
         self._forget(refused, repaired)
 
     def _forget(self, refused: Sequence[Refused], repaired: bool) -> None:
@@ -204,29 +168,15 @@ class Writing:
                 sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(relation, sql.Identifier(ROW)), (numbers,)
             )
 
-    def _without(self, rows: pa.Table, refused: Sequence[Refused], outcome: Outcome) -> pa.Table:
-        if not refused:
-            return rows
-        known = dict(refused)
-        bad = rows.filter(pc.is_in(rows[ROW], pa.array(list(known), pa.int32())))
-        sentences = [str(known[number]) for number in bad[ROW].to_pylist()]
-        _reject(outcome, bad.append_column(ERROR, pa.array(sentences, pa.string())))
-        return rows.filter(pc.invert(pc.is_in(rows[ROW], pa.array(list(known), pa.int32()))))
+    def _given_up(self, rows: Rows, refused: Sequence[Refused], outcome: Outcome) -> int:
+        """Rejects what the database refused; returns how many rows that were."""
+        if refused:
+            sentences = {number: str(reject) for number, reject in refused}
+            _reject(outcome, rows.rejects(self._cursor, self._target, sentences))
+        return len(refused)
 
 
-@contextmanager
-def _planning(cursor: psycopg.Cursor, bulk: bool) -> Iterator[None]:
-    """Large writes may scan the target; small ones look rows up by index, which is how the session is set."""
-    for value in ("on", "off"):
-        if bulk:
-            cursor.execute(
-                f"SET LOCAL enable_hashjoin = {value}; SET LOCAL enable_mergejoin = {value}".encode(), prepare=False
-            )
-        if value == "on":
-            yield
-
-
-def refuse_gap(write: Write[pa.Table], applied: Position) -> None:
+def refuse_gap(write: Write[Any], applied: Position) -> None:
     """Raise DataLoss when records between what was applied and this write are missing."""
     gaps = write.span.gaps(applied)
     if gaps:
@@ -238,22 +188,12 @@ def refuse_gap(write: Write[pa.Table], applied: Position) -> None:
         )
 
 
-def trimmed(write: Write[pa.Table], applied: Position, names: tuple[str, str, str]) -> pa.Table:
-    """The rows of the write at or above the applied position."""
-    frame = write.folded.frame
-    for partition, offset in applied.items():
-        if write.span.start.get(partition, offset) < offset:
-            frame = frame.filter(pc.invert(_below(frame, partition, offset, names)))
-    return frame
+def is_applied(write: Write[Any], before: LaneState) -> bool:
+    """Nothing of the write is above the lane's position."""
+    return bool(before.position) and not write.span.after(before.position)
 
 
-def _below(frame: pa.Table, at: TopicPartition, offset: int, names: tuple[str, str, str]) -> pa.ChunkedArray:
-    topic, partition, place = names
-    same = pc.and_(pc.equal(frame[topic], at.topic), pc.equal(frame[partition], at.partition))
-    return pc.and_(same, pc.less(frame[place], offset))
-
-
-def advanced(before: LaneState, write: Write[pa.Table], target: Target) -> LaneState:
+def advanced(before: LaneState, write: Write[Any], target: Target) -> LaneState:
     """The lane's state after the write."""
     facts, plan = write.folded.facts, write.plan
     deleted = facts.highest if facts.deletes and plan.repair.ledger and target.ledger else None
@@ -268,15 +208,9 @@ def advanced(before: LaneState, write: Write[pa.Table], target: Target) -> LaneS
     )
 
 
-def with_error(rows: pa.Table, sentence: str) -> pa.Table:
-    """`rows` as rejects, all for the same reason."""
-    return rows.append_column(ERROR, pa.repeat(pa.scalar(sentence), rows.num_rows))
-
-
 def _reject(outcome: Outcome, rows: pa.Table) -> None:
     if rows.num_rows:
-        names = [n for n in rows.column_names if n != ROW]
-        outcome.rejects.append(rows.select(names))
+        outcome.rejects.append(rows)
         outcome.counts += Counts(rejected=rows.num_rows)
 
 
@@ -285,16 +219,3 @@ def _truncated(count: int, sequence: Sequence[SequenceValue], floor: Sequence[Se
     if floor is None or tuple(sequence) > tuple(floor):
         return Counts(applied=count)
     return Counts(duplicate=count) if tuple(sequence) == tuple(floor) else Counts(superseded=count)
-
-
-def _within(length: int, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    text = column if pa.types.is_string(column.type) else column.cast(pa.string())
-    return pc.fill_null(pc.less_equal(pc.utf8_length(text), length), True)
-
-
-def _without_nul(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.fill_null(pc.invert(pc.match_substring(column, "\0")), True)
-
-
-def _lacking(rows: pa.Table) -> list[str]:
-    return [str(not_sent(names or ())) for names in rows["_unsent"].to_pylist()]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
+from postgres_target import PostgresTarget
 from recorded_log import TIMES, LogStream
 from spark_case import OPTIONS, OnSpark, engine
 
 from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sinks.postgres.spark import PostgresSparkSink
 from adapters.sources.delta.spark import DeltaSparkSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
@@ -87,3 +90,16 @@ class TestDeltaSparkSource(SourceContract):
     def to_arrow(self, frame):
         """Inside a list Spark has names of its own."""
         return to_arrow(frame).cast(RAW)
+
+
+@pytest.mark.postgres
+class TestPostgresSparkSink(OnSpark, SinkContract):
+    """`PostgresSparkSink`, every row of which the executors copy."""
+
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_dsn):
+        self.dsn = postgres_dsn
+
+    def new_target(self):
+        engine()
+        return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))

@@ -12,8 +12,7 @@ from replicator.ports.sink import Sink
 
 def event_log_sink(options: Mapping[str, object]) -> Sink[pa.Table]:
     """A Delta table for option `path`, a PostgreSQL table for option `dsn`; ConfigProblem unless exactly one is given."""
-    if ("path" in options) == ("dsn" in options):
-        raise ConfigProblem("an event log needs exactly one of `path` and `dsn`", next_step="Name the place it is kept in.")
+    check_place(options)
     # Each half is loaded only when asked for, so that one does not need the other's driver.
     if "path" in options:
         from ...delta.event_log import DeltaEventLog  # noqa: PLC0415
@@ -22,3 +21,9 @@ def event_log_sink(options: Mapping[str, object]) -> Sink[pa.Table]:
     from ...sql.pg_event_log import PostgresEventLog  # noqa: PLC0415
 
     return PostgresEventLog(options)
+
+
+def check_place(options: Mapping[str, object]) -> None:
+    """ConfigProblem unless the options name exactly one place."""
+    if ("path" in options) == ("dsn" in options):
+        raise ConfigProblem("an event log needs exactly one of `path` and `dsn`", next_step="Name the place it is kept in.")

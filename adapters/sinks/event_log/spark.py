@@ -12,10 +12,11 @@ from ...delta.event_log import LogTable
 from ...delta.layout import Lake
 from ...delta.options import LakeOptions
 from ...spark.applying import SparkLaneSink
-from ...spark.collected import Collected
 from ...spark.event_log import SparkAppending
+from ...spark.pg_lanes import THROUGH_DRIVER, SparkPostgresLanes
 from ...spark.session import split
-from .local import event_log_sink
+from ...sql.pg_event_log import PostgresEventLog
+from .local import check_place
 
 
 class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
@@ -27,9 +28,11 @@ class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
         super().__init__(lake, SparkAppending(lake.root))
 
 
-def event_log_spark_sink(options: Mapping[str, object]) -> Sink[DataFrame]:
+def event_log_spark_sink(options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> Sink[DataFrame]:
     """As `event_log_sink`, over Spark's frames."""
     own, spark = split(options)
-    if "path" in own and "dsn" not in own:
+    check_place(own)
+    if "path" in own:
         return DeltaSparkEventLog(options)
-    return Collected(event_log_sink(own), spark)
+    log = PostgresEventLog(own)
+    return SparkPostgresLanes(log, log.capabilities, spark, through_driver)

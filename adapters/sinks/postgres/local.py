@@ -33,28 +33,28 @@ class PostgresSink:
         given = PostgresOptions.checked(options)
         dsn = given.dsn.get_secret_value()
         self._schema = given.schema_name
-        self._lanes = PostgresLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
+        self.lanes = PostgresLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
-        self._lanes.prepare(lane, plan)
+        self.lanes.prepare(lane, plan)
 
     def state(self, lane: Lane) -> LaneState | None:
         """See `ports.sink.Sink.state`."""
-        return self._lanes.state(lane)
+        return self.lanes.state(lane)
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
         """See `ports.sink.Sink.apply`."""
-        return self._lanes.apply(writes, reject)
+        return self.lanes.apply(writes, reject)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """See `ports.sink.Sink.skip`."""
-        self._lanes.skip(lane, state)
+        self.lanes.skip(lane, state)
 
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`."""
-        self._lanes.reset(lane)
+        self.lanes.reset(lane)
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""
@@ -79,4 +79,4 @@ class PostgresSink:
     def close(self) -> None:
         """See `ports.sink.Sink.close`."""
         self._reader.close()
-        self._lanes.close()
+        self.lanes.close()

@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
-from ...spark.collected import Collected
+from ...spark.pg_lanes import THROUGH_DRIVER, SparkPostgresLanes
 from ...spark.session import split
 from .local import PostgresSink
 
 
-class PostgresSparkSink(Collected):
-    """`PostgresSink` over `pyspark.sql.DataFrame`; its options, and `spark`."""
+class PostgresSparkSink(SparkPostgresLanes):
+    """`PostgresSink` over `pyspark.sql.DataFrame`; its options, and `spark`. The same tables and positions: the two may
+    follow each other."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> None:
         own, spark = split(options)
         self._postgres = PostgresSink(own)
-        super().__init__(self._postgres, spark)
+        super().__init__(self._postgres.lanes, self._postgres.capabilities, spark, through_driver)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

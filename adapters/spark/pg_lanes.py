@@ -1,0 +1,119 @@
+"""PostgreSQL as a target of Spark's frames: the executors copy the rows, one transaction applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.ports.frames import Applied, Lane, RejectRows, Write
+from replicator.ports.sink import SinkCapabilities
+
+from ..sql.pg_shared import Shared
+from ..sql.pg_shared_copy import SharedCopy
+from ..sql.pg_sink import PostgresLanes, supplied
+from ..sql.pg_supply import EVENT_POSITION, InMemory, Supply
+from ..sql.pg_target import Target
+from ..sql.pg_write import advanced, is_applied, refuse_gap
+from .errors import translating
+from .frames import from_arrow, to_arrow
+from .pg_copying import copied_by_tasks
+from .rows import POSITION
+from .trim import untouched
+from .types import arrow_schema
+
+THROUGH_DRIVER = 5_000
+"""Up to so many folded rows of a write are applied by the driver."""
+
+
+class SparkPostgresLanes:
+    """`ports.sink.Sink` over Spark's frames, by the lanes of `PostgresLanes`: the same transaction, tables and positions.
+
+    Rows of a write of more than `through_driver` rows stay on the executors, which copy them into a staging table; the
+    driver gets those that are rejected. Each running task holds one connection.
+    """
+
+    frame = DataFrame
+
+    def __init__(
+        self,
+        lanes: PostgresLanes,
+        capabilities: SinkCapabilities,
+        spark: SparkSession,
+        through_driver: int = THROUGH_DRIVER,
+    ) -> None:
+        self._lanes = lanes
+        self._spark = spark
+        self._through_driver = through_driver
+        self.capabilities = capabilities
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        self._lanes.prepare(lane, plan)
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self._lanes.state(lane)
+
+    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> Applied:
+        """See `ports.sink.Sink.apply`."""
+
+        def refused(lane: Lane, rows: pa.Table) -> None:
+            reject(lane, from_arrow(self._spark, rows))
+
+        return self._lanes.apply_supplied(self._supplied(writes), refused)
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`."""
+        self._lanes.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`."""
+        self._lanes.reset(lane)
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._lanes.close()
+
+    def _supplied(self, writes: Sequence[Write[DataFrame]]) -> list[Write[Supply]]:
+        """The writes with their rows in this process or in a staging table."""
+        if not any(self._is_large(write) for write in writes):
+            return [supplied(write, _collected(write)) for write in writes]
+        targets = [self._lanes.target(write) for write in writes]
+        self._lanes.begin_shared([write.lane for write in writes])
+        states = {write.lane.id: self._lanes.state(write.lane) or LaneState() for write in writes}
+        out = []
+        for write, target in zip(writes, targets, strict=True):
+            before = states[write.lane.id]
+            refuse_gap(write, before.position)
+            if is_applied(write, before):
+                out.append(supplied(write, InMemory(_no_rows(write))))
+                continue
+            out.append(supplied(write, self._shared(write, before, target) if self._is_large(write) else _collected(write)))
+            states[write.lane.id] = advanced(before, write, target)
+        return out
+
+    def _is_large(self, write: Write[DataFrame]) -> bool:
+        return write.folded.rows > self._through_driver
+
+    def _shared(self, write: Write[DataFrame], before: LaneState, target: Target) -> Shared:
+        """The rows in a staging table, copied there by the executors. No transaction is open meanwhile."""
+        table = self._lanes.new_shared(target)
+        copy = SharedCopy.into(table, target, self._lanes.session.dsn, datetime.now(UTC))
+        with translating(f"copying rows of lane {write.lane.id}"):
+            frame, trimmed = untouched(write, before.position, EVENT_POSITION if target.event_log else POSITION)
+            return Shared(table, before, trimmed, copied_by_tasks(frame, copy))
+
+
+def _collected(write: Write[DataFrame]) -> InMemory:
+    if not write.folded.rows:
+        return InMemory(_no_rows(write))
+    with translating(f"collecting rows of {write.lane.id}"):
+        return InMemory(to_arrow(write.folded.frame))
+
+
+def _no_rows(write: Write[DataFrame]) -> pa.Table:
+    return arrow_schema(write.folded.frame.schema).empty_table()

@@ -1,0 +1,183 @@
+"""Staging tables that every session sees, so that several processes fill one side by side.
+
+A write has one of its own in schema `_replicator`: `staging_<number of the lane>_<random>`, unlogged, shaped as the lane's
+staging table and with the column `_cdc_attempt`. Whoever copies rows into it commits by itself, perhaps more than once: a
+task that fails is tried again, and a slow one twice at the same time. Only rows of attempts that were told to have
+succeeded are ever read. What a batch that failed leaves is removed when the lane is prepared, and before its next batch.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import accumulate
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from replicator.domain.change import ERROR
+from replicator.domain.errors import Fatal, Retryable
+from replicator.domain.plan import LaneState
+from replicator.ports.frames import Write
+
+from .pg_connection import planning
+from .pg_names import quoted
+from .pg_refused import Refused
+from .pg_state import SCHEMA
+from .pg_supply import EVENT_POSITION, Entered, Supply
+from .pg_target import ROW, Target
+from .pg_types import Fit
+from .rows import POSITION
+
+ATTEMPT = "_cdc_attempt"
+"""Which attempt copied a row."""
+
+END_WITHIN_MS = 5_000
+LEFT = sql.SQL("SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace({}) AND starts_with(c.relname, %s)")
+END_COPYING = sql.SQL(
+    "SELECT pg_terminate_backend(pid, {}) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND starts_with(application_name, %s)"
+)
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What one attempt brought in: `rows`, numbered below `bound`; rejects, with `_error`; and truncates, which are none.
+    Attempts are to be read in the order of `part`."""
+
+    part: int
+    attempt: int
+    rows: int = 0
+    bound: int = 0
+    truncates: int = 0
+    rejects: pa.Table | None = None
+
+
+def new_shared(cursor: psycopg.Cursor, target: Target) -> str:
+    """Create a staging table for one write; returns its name."""
+    name = f"{_prefix(target.number)}{secrets.token_hex(6)}"
+    shape = target.shape(f", NULL::bigint AS {quoted(ATTEMPT)}")
+    cursor.execute(f"CREATE UNLOGGED TABLE {quoted(SCHEMA, name)} AS {shape}".encode(), prepare=False)
+    return name
+
+
+def copying_role(name: str) -> str:
+    """The role (`pg_connection.Session`) of who copies into that table, by which it is found."""
+    return name
+
+
+def clear_shared(cursor: psycopg.Cursor, number: int) -> None:
+    """Remove the staging tables of the lane of that number, and end what still copies into them."""
+    rows = cursor.execute(LEFT.format(sql.Literal(SCHEMA)), (_prefix(number),)).fetchall()
+    for (name,) in rows:
+        _drop(cursor, name)
+
+
+def _drop(cursor: psycopg.Cursor, name: str) -> None:
+    # A copy that goes on would hold the table: of a task that was given up, or of an instance that is no more.
+    cursor.execute(END_COPYING.format(sql.Literal(END_WITHIN_MS)), (f"replicator {copying_role(name)} ",))
+    cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(SCHEMA, name)), prepare=False)
+
+
+def _prefix(number: int) -> str:
+    return f"staging_{number}_"
+
+
+def reject_names(*, event_log: bool) -> tuple[str, ...]:
+    """What is told of a rejected row besides why: where it comes from, and of a record what it holds."""
+    return (*EVENT_POSITION, "key", "value") if event_log else POSITION
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A `Supply` and its `Rows`, in a staging table that attempts filled. `before`: the lane's state that it follows;
+    `trimmed`: how many rows were left out because they are below that."""
+
+    name: str
+    before: LaneState
+    trimmed: int
+    attempts: Sequence[Copied]
+    firsts: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attempts", sorted(self.attempts, key=lambda one: one.part))
+        object.__setattr__(self, "firsts", [0, *accumulate(one.bound for one in self.attempts)])
+
+    def entered(
+        self,
+        write: Write[Supply],
+        before: LaneState,
+        target: Target,  # noqa: ARG002
+        applied_at: datetime,  # noqa: ARG002
+        *,
+        careful: bool,  # noqa: ARG002
+    ) -> Entered:
+        """See `Supply.entered`. Values were looked at, and refused by the server, where they were copied from."""
+        if before != self.before:
+            raise Retryable(f"the state of lane {write.lane.id} changed while its rows were copied")
+        rejects = [one.rejects for one in self.attempts if one.rejects is not None]
+        truncates = sum(one.truncates for one in self.attempts)
+        seen = self.count + sum(rows.num_rows for rows in rejects) + truncates + self.trimmed
+        if seen != write.folded.rows:
+            raise Fatal(f"of {write.folded.rows} rows for lane {write.lane.id} {seen} were copied")
+        return Entered(self, rejects, self.trimmed, truncates)
+
+    def forget(self, cursor: psycopg.Cursor) -> None:
+        """See `Supply.forget`."""
+        _drop(cursor, self.name)
+
+    @property
+    def count(self) -> int:
+        """See `Rows.count`."""
+        return sum(one.rows for one in self.attempts)
+
+    @property
+    def bound(self) -> int:
+        """See `Rows.bound`."""
+        return self.firsts[-1]
+
+    def inline(self, fits: Mapping[str, Fit]) -> str | None:  # noqa: ARG002
+        """See `Rows.inline`: they are on the server already."""
+        return None
+
+    def stage(self, cursor: psycopg.Cursor, target: Target, names: Sequence[str], *, careful: bool) -> list[Refused]:  # noqa: ARG002
+        """See `Rows.stage`. All columns, because rejects are read from there."""
+        columns = [name for name in target.names(whole=True) if name != ROW]
+        into, given = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
+        query = sql.SQL(
+            "INSERT INTO {stage} ({row}, {into}) SELECT a.first + s.{row}, {given} FROM {shared} AS s "
+            "JOIN unnest(%s::bigint[], %s::int[]) AS a(attempt, first) ON s.{attempt} = a.attempt{order}"
+        ).format(
+            stage=sql.Identifier(target.stage),
+            row=sql.Identifier(ROW),
+            into=into,
+            given=given,
+            shared=sql.Identifier(SCHEMA, self.name),
+            attempt=sql.Identifier(ATTEMPT),
+            # Rows that are appended keep their order, in which a column may number itself.
+            order=sql.SQL("" if target.plan.merge_keys else " ORDER BY 1"),
+        )
+        with planning(cursor, bulk=True):
+            attempts = [one.attempt for one in self.attempts]
+            found = cursor.execute(query, (attempts, list(self.firsts[:-1])), prepare=False).rowcount
+        if found != self.count:
+            # A server that crashed and came back has emptied its unlogged tables.
+            raise Retryable(f"of {self.count} rows that were copied for lane {target.lane.id} {found} are there")
+        return []
+
+    def rejects(self, cursor: psycopg.Cursor, target: Target, sentences: Mapping[int, str]) -> pa.Table:
+        """See `Rows.rejects`, with the columns `reject_names`."""
+        names = reject_names(event_log=target.event_log)
+        query = sql.SQL("SELECT {}, {} FROM {} WHERE {} = ANY(%s) ORDER BY 1").format(
+            sql.Identifier(ROW),
+            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.Identifier(target.stage),
+            sql.Identifier(ROW),
+        )
+        found = cursor.execute(query, (list(sentences),)).fetchall()
+        numbers, *columns = zip(*found, strict=True)
+        errors = pa.array([sentences[number] for number in numbers], pa.string())
+        return pa.table([*map(pa.array, columns), errors], names=[*names, ERROR])
