@@ -27,7 +27,7 @@ from .types import arrow_schema
 
 THROUGH_DRIVER = 20_000
 """Up to so many folded rows of a write are applied by the driver: a job that copies and a table to copy into cost 0.3 s,
-which is as long as the driver takes for these (measured, see decision 13). More would fill the driver's memory."""
+which is as long as the driver takes for these (measured, see decision 14). More would fill the driver's memory."""
 
 
 class SparkPostgresLanes:
