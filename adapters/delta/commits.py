@@ -19,8 +19,9 @@ from replicator.domain.errors import DataLoss, Fenced
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Span
 
-from .errors import first_line, is_damage, translated
+from .errors import first_line, is_damage, is_newer, translated
 from .positions import Positions
+from .protocol import unwritable
 from .tables import schema_of
 
 ATTEMPT = "replicatorAttempt"
@@ -67,10 +68,12 @@ class LaneLog:
         self._positions = positions
 
     def open(self) -> DeltaTable:
-        """The table's newest snapshot. DataLoss when its log cannot be read."""
+        """The table's newest snapshot. DataLoss when its log cannot be read, Fatal when that takes a newer program."""
         try:
             return DeltaTable(str(self._path))
         except DeltaError as error:
+            if is_newer(error):
+                raise unwritable(self._path.name, f"something new ({first_line(error)})") from error
             if not is_damage(error):
                 raise
             raise DataLoss(

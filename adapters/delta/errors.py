@@ -13,6 +13,8 @@ from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError,
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
+_NEWER = re.compile(r"Kernel error: (Unsupported|Invalid protocol)")
+
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
 _LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
@@ -51,6 +53,11 @@ def os_error(error: BaseException) -> int | None:
         return error.errno
     found = _OS_ERROR.search(str(error))
     return int(found[1]) if found else None
+
+
+def is_newer(error: DeltaError) -> bool:
+    """True when delta-rs does not read a table because it knows less of the protocol than the table asks for."""
+    return type(error) is DeltaError and _NEWER.search(str(error)) is not None
 
 
 def is_damage(error: DeltaError) -> bool:

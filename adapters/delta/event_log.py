@@ -24,7 +24,7 @@ from .errors import translating
 from .fit import as_rejects, fit, placed
 from .lane import Stages
 from .lane_sink import LaneSink
-from .lanes import Lanes, refuse_lane
+from .lanes import Lanes, refuse_options, refuse_policy
 from .layout import Lake
 from .merge import append_stage
 from .options import LakeOptions
@@ -53,14 +53,15 @@ class LogTable(LaneSink[F]):
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
 
-    def __init__(self, lake: Lake, stages: Stages) -> None:
+    def __init__(self, lake: Lake, stages: Stages, compact_every: int) -> None:
         self._lake = lake
         self._name = lake.root.name
-        super().__init__(Lanes(lake, lambda _: lake.root, stages))
+        super().__init__(Lanes(lake, lambda _: lake.root, stages, compact_every=compact_every))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
-        refuse_lane(lane, plan, POLICIES)
+        refuse_policy(lane, plan, POLICIES)
+        refuse_options(lane)
         columns = (*plan.target, Column(DAY, pa.date32()))
         with translating(self._name):
             held = self._lanes.hold(lane)
@@ -97,13 +98,14 @@ class LogTable(LaneSink[F]):
 
 
 class DeltaEventLog(LogTable[pa.Table]):
-    """The event log written in process; option `path`, the table's own folder."""
+    """The event log written in process; options `path`, the table's own folder, and `compact_every`."""
 
     frame = pa.Table
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        lake = Lake.at(LakeOptions.checked(options).path)
-        super().__init__(lake, _Appending(lake.root))
+        said = LakeOptions.checked(options)
+        lake = Lake.at(said.path)
+        super().__init__(lake, _Appending(lake.root), said.compact_every)
 
 
 class Clearing:

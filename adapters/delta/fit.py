@@ -30,7 +30,9 @@ def fit(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     for field in schema:
         mask = impossible(rows[field.name]) if field.name in rows.column_names else None
         if mask is not None:
-            rejected.append(_refused(rows.filter(mask), f"the value of column {field.name!r} is no time of day"))
+            rejected.append(
+                refused(rows.filter(mask), out_of_range(f"the value of column {field.name!r} is no time of day"))
+            )
             rows = rows.filter(pc.invert(mask))
     for i, name in enumerate(rows.column_names):
         if name in schema.names:
@@ -46,7 +48,7 @@ def filled(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
         if field.nullable or field.name not in rows.column_names or not rows[field.name].null_count:
             continue
         mask = pc.and_(pc.is_null(rows[field.name]), pc.not_equal(rows[OP], Op.DELETE.value))
-        rejected.append(_refused(rows.filter(mask), f"column {field.name!r} of the target must not be null"))
+        rejected.append(refused(rows.filter(mask), out_of_range(f"column {field.name!r} of the target must not be null")))
         rows = rows.filter(pc.invert(mask))
     return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
 
@@ -60,7 +62,12 @@ def as_rejects(frame: pa.Table, *rejected: pa.Table) -> pa.Table:
     return rows.append_column(ERROR, all_of_them[ERROR])
 
 
-def _refused(rows: pa.Table, sentence: str) -> pa.Table:
-    error = str(Reject(RejectCode.OUT_OF_RANGE, sentence))
-    columns = [rows[PLACE], pa.repeat(pa.scalar(error), rows.num_rows)]
+def out_of_range(sentence: str) -> str:
+    """The reason of a row that has a value which the target cannot keep."""
+    return str(Reject(RejectCode.OUT_OF_RANGE, sentence))
+
+
+def refused(rows: pa.Table, reason: str) -> pa.Table:
+    """`rows` (with `_place`) as `REJECTED`, each for this reason."""
+    columns = [rows[PLACE], pa.repeat(pa.scalar(reason), rows.num_rows)]
     return pa.table(columns, schema=REJECTED)

@@ -19,6 +19,7 @@ from .errors import translating
 from .layout import Lake
 from .locks import LaneLock
 from .positions import Positions
+from .protocol import refuse_newer
 from .staged import Staged
 from .upkeep import Upkeep
 
@@ -51,13 +52,13 @@ def lane_log(lake: Lake, path: Path, lane: Lane) -> LaneLog:
 class DeltaLane:
     """Writes one lane; holds its lock from construction to `close`. Raises `Fenced` when another instance holds it."""
 
-    def __init__(self, lake: Lake, path: Path, lane: Lane, stages: Stages, shelf: Shelf) -> None:
+    def __init__(self, lake: Lake, path: Path, lane: Lane, stages: Stages, shelf: Shelf, *, upkeep: Upkeep) -> None:
         self.lane = lane
         with translating(lane.into):
             self._lock = LaneLock(lake.lock(lane.pipeline, lane.id), lane.id)
         self._log = lane_log(lake, path, lane)
         self._stages = stages
-        self._upkeep = Upkeep()
+        self._upkeep = upkeep
         self._path = path
         self._shelf = shelf
 
@@ -80,7 +81,7 @@ class DeltaLane:
         with translating(self.lane.into):
             for _ in range(ATTEMPTS):
                 try:
-                    self._log.commit(self._log.open(), state, None, write)
+                    self._log.commit(self.newest(), state, None, write)
                 except LostRace:
                     continue
                 self.forget_snapshot()
@@ -91,7 +92,7 @@ class DeltaLane:
         """Remove the lane's rows and its state, in one commit that leaves a mark in its place: also a state that cannot
         be read, since this is how the operator repairs it."""
         with translating(self.lane.into):
-            snapshot = self._log.open()
+            snapshot = self.newest()
             try:
                 write = self._stages.cleared(self._log.state(snapshot))
             except DataLoss as lost:
@@ -99,8 +100,10 @@ class DeltaLane:
         self.record(None, write)
 
     def newest(self) -> DeltaTable:
-        """The newest snapshot of the lane's table."""
-        return self._log.open()
+        """The newest snapshot of the lane's table; Fatal when we cannot write to it."""
+        snapshot = self._log.open()
+        refuse_newer(snapshot, self.lane.into)
+        return snapshot
 
     def forget_snapshot(self) -> None:
         """Read the table anew next time: its schema has changed."""
@@ -112,7 +115,7 @@ class DeltaLane:
 
     def _current(self) -> DeltaTable:
         """The snapshot that the last commit left, or the newest one. It leaves the shelf: after a failure it is void."""
-        return self._shelf.pop(self._path, None) or self._log.open()
+        return self._shelf.pop(self._path, None) or self.newest()
 
     def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneApplied:
         state = self._log.state(snapshot) or LaneState()

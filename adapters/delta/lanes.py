@@ -16,28 +16,41 @@ from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Writ
 from .errors import translating
 from .lane import DeltaLane, Shelf, Stages, lane_log
 from .layout import Lake
+from .options import TableOptions, config_place
 from .tables import exists
+from .upkeep import EVERY_COMMITS, Upkeep
 
 T = TypeVar("T")
 
 
 class Lanes:
     """What Delta sinks have in common: which lanes they hold, and what is the same for each. `path_of` says where the
-    table of a lane lies; up to `at_once` tables are written side by side."""
+    table of a lane lies; up to `at_once` tables are written side by side; `compact_every`: see `Upkeep`."""
 
-    def __init__(self, lake: Lake, path_of: Callable[[Lane], Path], stages: Stages, at_once: int = 1) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        path_of: Callable[[Lane], Path],
+        stages: Stages,
+        *,
+        at_once: int = 1,
+        compact_every: int = EVERY_COMMITS,
+    ) -> None:
         self._lake = lake
         self._path_of = path_of
         self._stages = stages
         self._held: dict[str, DeltaLane] = {}
         self._shelf: Shelf = {}
         self._at_once = at_once
+        self._compact_every = compact_every
 
     def hold(self, lane: Lane) -> DeltaLane:
         """The lane, locked from now to `close`; `Fenced` when another instance has it."""
         key = _key(lane)
         if key not in self._held:
-            self._held[key] = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._shelf)
+            said = TableOptions.of(lane).compact_every
+            upkeep = Upkeep(self._compact_every if said is None else said)
+            self._held[key] = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._shelf, upkeep=upkeep)
         return self._held[key]
 
     def state(self, lane: Lane) -> LaneState | None:
@@ -114,17 +127,21 @@ class Lanes:
                 self._held.pop(_key(lane)).close()
 
 
-def refuse_lane(lane: Lane, plan: ApplyPlan, policies: frozenset[str]) -> None:
-    """ConfigProblem for a policy that a sink does not apply, or a setting of the lane that it does not know."""
-    where = lane.config_line or f"the entry of lane {lane.id}"
+def refuse_policy(lane: Lane, plan: ApplyPlan, policies: frozenset[str]) -> None:
+    """ConfigProblem for a policy that a sink does not apply."""
     if plan.policy not in policies:
         raise ConfigProblem(
             f"the sink of lane {lane.id} does not apply policy {plan.policy!r}",
-            next_step=f"Use one of {', '.join(sorted(policies))} in {where}.",
+            next_step=f"Use one of {', '.join(sorted(policies))} in {config_place(lane)}.",
         )
+
+
+def refuse_options(lane: Lane) -> None:
+    """ConfigProblem for a lane with options, where no table is its own."""
     if lane.options:
         raise ConfigProblem(
-            f"a Delta sink has no setting {sorted(lane.options)[0]!r} for a table", next_step=f"Remove it from {where}."
+            f"an event log has no option {sorted(lane.options)[0]!r} for a lane",
+            next_step=f"Remove it from {config_place(lane)}.",
         )
 
 

@@ -23,7 +23,7 @@ from .fit import fit, placed
 from .layout import Lake
 from .related import lookup
 from .tables import create, exists, schema_of
-from .upkeep import Upkeep
+from .upkeep import EVERY_COMMITS, Upkeep
 
 
 class DeltaTombstoneLedger:
@@ -33,8 +33,9 @@ class DeltaTombstoneLedger:
     record (`_event_id`), and when that record comes again its own entry does not count against it.
     """
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._lake = lake
+        self._compact_every = compact_every
         self._open: dict[Path, DeltaTable] = {}
         self._highest: dict[Path, Sequence | None] = {}
         self._upkeep: dict[Path, Upkeep] = {}
@@ -47,7 +48,7 @@ class DeltaTombstoneLedger:
             entries = _entries(plan, deletes, schema_of(table))
             if entries.num_rows:
                 write_deltalake(table, entries, mode="append")
-                self._upkeep.setdefault(path, Upkeep()).after_commit(table)
+                self._upkeep.setdefault(path, Upkeep(self._compact_every)).after_commit(table)
             self._highest[path] = highest(self._highest[path], _extreme(plan, entries))
         return self._highest[path]
 

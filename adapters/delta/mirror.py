@@ -23,6 +23,7 @@ from .column_names import stored_frame, stored_names, stored_plan
 from .commits import Operation
 from .fit import REJECTED, as_rejects, filled, fit, placed
 from .merge import delete_all, write_stage
+from .partitions import nameable, partition_columns
 from .related import related_rows
 from .staged import Staged
 from .tables import schema_of
@@ -49,12 +50,14 @@ class Mirror:
         recorded = self._record(write, rows)
         rows, incomplete, counts = self._repaired(snapshot, state, write, rows)
         rows, holes = filled(rows, schema)
-        counts += Counts(applied=-holes.num_rows, rejected=holes.num_rows + unfit.num_rows, duplicate=trimmed)
+        rows, nameless = nameable(rows, partition_columns(snapshot))
+        bad = holes.num_rows + nameless.num_rows
+        counts += Counts(applied=-bad, rejected=bad + unfit.num_rows, duplicate=trimmed)
         return Staged(
             write_stage(plan, rows, facts.clear_below if is_above(facts.clear_below, state.floor) else None),
             moved_on(state, facts, recorded),
             counts + truncated(facts, state, truncates),
-            as_rejects(frame, unfit, incomplete, holes),
+            as_rejects(frame, unfit, incomplete, holes, nameless),
         )
 
     def cleared(self, _: LaneState | None) -> Operation:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
+from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import SinkCapabilities
@@ -15,13 +18,24 @@ from replicator.ports.sink import SinkCapabilities
 from .column_names import stored_columns
 from .errors import translating
 from .lane_sink import LaneSink
-from .lanes import Lanes, refuse_lane
+from .lanes import Lanes, refuse_policy
 from .layout import Lake
+from .options import TableOptions, config_place
+from .partitions import (
+    RANDOM_FOLDERS,
+    checked_partitions,
+    partition_columns,
+    refuse_foreign_paths,
+    refuse_other_partitions,
+)
 from .reading import read_table, table_name
 from .schemas import remember_schema
 from .tables import create, exists, refuse_unsafe, widen
 
 POLICIES = frozenset({"scd1", "append"})
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+DELETION_VECTORS = "delta.enableDeletionVectors"
+ON = "true"
 
 
 class Ledger(Protocol):
@@ -46,19 +60,44 @@ class Mirrors(LaneSink[F]):
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
-        refuse_lane(lane, plan, POLICIES)
+        refuse_policy(lane, plan, POLICIES)
+        options = TableOptions.of(lane)
+        partitions = checked_partitions(lane, plan, options.partition_by)
         with translating(lane.into):
             self._lake.refuse_collision(lane.into)
             held = self._lanes.hold(lane)
             path = self._lake.table(lane.into)
             if not exists(path):
-                create(path, lane.into, stored_columns(plan.target), settings={}, partition_by=[])
+                create(path, lane.into, stored_columns(plan.target), settings=_settings(options), partition_by=partitions)
                 held.forget_snapshot()
             table = held.newest()
             refuse_unsafe(table, lane.into, plan.target)
-            if widen(table, lane.into, plan.target):
+            refuse_other_partitions(table, lane, options.partition_by)
+            refuse_foreign_paths(table, lane.into)
+            widened = widen(table, lane.into, plan.target)
+            if self._switched_on(lane, table, path, options) or widened:
                 held.forget_snapshot()
             remember_schema(self._lake.schemas(lane.into), plan.table)
+
+    def _switched_on(self, lane: Lane, table: DeltaTable, path: Path, options: TableOptions) -> bool:
+        """Give an existing table the properties it lacks; true when there were any."""
+        there = table.metadata().configuration
+        wanted = _settings(options) | ({RANDOM_FOLDERS: ON} if partition_columns(table) else {})
+        missing = {name: value for name, value in wanted.items() if there.get(name) != value}
+        if missing:
+            table.alter.set_table_properties(missing)
+        if options.deletion_vectors and there.get(DELETION_VECTORS) != ON:
+            if not self._marks_deletes(path):
+                raise ConfigProblem(
+                    "delta-rs writes no deletion vectors",
+                    next_step=f"Remove `deletion_vectors` in {config_place(lane)}, or set `engine: spark`.",
+                )
+            return True
+        return bool(missing)
+
+    def _marks_deletes(self, _: Path, /) -> bool:
+        """From now on deleted rows of the table there are marked; False where the sink cannot do that."""
+        return False
 
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`. The table stays, empty, with its history; remembered deletes go."""
@@ -82,3 +121,9 @@ class Mirrors(LaneSink[F]):
         """See `ports.reader.Reader.read`."""
         with translating(name):
             return read_table(self._lake.table(name), name, version=version, as_of=as_of, where=where, limit=limit)
+
+
+def _settings(options: TableOptions) -> dict[str, str]:
+    """The properties of a table that `options` ask for and every engine keeps."""
+    settings = {CHANGE_DATA_FEED: ON} if options.change_data_feed else {}
+    return settings | ({RANDOM_FOLDERS: ON} if options.partition_by else {})

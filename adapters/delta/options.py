@@ -1,20 +1,26 @@
-"""Options of what writes into a lake."""
+"""Options of what writes into a lake, and of one table in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.frames import Lane
+
+from .upkeep import EVERY_COMMITS
 
 
-class LakeOptions(BaseModel):
-    """`path`: a local folder or `file://` URL."""
-
+class _Options(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
+
+class LakeOptions(_Options):
+    """`path`: a local folder or `file://` URL. `compact_every`: see `Upkeep`."""
+
     path: str
+    compact_every: int = Field(EVERY_COMMITS, ge=0)
 
     @classmethod
     def checked(cls, options: Mapping[str, object]) -> LakeOptions:
@@ -22,7 +28,40 @@ class LakeOptions(BaseModel):
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
-            found = [f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)]
             raise ConfigProblem(
-                f"options of a Delta sink: {'; '.join(found)}", next_step="The only option is `path`, the lake's folder."
+                f"options of a Delta sink: {_found(error)}",
+                next_step="The options are `path`, the lake's folder, and `compact_every`, a number of commits.",
             ) from None
+
+
+class TableOptions(_Options):
+    """What the `to` entry of a lane says of its table.
+
+    `partition_by`: columns of the source. `change_data_feed`, `deletion_vectors`: switched on by true, from then on.
+    `compact_every`: instead of the lake's.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    change_data_feed: bool = False
+    deletion_vectors: bool = False
+    compact_every: int | None = Field(None, ge=0)
+
+    @classmethod
+    def of(cls, lane: Lane) -> TableOptions:
+        """The options of the lane, or ConfigProblem naming each that is unknown or of the wrong type, and the line."""
+        try:
+            return cls.model_validate(dict(lane.options))
+        except ValidationError as error:
+            raise ConfigProblem(
+                f"options of a Delta table: {_found(error)}", next_step=f"Correct them in {config_place(lane)}."
+            ) from None
+
+
+def config_place(lane: Lane) -> str:
+    """Where the entry of the lane stands, for people."""
+    return lane.config_line or f"the entry of lane {lane.id}"
+
+
+def _found(error: ValidationError) -> str:
+    errors = error.errors(include_input=False)
+    return "; ".join(f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in errors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,8 +13,12 @@ from replicator.domain.change import UNSENT
 from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
 
 from ..sql.dialect import DELTA_RS
+from ..sql.render import literal
 from ..sql.repair import from_columns
+from .partitions import Partitions, few, prunable
 from .tables import schema_of
+
+EVERY_PARTITION: Partitions = {}
 
 
 def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
@@ -24,13 +29,19 @@ def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Ta
     sequence = cdc_sequence_columns(plan.table.sequence)
     unsent = _unsent_names(rows) if plan.repair.complete else []
     columns = list(dict.fromkeys([*plan.repair.identity, *sequence, *unsent]))
-    return lookup(snapshot, columns, _wanted(plan, rows))
+    wanted = _wanted(plan, rows)
+    return lookup(snapshot, columns, wanted, few({n: wanted[n].to_pylist() for n in prunable(snapshot, plan)}))
 
 
-def lookup(snapshot: DeltaTable, columns: list[str], wanted: Mapping[str, pa.Array]) -> pa.Table:
-    """`columns` of the rows whose value in each column of `wanted` is among the values given for it."""
+def lookup(
+    snapshot: DeltaTable, columns: list[str], wanted: Mapping[str, pa.Array], partitions: Partitions = EVERY_PARTITION
+) -> pa.Table:
+    """`columns` of the rows whose value in each column of `wanted` is among the values given for it. `partitions`: columns
+    by which the table is partitioned and the values to look at; other partitions are not read."""
     schema = pa.schema([schema_of(snapshot).field(c) for c in columns])
-    predicate = " AND ".join(filter(None, (_bounds(name, values) for name, values in wanted.items())))
+    bounds = [_bounds(name, values) for name, values in wanted.items() if name not in partitions]
+    among = [f"{DELTA_RS.quoted(name)} IN ({', '.join(map(_literal, values))})" for name, values in partitions.items()]
+    predicate = " AND ".join(filter(None, (*bounds, *among)))
     reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=columns, predicate=predicate or None))
     found = []
     for batch in reader:
@@ -65,6 +76,10 @@ def _bounds(name: str, values: pa.Array) -> str | None:
     ends = pc.min_max(values).as_py()
     column = DELTA_RS.quoted(name)
     return f"{column} >= {ends['min']} AND {column} <= {ends['max']}"
+
+
+def _literal(value: object) -> str:
+    return f"DATE '{value.isoformat()}'" if isinstance(value, date) else literal(value)  # type: ignore[arg-type]
 
 
 def _unsent_names(rows: pa.Table) -> list[str]:

@@ -53,7 +53,11 @@ def create(path: Path, name: str, columns: tuple[Column, ...], *, settings: dict
         mode="ignore",
         name=name,
         partition_by=partition_by or None,
-        configuration={STATISTICS: ",".join(_statistics_columns(schema)), FILE_SIZE: str(FILE_BYTES), **settings},
+        configuration={
+            STATISTICS: _statistics_columns(schema, partition_by),
+            FILE_SIZE: str(FILE_BYTES),
+            **settings,
+        },
     )
 
 
@@ -153,13 +157,13 @@ def _refuse_statistics(schema: pa.Schema, name: str, settings: dict[str, str]) -
             )
 
 
-def _statistics_columns(schema: pa.Schema) -> list[str]:
-    """The first columns that readers may safely skip files by; names that the property cannot spell are left out."""
-    plain = [
-        f.name for f in schema if f.name.replace("_", "a").isalnum() and f.name.isascii() and has_exact_statistics(f.type)
-    ]
+def _statistics_columns(schema: pa.Schema, partition_by: list[str]) -> str:
+    """The first columns that readers may safely skip files by; names that the property cannot spell are left out, and
+    columns of partitions, which are in no file."""
+    spelt = (f for f in schema if f.name.replace("_", "a").isalnum() and f.name.isascii() and f.name not in partition_by)
+    plain = [f.name for f in spelt if has_exact_statistics(f.type)]
     ours = [n for n in plain if n.startswith("_cdc_seq_")]
-    return [n for n in plain if n not in ours][: STATISTICS_COLUMNS - len(ours)] + ours
+    return ",".join([n for n in plain if n not in ours][: STATISTICS_COLUMNS - len(ours)] + ours)
 
 
 def _case_only(name: str, column: str, other: str) -> Fatal:

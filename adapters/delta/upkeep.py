@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
@@ -18,15 +22,18 @@ class Upkeep:
 
     Bounded: only files below the size that tables aim at are rewritten. Checkpoints and the clean-up of old log
     entries are done by delta-rs as part of a commit, by the table's own properties.
+
+    `every`: how many commits there are from one look at the files to the next; 0 means that there is none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every: int = EVERY_COMMITS) -> None:
+        self._every = every
         self._commits = 0
 
     def after_commit(self, table: DeltaTable) -> None:
-        """Count a commit; every 50th may compact. `table` is current afterwards."""
+        """Count a commit; every so many-th may compact. `table` is current afterwards."""
         self._commits += 1
-        if self._commits % EVERY_COMMITS or not _is_scattered(table):
+        if not self._every or self._commits % self._every or not _is_scattered(table):
             return
         try:
             table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=WRITER)
@@ -36,5 +43,10 @@ class Upkeep:
 
 
 def _is_scattered(table: DeltaTable) -> bool:
-    sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    return bool(sum(size < SMALL_BYTES for size in sizes) >= FEWEST_FILES)
+    """True when compaction would save enough files: those of one partition become few, whatever the others have."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    small = files.filter(pc.less(files["size_bytes"], SMALL_BYTES))
+    partitions = [name for name in small.column_names if name.startswith("partition.")]
+    counts = Counter(zip(*(small[name].to_pylist() for name in partitions), strict=True)) if partitions else None
+    spare = sum(count - 1 for count in counts.values()) if counts is not None else small.num_rows - 1
+    return spare >= FEWEST_FILES - 1

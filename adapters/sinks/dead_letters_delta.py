@@ -43,11 +43,13 @@ ATTEMPTS = 20
 
 
 class DeltaDeadLetters:
-    """`ports.dead_letters.DeadLetters`; option `path`, the table's folder. Several processes may write at once."""
+    """`ports.dead_letters.DeadLetters`; options `path`, the table's folder, and `compact_every`. Several processes may write
+    at once."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        self._path = Lake.at(LakeOptions.checked(options).path).root
-        self._upkeep = Upkeep()
+        said = LakeOptions.checked(options)
+        self._path = Lake.at(said.path).root
+        self._upkeep = Upkeep(said.compact_every)
         self._table: DeltaTable | None = None
 
     def write(self, letters: Sequence[DeadLetter]) -> None:

@@ -20,14 +20,16 @@ from ..sql.explain import explain
 
 
 class DeltaRsSink(Mirrors[pa.Table]):
-    """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; option `path`, the lake's folder."""
+    """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; options: see `LakeOptions`."""
 
     frame = pa.Table
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        lake = Lake.at(LakeOptions.checked(options).path)
-        ledger = DeltaTombstoneLedger(lake)
-        super().__init__(lake, Lanes(lake, lambda lane: lake.table(lane.into), Mirror(ledger)), ledger)
+        said = LakeOptions.checked(options)
+        lake = Lake.at(said.path)
+        ledger = DeltaTombstoneLedger(lake, said.compact_every)
+        lanes = Lanes(lake, lambda lane: lake.table(lane.into), Mirror(ledger), compact_every=said.compact_every)
+        super().__init__(lake, lanes, ledger)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -11,9 +12,10 @@ from replicator.ports.frames import Lane
 
 from ..delta.lanes import Lanes
 from ..delta.layout import Lake
-from ..delta.mirrors import Mirrors
+from ..delta.mirrors import DELETION_VECTORS, Mirrors
 from ..delta.options import LakeOptions
 from ..spark.applying import SparkLaneSink
+from ..spark.frames import quoted
 from ..spark.ledger import SparkTombstoneLedger
 from ..spark.mirror import SparkMirror
 from ..spark.session import split
@@ -25,7 +27,7 @@ AT_ONCE = 4
 
 
 class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
-    """`ports.sink.Sink` and `ports.reader.Reader` over `pyspark.sql.DataFrame`; option `path`, the lake's folder.
+    """`ports.sink.Sink` and `ports.reader.Reader` over `pyspark.sql.DataFrame`; options: see `LakeOptions`.
 
     The same tables, positions, locks and remembered deletes as `DeltaRsSink`: the two may follow each other. Tables are made
     and widened by delta-rs on the driver, rows are read and written by the executors alone.
@@ -33,10 +35,20 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, spark = split(options)
-        lake = Lake.at(LakeOptions.checked(own).path)
+        said = LakeOptions.checked(own)
+        lake = Lake.at(said.path)
         ledger = SparkTombstoneLedger(spark, lake)
-        lanes = Lanes(lake, lambda lane: lake.table(lane.into), SparkMirror(spark, ledger), AT_ONCE)
+        stages = SparkMirror(spark, ledger)
+        every = said.compact_every
+        lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, at_once=AT_ONCE, compact_every=every)
+        self._spark = spark
         super().__init__(lake, lanes, ledger)
+
+    def _marks_deletes(self, path: Path, /) -> bool:
+        # delta-rs would add features to the table that nobody asked for.
+        identifier = quoted(str(path))
+        self._spark.sql(f"ALTER TABLE delta.{identifier} SET TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')")
+        return True
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

@@ -9,19 +9,30 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from replicator.domain.change import ERROR, MOVED_FROM, OP, UNSENT, Op
-from replicator.domain.errors import DataLoss, Reject, RejectCode
+from replicator.domain.errors import DataLoss
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair, resent_below
 from replicator.ports.frames import Lane, Write
 
 from ..delta.column_names import Names, stored_names, stored_plan
 from ..delta.commits import Operation
-from ..delta.fit import PLACE, REJECTED, fit, placed
+from ..delta.fit import PLACE, REJECTED, fit, out_of_range, placed
 from ..delta.mirror import is_above, moved_on, truncated
+from ..delta.partitions import (
+    MOST_LOOKED_FOR,
+    NULL_FOLDER,
+    Partitions,
+    few,
+    longest,
+    old_key_column,
+    partition_columns,
+    prunable,
+    unnameable,
+)
 from ..delta.staged import Staged
 from ..delta.tables import schema_of
 from ..delta.types import storage_type
@@ -55,11 +66,14 @@ class SparkMirror:
         rows = to_rows(frame, plan, datetime.now(UTC))
         good, unfit, counts = _parted(rows, plan, schema, write.folded.rows - trimmed - truncates)
         recorded = self._ledger.record(write.lane, plan, good, facts)
-        good, incomplete, verdicts = self._repaired(snapshot, state, replace(write, plan=plan), good, counts)
-        good, holes, empty = _filled(good, schema)
+        partitions = _met(snapshot, plan, good) if counts.applied else {}
+        related = self._related(snapshot, partitions)
+        good, incomplete, verdicts = self._repaired(related, state, replace(write, plan=plan), good, counts)
+        good, holes, empty = _refused(good, [*_holes(good, schema), *_nameless(good, partition_columns(snapshot))])
         verdicts += Counts(applied=-empty, rejected=empty)
-        above = is_above(facts.clear_below, state.floor)
-        operation = write_stage(plan, good, facts.clear_below if above else None, has_rows=verdicts.applied > 0)
+        below = facts.clear_below if is_above(facts.clear_below, state.floor) else None
+        idle = not verdicts.applied and below is None
+        operation = None if idle else write_stage(plan, good, below, partitions)
         counts = verdicts + Counts(rejected=counts.rejected, duplicate=trimmed) + truncated(facts, state, truncates)
         return Staged(operation, moved_on(state, facts, recorded), counts, _as_rejects(unfit, incomplete, holes))
 
@@ -72,12 +86,11 @@ class SparkMirror:
         return delete_every_row
 
     def _repaired(
-        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts
+        self, related: DataFrame, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts
     ) -> tuple[DataFrame, DataFrame | None, Counts]:
         """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row that fits."""
         if not needs_repair(write.plan, write.folded.facts, state):
             return rows, None, Counts(applied=counts.applied)
-        related = self._spark.read.format("delta").option("versionAsOf", snapshot.version()).load(snapshot.table_uri)
         ledger = self._remembered(write, rows, state)
         relations: dict[str, Any] = {"rows": rows, "related": related}
         if ledger is not None:
@@ -101,6 +114,13 @@ class SparkMirror:
             rejected=seen.get(INCOMPLETE, 0),
         )
         return where(done, column(VERDICT) == APPLY), derived(incomplete, done), verdicts
+
+    def _related(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
+        """The rows of `snapshot` in these partitions."""
+        related = self._spark.read.format("delta").option("versionAsOf", snapshot.version()).load(snapshot.table_uri)
+        for name, values in partitions.items():
+            related = related.filter(column(name).isin(values))
+        return related
 
     def _remembered(self, write: Write[DataFrame], rows: DataFrame, state: LaneState) -> DataFrame | None:
         lowest = write.folded.facts.lowest
@@ -174,16 +194,44 @@ def _fitted(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table:
     return pa.concat_tables([good, lost])
 
 
-def _filled(rows: DataFrame, schema: pa.Schema) -> tuple[DataFrame, DataFrame | None, int]:
-    """Rows that have a value in every column of the table that must not be null, the others with `_error`, and how many
-    these are. Deletes pass."""
+Refusal = tuple[Column, str]
+"""A condition under which a row cannot be kept, and the reason."""
+
+
+def _holes(rows: DataFrame, schema: pa.Schema) -> list[Refusal]:
+    """As `delta.fit.filled`."""
     strict = [f.name for f in schema if not f.nullable and f.name in rows.columns]
-    if not strict:
+    return [(column(n).isNull(), out_of_range(f"column {n!r} of the target must not be null")) for n in strict]
+
+
+def _nameless(rows: DataFrame, partitions: list[str]) -> list[Refusal]:
+    """As `delta.partitions.nameable`."""
+    texts = [n for n in partitions if n in rows.columns and isinstance(rows.schema[n].dataType, StringType)]
+    return [(_names_nothing(n), unnameable(n)) for n in texts]
+
+
+def _names_nothing(name: str) -> Column:
+    value = column(name)
+    return value.isin("", NULL_FOLDER) | value.contains("\0") | (sf.octet_length(value) > longest(name))
+
+
+def _met(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> Partitions:
+    """The partitions in which the rows of the keys and old keys of `rows` can be, where these tell."""
+    values = {}
+    for name in prunable(snapshot, plan):
+        old = rows.select(column(old_key_column(plan, name)).alias(name)).dropna()
+        both = rows.select(column(name)).unionAll(old).distinct().limit(MOST_LOOKED_FOR + 1)
+        values[name] = [row[0] for row in both.collect()]
+    return few(values)
+
+
+def _refused(rows: DataFrame, refusals: list[Refusal]) -> tuple[DataFrame, DataFrame | None, int]:
+    """Rows that none of the conditions holds for, the others with `_error`, and how many these are. Deletes pass."""
+    if not refusals:
         return rows, None, 0
     error = sf.lit(None).cast("string")
-    for name in reversed(strict):
-        said = str(Reject(RejectCode.OUT_OF_RANGE, f"column {name!r} of the target must not be null"))
-        error = sf.when(column(name).isNull(), sf.lit(said)).otherwise(error)
+    for condition, reason in reversed(refusals):
+        error = sf.when(condition, sf.lit(reason)).otherwise(error)
     error = sf.when(column(OP) != Op.DELETE.value, error)
     holes = derived(where(rows, error.isNotNull()).withColumn(ERROR, error), rows)
     return where(rows, error.isNull()), holes, holes.count()

@@ -5,35 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from delta.exceptions import DeltaConcurrentModificationException
+from delta import exceptions
 from delta.tables import DeltaMergeBuilder
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from replicator.domain.plan import ApplyPlan, Clause
 from replicator.domain.sequence import Sequence
 
 from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
+from ..delta.partitions import Partitions
 from ..sql.dialect import SPARK
 from ..sql.render import expression, merge_condition
 from ..sql.repair import cleared
-from .frames import column
+from .frames import column, quoted
 
 APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+CONFLICTS = (
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentTransactionException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+)
+"""What Delta raises when somebody else committed first; none of these is a kind of the first in Python."""
 
 
-def write_stage(plan: ApplyPlan, rows: DataFrame, clear_below: Sequence | None, *, has_rows: bool) -> Operation | None:
-    """What stage 4 does with `rows` (types of the table, one row per merge key); None when there is nothing to do."""
-    if not has_rows and clear_below is None:
-        return None
+def write_stage(plan: ApplyPlan, rows: DataFrame, clear_below: Sequence | None, partitions: Partitions) -> Operation:
+    """What stage 4 does with `rows` (types of the table, one row per merge key), which meet rows of `partitions` alone."""
     if not plan.merge_keys:
         return append_stage(rows.select([column(c.name) for c in plan.target]))
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
+        _refuse_moved(snapshot)
+        condition = merge_condition(plan, SPARK)
+        meets = sf.expr(condition) if clear_below is not None else _within(sf.expr(condition), partitions)
         with _saying(rows.sparkSession, attempt) as session:
-            _merged(SparkTable.forPath(session, snapshot.table_uri), plan, rows, clear_below)
+            merger = SparkTable.forPath(session, snapshot.table_uri).alias("t").merge(rows.alias("s"), meets)
+            _merged(merger, plan, clear_below)
         _confirm(snapshot, attempt)
 
     return merge
@@ -57,6 +72,19 @@ def delete_every_row(snapshot: DeltaTable, attempt: Attempt) -> None:
     snapshot.delete(commit_properties=attempt.properties)
 
 
+def _within(condition: Column, partitions: Partitions) -> Column:
+    """The condition, and that the table's row is in one of the partitions: of others Spark reads no file."""
+    for name, values in partitions.items():
+        condition = condition & sf.col(f"t.{quoted(name)}").isin(values)
+    return condition
+
+
+def _refuse_moved(snapshot: DeltaTable) -> None:
+    """Raise LostRace when the table is not what stage 2 read any more: Spark would write to what is there now."""
+    if DeltaTable(snapshot.table_uri).version() != snapshot.version():
+        raise LostRace
+
+
 def _confirm(snapshot: DeltaTable, attempt: Attempt) -> None:
     """Spark skips a version that the table has already, without a word: then somebody else was first."""
     snapshot.update_incremental()
@@ -74,15 +102,14 @@ def _saying(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
         session.conf.set(name, value)
     try:
         yield session
-    except DeltaConcurrentModificationException as conflict:
+    except CONFLICTS as conflict:
         raise LostRace from conflict
     finally:
         for name in settings:
             session.conf.unset(name)
 
 
-def _merged(table: SparkTable, plan: ApplyPlan, rows: DataFrame, clear_below: Sequence | None) -> None:
-    merger = table.alias("t").merge(rows.alias("s"), merge_condition(plan, SPARK))
+def _merged(merger: DeltaMergeBuilder, plan: ApplyPlan, clear_below: Sequence | None) -> None:
     for clause in plan.clauses:
         merger = _with_clause(merger, clause)
     if clear_below is not None:

@@ -11,6 +11,7 @@ from .globs import is_glob, literal_count, malformed, overlap
 from .lanes import own_name
 from .nearest import did_you_mean
 from .tables import EXCLUSIVE, EntrySettings
+from .target_options import target_option_problems
 from .views import EntryView, TableView, View, text
 
 Where = Callable[[Path], Origin]
@@ -39,6 +40,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _references(config)
     yield from _contradictions(config)
     yield from _inapplicable(config)
+    yield from target_option_problems(config)
     yield from _agreement(config, where)
     yield from _engines(config)
     yield from _matches(config, where)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .fields import Strict
 from .findings import Path
-from .tables import Deletes, EntrySettings, Policy, PolicyKeys, SchemaChanges, TableSettings, Tombstones
+from .tables import TABLE_OPTIONS, Deletes, EntrySettings, Policy, PolicyKeys, SchemaChanges, TableSettings, Tombstones
+
+WITHOUT_OPTIONS = frozenset({"postgres", "event_log"})
+"""Kinds of sinks whose targets have no options; sinks of other packages may know them."""
 
 V = TypeVar("V")
 Said = tuple[EntrySettings, TableSettings, PolicyKeys]
@@ -36,6 +39,8 @@ class LaneSettings(Strict):
     schema_changes: SchemaChanges
     declared: Mapping[str, str] | None
     """Columns and Arrow types that the config declares."""
+    options: Mapping[str, Any]
+    """Options of the target itself (`tables.TABLE_OPTIONS`), those that are said; empty where the sink has none."""
     at: Path
     """The path of its `to` entry in the config: `Loaded.where(*lane.at)` gives file and line."""
 
@@ -62,8 +67,14 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         tombstones=first(*(level.tombstones for level in said)),
         schema_changes=first(*(level.schema_changes for level in said)) or "evolve",
         declared=table.declared,
+        options=_options(said) if kind not in WITHOUT_OPTIONS else {},
         at=at,
     )
+
+
+def _options(said: Said) -> dict[str, Any]:
+    found = {name: first(*(getattr(level, name) for level in said)) for name in TABLE_OPTIONS}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items() if v is not None}
 
 
 def first(*said: V | None) -> V | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
-from .fields import ConfigPath, Dsn, Strict, _refused
+from .fields import ConfigPath, Dsn, FromZero, Strict, _refused
 
 Engine = Literal["local", "spark"]
 
@@ -24,6 +24,8 @@ class DeltaSettings(SinkSettings):
     kind: Literal["delta"]
     path: ConfigPath
     """The lake's folder or object-store URL; tables are folders in it."""
+    compact_every: FromZero | None = None
+    """Small files of a table are compacted after every so many commits, 50 by default; 0 is never."""
 
 
 class EventLogSettings(SinkSettings):
@@ -34,11 +36,15 @@ class EventLogSettings(SinkSettings):
     """The Delta table's own folder."""
     dsn: Dsn | None = None
     """The PostgreSQL database."""
+    compact_every: FromZero | None = None
+    """With `path`: small files are compacted after every so many commits, 50 by default; 0 is never."""
 
     @model_validator(mode="after")
     def _one_place(self) -> EventLogSettings:
         if (self.path is None) == (self.dsn is None):
             raise _refused("place", "needs exactly one of 'path' and 'dsn'")
+        if self.path is None and self.compact_every is not None:
+            raise _refused("inapplicable", "has a 'compact_every', which means nothing without 'path'; remove it")
         return self
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from .fields import Glob, Into, Strict, _refused
+from .fields import FromZero, Glob, Into, Strict, _refused
 
 Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
 Tombstones = Literal["delete", "ignore"]
 SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
 POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
+TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every")
+"""Keys that a sink interprets, not the core: options of Delta tables."""
+
 EXCLUSIVE = (
     ("column_list", "except_column_list"),
     ("track_history_column_list", "track_history_except_column_list"),
@@ -24,7 +27,20 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise _refused("contradiction", "names a column twice")
+    return names
+
+
+def _of_the_source(names: list[str]) -> list[str]:
+    if any(name.startswith("_cdc_") or name == "_event_id" for name in names):
+        raise _refused("value", "names a column of replicator's own; name columns of the source")
+    return names
+
+
 Columns = Annotated[list[str], Field(min_length=1)]
+Layout = Annotated[Columns, AfterValidator(_distinct), AfterValidator(_of_the_source)]
 
 
 class PolicyKeys(Strict):
@@ -55,9 +71,15 @@ class PolicyKeys(Strict):
     track_history_column_list: Columns | None = None
     track_history_except_column_list: Columns | None = None
     tombstone_retention: str | None = None
-    partition_by: Columns | None = None
-    cluster_by: Columns | None = None
+    partition_by: Layout | None = None
+    """Delta: the columns by which the table is partitioned when it is made. Text, whole numbers, booleans or dates."""
+    cluster_by: Layout | None = None
     change_data_feed: bool | None = None
+    """Delta: true keeps a change data feed, from the moment it is said. Said later, false leaves one that is there."""
+    deletion_vectors: bool | None = None
+    """Delta on the engine spark: true marks rows as deleted instead of rewriting their files."""
+    compact_every: FromZero | None = None
+    """Delta: small files are compacted after every so many commits; 0 is never. By default what the sink says."""
     columns: dict[str, Any] | None = None
     where: str | None = None
 

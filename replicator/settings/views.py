@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .findings import Path
-from .tables import POLICY_OF_SCD_TYPE
+from .tables import POLICY_OF_SCD_TYPE, TABLE_OPTIONS
 
 OF_TABLE = ("keys", "tombstones")
 """Keys that say how the records of a table are read, which is done once for all its lanes."""
@@ -25,6 +25,8 @@ class EntryView:
     """The keys that are written in the entry."""
     of_table: tuple[tuple[str, str], ...]
     """What all lanes of a table have to agree on, as the entry, its table and the defaults say it: key and value."""
+    options: dict[str, tuple[Path, Any]]
+    """The options of the target that hold for it: the path where each is written, and its value."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class TableView:
     into: str | None
     said: frozenset[str]
     """The keys that are written in the table."""
+    declared: tuple[str, ...] | None
+    """The columns that the config declares; None when it declares none."""
     to: tuple[EntryView, ...] | None
     """None when `to` is missing or not a list."""
 
@@ -95,13 +99,20 @@ def _table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableVi
         pairs = ((index, item) for index, item in enumerate(to) if isinstance(item, dict))
         entries = tuple(_entry((*path, "to", index), item, (item, raw, defaults)) for index, item in pairs)
     into = text(raw, "into") or text(defaults, "into")
-    return TableView(path, text(raw, "match"), text(raw, "source"), into, frozenset(raw), entries)
+    declared = tuple(mapping(raw.get("schema"))) or None
+    return TableView(path, text(raw, "match"), text(raw, "source"), into, frozenset(raw), declared, entries)
 
 
 def _entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) -> EntryView:
     policy = next((found for level in said if (found := _policy(level))), "scd1")
     common = tuple((key, str(next((level[key] for level in said if key in level), None))) for key in OF_TABLE)
-    return EntryView(path, text(raw, "sink"), text(raw, "into"), policy, frozenset(raw), common)
+    levels: tuple[Path, ...] = (path, path[:2], ("defaults",))
+    options = {
+        key: next(((*at, key), level[key]) for at, level in zip(levels, said, strict=True) if key in level)
+        for key in TABLE_OPTIONS
+        if any(key in level for level in said)
+    }
+    return EntryView(path, text(raw, "sink"), text(raw, "into"), policy, frozenset(raw), common, options)
 
 
 def _policy(raw: dict[str, Any]) -> str | None:

@@ -149,6 +149,7 @@ def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         sink=settings.sink,
         into=settings.into,
         policy=settings.policy,
+        options=dict(settings.options),
         config_line=config_line(loaded, settings),
     )
 

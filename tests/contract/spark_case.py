@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from adapters.engines.spark import SparkEngine
+from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
 
 OPTIONS = {"spark": {"spark.ui.enabled": "false", "spark.master": "local[2]", "spark.driver.memory": "1g"}}
@@ -31,3 +35,20 @@ class OnSpark:
 
     def to_arrow(self, frame: DataFrame) -> pa.Table:
         return to_arrow(frame)
+
+
+@dataclass
+class SparkTarget:
+    """A lake that Spark writes and reads."""
+
+    folder: Path
+
+    def open(self):
+        engine()
+        return DeltaSparkSink({"path": str(self.folder)})
+
+    def rows(self, lane):
+        return self.open().read(lane.into).to_pylist()
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)

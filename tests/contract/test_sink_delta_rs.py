@@ -6,9 +6,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from partitioned import Choice, by_key, by_value, moving_history, partitioned
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.testing.delivery import Delivering, assert_equals_model
 from replicator.testing.sink_contract import SinkContract
 
 
@@ -26,7 +28,7 @@ class DeltaTarget:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class TestDeltaRsSink(SinkContract):
+class OnDisk:
     numbers = count(1)
 
     @pytest.fixture(autouse=True)
@@ -38,3 +40,47 @@ class TestDeltaRsSink(SinkContract):
 
     def new_engine(self):
         return LocalEngine()
+
+
+class TestDeltaRsSink(OnDisk, SinkContract):
+    """`DeltaRsSink`."""
+
+
+@dataclass
+class PartitionedTarget(DeltaTarget):
+    choice: Choice
+
+    def open(self):
+        return partitioned(super().open(), self.choice)
+
+    def rows(self, lane):
+        return super().open().read(lane.into).to_pylist()
+
+
+class Partitioned(OnDisk):
+    """Tables with partitions; of the random histories one in three is tried."""
+
+    one_in = 3
+
+    def new_target(self):
+        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", type(self).choice)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_rows_that_move(self, seed):
+        """Rows go from partition to partition by changes of their keys and of their values."""
+        with self.target() as target:
+            delivering = Delivering(self.new_engine(), target, moving_history(seed), "scd1")
+            delivering.run()
+            assert_equals_model(delivering)
+
+
+class TestPartitionedByKey(Partitioned, SinkContract):
+    """A change is looked for in the partitions of its batch alone."""
+
+    choice = staticmethod(by_key)
+
+
+class TestPartitionedByValue(Partitioned, SinkContract):
+    """A change is looked for in every partition."""
+
+    choice = staticmethod(by_value)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 import pytest
 from postgres_target import PostgresTarget
 from recorded_log import TIMES, LogStream
-from spark_case import OPTIONS, OnSpark, engine
+from spark_case import OPTIONS, OnSpark, SparkTarget, engine
 
-from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.sinks.postgres.spark import PostgresSparkSink
 from adapters.sources.delta.spark import DeltaSparkSource
 from adapters.spark.frames import to_arrow
@@ -30,21 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 class TestSparkEngine(OnSpark, EngineContract):
     """`SparkEngine`."""
-
-
-@dataclass
-class SparkTarget:
-    folder: Path
-
-    def open(self):
-        engine()
-        return DeltaSparkSink({"path": str(self.folder)})
-
-    def rows(self, lane):
-        return self.open().read(lane.into).to_pylist()
-
-    def close(self):
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class TestDeltaSparkSink(OnSpark, SinkContract):

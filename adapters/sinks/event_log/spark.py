@@ -20,12 +20,13 @@ from .local import check_place
 
 
 class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
-    """The event log as one Delta table; option `path`, the table's own folder, and `spark`."""
+    """The event log as one Delta table; options as of `DeltaEventLog`, and `spark`."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, _ = split(options)
-        lake = Lake.at(LakeOptions.checked(own).path)
-        super().__init__(lake, SparkAppending(lake.root))
+        said = LakeOptions.checked(own)
+        lake = Lake.at(said.path)
+        super().__init__(lake, SparkAppending(lake.root), said.compact_every)
 
 
 def event_log_spark_sink(options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> Sink[DataFrame]:

@@ -1,0 +1,145 @@
+"""Partitions of a table: which columns and values may make them, and which of them a batch can meet.
+
+A batch is looked for in some partitions only where the partition's column is part of the key. A row whose key stays is then
+in the partition it was in, and the old key of one that moved is known. In a table partitioned by another column the row of a
+key may be in any partition, so all are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as t
+from deltalake import DeltaTable
+
+from replicator.domain.change import OP, Op
+from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.plan import ApplyPlan
+from replicator.ports.frames import Lane
+
+from ..sql.repair import from_columns
+from .column_names import stored_names
+from .fit import REJECTED, out_of_range, refused
+from .options import config_place
+from .types import storage_type
+
+RANDOM_FOLDERS = "delta.randomizeFilePrefixes"
+"""Spark then puts no value of a row into the path of a file. delta-rs spells the path of a file that Spark named by a value
+outside ASCII in another way when it removes the file, so the file would stay, and its rows be there twice."""
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+LONGEST_NAME = 255
+Partitions = Mapping[str, list[object]]
+"""Columns by which a table is partitioned, and the values to look at."""
+
+MOST_LOOKED_FOR = 1000
+"""Values of a partition's column in one batch from which on all partitions are looked at."""
+
+
+def partition_columns(table: DeltaTable) -> list[str]:
+    """The columns that the table is partitioned by."""
+    return list(table.metadata().partition_columns)
+
+
+def checked_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list[str]:
+    """The columns of `partition_by` under the names that a table keeps them by. ConfigProblem for one that the source does
+    not have, or whose values cannot make partitions."""
+    there = {c.name: c.type for c in plan.table.columns}
+    for name in wanted:
+        if name not in there:
+            raise ConfigProblem(
+                f"table {lane.table} has no column {name!r} to partition by: it has {', '.join(map(repr, there))}",
+                next_step=f"Correct `partition_by` in {config_place(lane)}.",
+            )
+        if not _can_partition(storage_type(there[name])):
+            raise ConfigProblem(
+                f"column {name!r} of table {lane.table} has type {there[name]}; only text, whole numbers, booleans and "
+                "dates can make partitions",
+                next_step=f"Name another column in `partition_by` in {config_place(lane)}.",
+            )
+    return _stored(wanted)
+
+
+def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]) -> None:
+    """Raise ConfigProblem when the table is there with other partitions than `wanted`, if any are."""
+    found = partition_columns(table)
+    if wanted and set(found) != set(_stored(wanted, [f.name for f in table.schema().fields])):
+        there = f"is partitioned by {', '.join(found)}" if found else "has no partitions"
+        raise ConfigProblem(
+            f"table {lane.into} is there already and {there}, where {', '.join(wanted)} is asked for",
+            next_step=f"Remove `partition_by` in {config_place(lane)}, which uses the table as it is. Or give the table "
+            f"another name with `into`; or stop the daemon, remove the folder of the table, and `replicator lanes resync "
+            f"{lane.id}`.",
+        )
+
+
+def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
+    """Raise Fatal when a file of the table has a path that delta-rs would not find again when it removes the file."""
+    if partition_columns(table) and not all(path.isascii() for path in _paths(table)):
+        raise Fatal(
+            f"table {name} has files that another writer put into folders with letters outside ASCII: delta-rs cannot "
+            "remove them, and rows would be there twice",
+            next_step=f"Rewrite the table with the property {RANDOM_FOLDERS} set to true, or let replicator write another "
+            "one (`into`).",
+        )
+
+
+def nameable(rows: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Rows whose values can name the partitions that `columns` make, and the rest as `fit.REJECTED`. Deletes pass."""
+    rejected = []
+    for name in columns:
+        if name not in rows.column_names or not t.is_string(rows[name].type):
+            continue
+        value = rows[name]
+        bad = pc.is_in(value, value_set=pa.array(["", NULL_FOLDER]))
+        bad = pc.or_(bad, pc.match_substring(value, "\0"))
+        bad = pc.or_(bad, pc.greater(pc.binary_length(value), longest(name)))
+        bad = pc.and_(pc.fill_null(bad, False), pc.not_equal(rows[OP], Op.DELETE.value))
+        if pc.any(bad).as_py():
+            rejected.append(refused(rows.filter(bad), unnameable(name)))
+            rows = rows.filter(pc.invert(bad))
+    return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
+
+
+def longest(name: str) -> int:
+    """The most bytes of a text in the partition column `name`: each may become three in the name of a folder."""
+    return (LONGEST_NAME - 1 - 3 * len(name.encode())) // 3
+
+
+def unnameable(name: str) -> str:
+    """The reason of a row whose text cannot name a partition."""
+    sentence = f"the text of column {name!r} cannot name a partition: it is empty, too long, or reserved"
+    return out_of_range(sentence)
+
+
+def prunable(table: DeltaTable, plan: ApplyPlan) -> list[str]:
+    """The columns by whose values partitions can be left out, under the names that the table keeps."""
+    keys = plan.table.keys
+    kept = {f.name: storage_type(f.type) for f in pa.schema(table.schema().to_arrow())}
+    return [name for name in partition_columns(table) if name in keys and _can_partition(kept[name])]
+
+
+def few(values: Partitions) -> Partitions:
+    """Those columns by whose values partitions may be left out: few of them, and none that is null, which no comparison
+    finds."""
+    return {name: among for name, among in values.items() if 0 < len(among) <= MOST_LOOKED_FOR and None not in among}
+
+
+def old_key_column(plan: ApplyPlan, key: str) -> str:
+    """The column of a rows frame that holds this part of the old key."""
+    return dict(zip(plan.table.keys, from_columns(plan), strict=True))[key]
+
+
+def _stored(names: Sequence[str], there: Sequence[str] = ()) -> list[str]:
+    stored = stored_names(names, there)
+    return [stored.get(name, name) for name in names]
+
+
+def _can_partition(kept: pa.DataType) -> bool:
+    return bool(t.is_string(kept) or t.is_integer(kept) or t.is_boolean(kept) or t.is_date(kept))
+
+
+def _paths(table: DeltaTable) -> list[str]:
+    return [str(path) for path in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()]

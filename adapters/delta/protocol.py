@@ -1,0 +1,49 @@
+"""Tables of a Delta protocol that this program does not write: refused before anything is tried."""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+
+from replicator.domain.errors import Fatal
+
+READER, WRITER = 3, 7
+IDENTITY_COLUMNS = 6
+"""The writer version that brings identity columns without naming them."""
+
+FEATURES = frozenset(
+    {
+        "appendOnly",
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "generatedColumns",
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+    }
+)
+"""Table features under which delta-rs commits. It says "somebody else committed first" of any other, so others must not
+get that far. On Spark too: tables are widened, cleared and compacted by delta-rs there."""
+
+
+def refuse_newer(table: DeltaTable, name: str) -> None:
+    """Raise Fatal, naming what is not known, when the table has a protocol that we cannot write."""
+    protocol = table.protocol()
+    unknown = sorted({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - FEATURES)
+    if unknown:
+        raise unwritable(name, f"the table feature{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}")
+    if protocol.min_reader_version > READER:
+        raise unwritable(name, f"reader version {protocol.min_reader_version}")
+    if protocol.min_writer_version > WRITER or protocol.min_writer_version == IDENTITY_COLUMNS:
+        raise unwritable(name, f"writer version {protocol.min_writer_version}")
+
+
+def unwritable(name: str, what: str) -> Fatal:
+    """The error to raise for a table that needs `what`."""
+    return Fatal(
+        f"table {name} has {what} of the Delta protocol, which replicator cannot write; nothing was written",
+        next_step="Update replicator, or drop the feature from the table; or give the lane another table with `into`.",
+    )

@@ -1,0 +1,66 @@
+"""Options of targets that stand where they mean nothing, or that the engine cannot keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .findings import Problem, place, quoted
+from .lanes import WITHOUT_OPTIONS
+from .nearest import did_you_mean
+from .tables import TABLE_OPTIONS
+from .views import EntryView, TableView, View
+
+
+def target_option_problems(config: View) -> Iterator[Problem]:
+    """Everything wrong with the options of targets that can be told from the config alone."""
+    yield from _in_entries(config)
+    yield from _of_no_target(config)
+    for table, entry in config.entries():
+        if config.kind(entry.sink) == "delta":
+            yield from _unknown_columns(table, entry)
+            yield from _of_another_engine(config, entry)
+
+
+def _in_entries(config: View) -> Iterator[Problem]:
+    """Options of entries whose sink has none; event logs have no keys at all, which is said elsewhere."""
+    for _, entry in config.entries():
+        kind = config.kind(entry.sink)
+        for key in sorted(entry.said & set(TABLE_OPTIONS)) if kind == "postgres" else ():
+            sentence = f"key '{key}' in {place(entry.path)} means nothing for a sink of kind {quoted(kind)}"
+            yield Problem((*entry.path, key), "inapplicable", sentence, "remove it; it is an option of Delta tables")
+
+
+def _of_no_target(config: View) -> Iterator[Problem]:
+    """Options of a table, or of the defaults, that no entry has a use for."""
+    used = {path for _, e in config.entries() if _has_options(config, e) for path, _ in e.options.values()}
+    for path, said in config.levels:
+        if len(path) > 2:
+            continue
+        inner = [e for _, e in config.entries() if e.path[: len(path)] == path or path == ("defaults",)]
+        for key in sorted(said & set(TABLE_OPTIONS)):
+            if inner and (*path, key) not in used and not any(key in e.said for e in inner):
+                sentence = f"key '{key}' in {place(path)} means nothing: none of its entries goes to a Delta sink"
+                yield Problem((*path, key), "inapplicable", sentence, "remove it")
+
+
+def _has_options(config: View, entry: EntryView) -> bool:
+    """True as well for a sink that is not known: that is said elsewhere."""
+    return config.kind(entry.sink) not in WITHOUT_OPTIONS
+
+
+def _unknown_columns(table: TableView, entry: EntryView) -> Iterator[Problem]:
+    path, columns = entry.options.get("partition_by", ((), None))
+    if table.declared is None or not isinstance(columns, list):
+        return
+    for name in columns:
+        if isinstance(name, str) and name not in table.declared:
+            sentence = f"{place(path)} names {quoted(name)}, which is no column of the declared 'schema'"
+            hint = did_you_mean(name, table.declared) or f"declared: {', '.join(map(quoted, table.declared))}"
+            yield Problem(path, "unknown_column", sentence, hint)
+
+
+def _of_another_engine(config: View, entry: EntryView) -> Iterator[Problem]:
+    path, wanted = entry.options.get("deletion_vectors", ((), False))
+    if wanted is True and config.engine != "spark":
+        sentence = f"{place(path)} needs the engine 'spark': delta-rs reads deletion vectors and writes none"
+        yield Problem(path, "engine", sentence, "remove it, or set 'engine: spark'")

@@ -1,0 +1,55 @@
+"""Targets whose tables are partitioned, for contract suites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.types as t
+
+from replicator.domain.plan import ApplyPlan
+from replicator.ports.frames import Lane
+from replicator.testing.histories import History
+from replicator.testing.source import Act, Shape, Statement
+
+Choice = Callable[[ApplyPlan], Sequence[str]]
+
+
+def by_key(plan: ApplyPlan) -> list[str]:
+    """The first part of the key whose every value makes a partition; otherwise the first such column."""
+    return _safe(plan, (*plan.table.keys, *plan.table.column_names))[:1]
+
+
+def by_value(plan: ApplyPlan) -> list[str]:
+    """The first column outside the key whose every value makes a partition: rows move between partitions."""
+    return _safe(plan, [n for n in plan.table.column_names if n not in plan.table.keys])[:1]
+
+
+def _safe(plan: ApplyPlan, names: Sequence[str]) -> list[str]:
+    """Texts are left out: the empty one, which histories hold, is rejected."""
+    types = {c.name: c.type for c in plan.table.columns}
+    return [n for n in names if t.is_integer(types[n]) or t.is_boolean(types[n]) or t.is_date(types[n])]
+
+
+def partitioned(sink: Any, choice: Choice, **options: Any) -> Any:
+    """The sink, told by what to partition each table at its first plan, and other options of its lanes."""
+    prepare, apply, chosen = sink.prepare, sink.apply, {}
+
+    def told(lane: Lane, plan: ApplyPlan) -> None:
+        by = chosen.setdefault(lane.id, tuple(choice(plan)))
+        prepare(replace(lane, options={**options, "partition_by": by}), plan)
+
+    def applied(writes: Any, reject: Any) -> Any:
+        return apply(writes, lambda lane, rows: reject(replace(lane, options={}), rows))
+
+    sink.prepare, sink.apply = told, applied
+    return sink
+
+
+def moving_history(seed: int) -> History:
+    """Changes of keys and of values, so that rows go from partition to partition in every way."""
+    acts: tuple[Act, ...] = ("write", "write", "move", "swap", "chain", "delete", "truncate")
+    statements = tuple(Statement(acts[(seed + i * 5) % 7], i % 5, (i * 3 + seed) % 5, salt=i * 7 + seed) for i in range(40))
+    shape = Shape(key="composite", values=("day", "text", "small"), snapshot=3)
+    return History(shape, statements, ((9, 0, ""), (6, 4, "after"), (11, 0, ""), (9, 2, "before")))

@@ -1,0 +1,303 @@
+"""What options of tables mean on Spark, and what becomes of tables that both engines write."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from partitioned import Choice, by_key, by_value, moving_history, partitioned
+from pyspark.sql import functions as sf
+from spark_case import OnSpark, SparkTarget, engine
+
+from adapters.delta.partitions import NULL_FOLDER, unnameable
+from adapters.delta.upkeep import FEWEST_FILES
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.spark import mirror, write
+from adapters.spark.frames import to_arrow
+from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, changes_schema
+from replicator.domain.errors import Fatal, ReplicatorError
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Write
+from replicator.testing.delivery import Delivering, assert_equals_model, lane_of
+from replicator.testing.histories import random_history
+from replicator.testing.sink_base import no_rejects
+from replicator.testing.sink_contract import KEYED
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+"""A JVM starts, and every job takes a moment."""
+
+
+@dataclass
+class OptionsTarget(SparkTarget):
+    """Written by Spark, read by both: they must see the same."""
+
+    choice: Choice
+    options: dict[str, Any]
+
+    def open(self):
+        return partitioned(super().open(), self.choice, **self.options)
+
+    def rows(self, lane):
+        found = super().open().read(lane.into).to_pylist()
+        assert engine().spark.read.format("delta").load(str(self.folder / lane.into)).count() == len(found)
+        return found
+
+
+OPTIONS_OF_TABLES = {
+    "by-key": (by_key, {}),
+    "by-value": (by_value, {"change_data_feed": True}),
+    "deletion-vectors": (lambda _: (), {"deletion_vectors": True, "compact_every": 3}),
+    "all": (by_value, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
+}
+HISTORIES = {
+    "moving": (moving_history(1), "scd1"),
+    "random": (random_history(7, 40, keys=KEYED), "scd1"),
+    "unkeyed": (random_history(11, 20, keys=("none",)), "append"),
+}
+
+
+@pytest.mark.parametrize(
+    ("named", "history"),
+    [
+        ("by-key", "moving"),
+        ("by-key", "unkeyed"),
+        ("by-value", "random"),
+        ("deletion-vectors", "random"),
+        ("all", "moving"),
+    ],
+)
+def test_histories_with_options_of_tables_equal_the_model(tmp_path, named, history):
+    """Rows that go from partition to partition, that are marked as deleted, and that are compacted in between."""
+    case, target = OnSpark(), OptionsTarget(tmp_path / "lake", *OPTIONS_OF_TABLES[named])
+    said, policy = HISTORIES[history]
+    delivering = Delivering(engine(), target, said, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    delivering.run()
+    assert_equals_model(delivering)
+    if "deletion_vectors" in target.options and policy == "scd1":
+        assert list(target.folder.rglob("deletion_vector_*.bin"))
+
+
+SALES = TableSpec(
+    "public.items",
+    (Column("country", pa.string()), Column("id", pa.int64()), Column("v", pa.string())),
+    ("country", "id"),
+    1,
+)
+PLACE = TopicPartition("cdc.public.items", 0)
+LINE = "config/replicator.yaml:7"
+COUNTRIES = ["NL", "it's", "é漢", "a b", "a/b=c%20", "back\\slash", "..", "null", "x" * 70]
+
+
+def sale(country, number, op="c", v=""):
+    return {OP: op, "country": country, "id": number, "v": v or f"v{number}"}
+
+
+def lane(**options):
+    return replace(lane_of("scd1"), options=options, config_line=LINE)
+
+
+@pytest.fixture
+def lake(tmp_path):
+    """A sink per engine on the same tables; who of them is asked takes the lane over from the other."""
+    return TwoWriters(tmp_path)
+
+
+class TwoWriters:
+    def __init__(self, folder):
+        self.folder, self.table, self.rejected = folder, folder / "items", []
+
+    def put(self, of, rows, *, spark=True):
+        """Applies the rows at the offsets where the lane stands."""
+        maker, to_frame = (DeltaSparkSink, OnSpark().to_frame) if spark else (DeltaRsSink, lambda frame: frame)
+        sink, made = maker({"path": str(self.folder)}), engine() if spark else LocalEngine()
+        try:
+            state, plan = sink.state(of), plan_for("scd1", SALES)
+            start = state.position[PLACE] if state else 0
+            places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start + i, "_seq_1": start + i} for i in range(len(rows))]
+            records = [place | row for place, row in zip(places, rows, strict=True)]
+            folded = made.fold(to_frame(pa.Table.from_pylist(records, changes_schema(SALES))), plan)
+            span = Span(Position({PLACE: start}), Position({PLACE: start + len(rows)}))
+            sink.prepare(of, plan)
+            return sink.apply([Write(of, plan, folded, span)], lambda _, bad: self._reject(bad))[of.id].counts
+        finally:
+            sink.close()
+
+    def _reject(self, rows):
+        self.rejected += (rows if isinstance(rows, pa.Table) else to_arrow(rows)).to_pylist()
+
+    def values(self):
+        """The rows, which both engines must see alike."""
+        by_spark = engine().spark.read.format("delta").load(str(self.table)).collect()
+        by_rs = DeltaRsSink({"path": str(self.folder)}).read("items").to_pylist()
+        seen = [sorted((row["country"], row["id"], row["v"]) for row in rows) for rows in (by_spark, by_rs)]
+        assert seen[0] == seen[1]
+        return seen[0]
+
+    def feed(self, *, spark):
+        """Every change of the feed: version, kind, country, id, value."""
+        if spark:
+            reader = engine().spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+            rows = [row.asDict() for row in reader.load(str(self.table)).collect()]
+        else:
+            rows = pa.RecordBatchReader.from_stream(DeltaTable(str(self.table)).load_cdf()).read_all().to_pylist()
+        names = ("_commit_version", "_change_type", "country", "id", "v")
+        return sorted(tuple(row[name] for name in names) for row in rows)
+
+
+def test_texts_name_partitions_whichever_engine_writes(lake):
+    """In turns, so that each removes files of the other: nothing is left behind."""
+    of = lane(partition_by=("country",))
+    lake.put(of, [sale(c, 1) for c in COUNTRIES])
+    for number, spark in enumerate((False, True, True, False)):
+        lake.put(of, [sale(c, 1, "u", str(number)) for c in COUNTRIES], spark=spark)
+        assert lake.values() == sorted((c, 1, str(number)) for c in COUNTRIES)
+    lake.put(of, [sale(c, 1, "d") for c in COUNTRIES], spark=False)
+    assert lake.values() == []
+
+
+def test_texts_that_cannot_name_a_partition_are_rejected(lake):
+    texts = ["", NULL_FOLDER, "a\0b", "x" * 78]
+    rows = [sale("NL", 1), *(sale(text, 2) for text in texts), *(sale(text, 3, "d") for text in texts)]
+    counts = lake.put(lane(partition_by=("country",)), rows)
+    assert (counts.applied, counts.rejected) == (1 + len(texts), len(texts))
+    assert sorted(row[OFFSET] for row in lake.rejected) == [1, 2, 3, 4]
+    assert {row["_error"] for row in lake.rejected} == {unnameable("country")}
+    assert lake.values() == [("NL", 1, "v1")]
+
+
+def test_only_partitions_of_the_batch_are_read(lake):
+    of = lane(partition_by=("country",))
+    lake.put(of, [sale(c, n) for c in ("NL", "DE") for n in (1, 2)], spark=False)
+    for file in (lake.table / "country=DE").glob("*.parquet"):
+        file.rename(file.with_suffix(".gone"))
+    partial = {**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}
+    assert lake.put(of, [partial, sale("NL", 2, "u", "new")]).applied == 2
+    with pytest.raises(ReplicatorError):
+        lake.put(of, [sale("DE", 1, "u", "x")])
+
+
+@pytest.mark.parametrize("by", [(), ("country",)])
+def test_change_data_feed_of_both_writers(lake, by):
+    """Each engine reads what each has written, and following it gives the rows."""
+    of = lane(change_data_feed=True, partition_by=by)
+    for spark in (True, False):
+        start = 10 * spark
+        lake.put(of, [sale(c, start + n) for c in ("NL", "BE") for n in range(3)], spark=spark)
+        changes = [sale("NL", start, "u", "new"), sale("BE", start + 1, "d"), sale("BE", start + 9)]
+        lake.put(of, changes, spark=spark)
+    found = lake.feed(spark=True)
+    assert found == lake.feed(spark=False)
+    kinds = Counter(kind for _, kind, *_ in found)
+    assert kinds == {"insert": 14, "update_preimage": 2, "update_postimage": 2, "delete": 2}
+    left = Counter()
+    for _, kind, *row in found:
+        left[tuple(row)] += 1 if kind in ("insert", "update_postimage") else -1
+    assert sorted(left.elements()) == lake.values()
+
+
+def test_marked_deletes_are_followed_by_the_other_engine(lake):
+    of = lane(deletion_vectors=True)
+    lake.put(of, [sale("NL", n) for n in range(50)])
+    lake.put(of, [sale("NL", 3, "d"), sale("NL", 4, "u", "new")])
+    assert list(lake.table.glob("deletion_vector_*.bin"))
+    features = DeltaTable(str(lake.table)).protocol().writer_features
+    assert "deletionVectors" in features and "variantType" not in features
+    lake.put(lane(), [sale("NL", 3, "c", "back"), sale("NL", 5, "d")], spark=False)
+    gone = {("NL", n, f"v{n}") for n in (3, 4, 5)}
+    expected = sorted({("NL", n, f"v{n}") for n in range(50)} - gone | {("NL", 3, "back"), ("NL", 4, "new")})
+    assert lake.values() == expected
+
+
+def test_compaction_in_the_turn_of_the_lane(lake):
+    of = lane(compact_every=2)
+    for n in range(2 * FEWEST_FILES):
+        lake.put(lane(), [sale("NL", n)], spark=False)
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    plan = plan_for("scd1", SALES)
+    sink.prepare(of, plan)
+    for n in range(2):
+        start = sink.state(of).position[PLACE]
+        record = {TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start, "_seq_1": start, **sale("BE", n)}
+        frame = OnSpark().to_frame(pa.Table.from_pylist([record], changes_schema(SALES)))
+        span = Span(Position({PLACE: start}), Position({PLACE: start + 1}))
+        sink.apply([Write(of, plan, engine().fold(frame, plan), span)], no_rejects)
+    sink.close()
+    history = DeltaTable(str(lake.table)).history(1)
+    assert history[0]["operation"] == "OPTIMIZE" and len(DeltaTable(str(lake.table)).file_uris()) == 1
+    assert len(lake.values()) == 2 * FEWEST_FILES + 2
+
+
+def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeypatch):
+    """The files that a MERGE has begun to rewrite are compacted by somebody else: Spark refuses the commit, and the batch is
+    applied to what is there now."""
+    of, original, tries = lane(), mirror.write_stage, []
+    for n in range(3):
+        lake.put(of, [sale("NL", n)], spark=False)
+    table, marker = str(lake.table), str(lake.folder / "compacted")
+
+    @sf.udf("string")
+    def meanwhile(value):
+        if not Path(marker).exists():
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+            DeltaTable(table).optimize.compact()
+        return value
+
+    def interrupted(plan, rows, *rest):
+        tries.append(plan)
+        return original(plan, rows.coalesce(1).withColumn("v", meanwhile("v")), *rest)
+
+    monkeypatch.setattr(mirror, "write_stage", interrupted)
+    assert lake.put(of, [sale("NL", 1, "u", "new"), sale("NL", 7)]).applied == 2
+    assert len(tries) == 2
+    operations = [entry["operation"] for entry in DeltaTable(table).history(2)]
+    assert operations == ["MERGE", "OPTIMIZE"]
+    assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "new"), ("NL", 2, "v2"), ("NL", 7, "v7")]
+
+
+def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch):
+    """A foreign row comes in between the reading of stage 2 and the MERGE: the partial image is completed from it."""
+    of, tries = lane(), []
+    lake.put(of, [sale("NL", 1)])
+    original = write._refuse_moved
+
+    def foreign(snapshot):
+        tries.append(snapshot)
+        if len(tries) == 1:
+            theirs = pa.table({"country": ["NL"], "id": pa.array([1], pa.int64()), "v": ["theirs"]})
+            table = DeltaTable(str(lake.table))
+            merger = table.merge(theirs, "t.id = s.id", source_alias="s", target_alias="t")
+            merger.when_matched_update({"v": "s.v"}).execute()
+        original(snapshot)
+
+    monkeypatch.setattr(write, "_refuse_moved", foreign)
+    assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
+    assert len(tries) == 2 and lake.values() == [("NL", 1, "theirs")]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ({"minReaderVersion": 1, "minWriterVersion": 99}, "writer version 99"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["fromTheFuture"]}, "feature fromTheFuture"),
+    ],
+)
+def test_a_newer_protocol_is_refused_by_name(lake, protocol, said):
+    of = lane()
+    lake.put(of, [sale("NL", 1)])
+    log = lake.table / "_delta_log"
+    version = DeltaTable(str(lake.table)).version() + 1
+    (log / f"{version:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+    with pytest.raises(Fatal, match=said):
+        lake.put(of, [sale("NL", 2)])
+    assert max(int(file.stem) for file in log.glob("*.json")) == version

@@ -1,0 +1,93 @@
+"""Options of Delta tables: where they may stand, what they may say, and that a lane gets the nearest one."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.wiring import adapters
+
+LAKE = "        schema_changes: evolve\n"
+"""The last line of the entry tables[1].to[1], which goes to the lake."""
+
+WRONG = [
+    ("partition_by: [id, id]", "contradiction", "tables[1].to[1].partition_by names a column twice"),
+    ("partition_by: []", "type", "must not be empty"),
+    ("partition_by: country", "type", "must be a list"),
+    ("partition_by: [_cdc_op]", "value", "names a column of replicator's own"),
+    ("change_data_feed: maybe", "type", "must be true or false"),
+    ("deletion_vectors: true", "engine", "tables[1].to[1].deletion_vectors needs the engine 'spark'"),
+    ("compact_every: -1", "value", "must be at least 0"),
+    ("compact_every: often", "type", "must be a whole number"),
+    ("compact_every: true", "type", "must be a number"),
+    ("cluster_by: [id]", "not_yet_supported", "key 'cluster_by' in tables[1].to[1] is not yet supported"),
+    ("partitioned_by: [id]", "unknown_key", "unknown key 'partitioned_by'"),
+]
+
+
+@pytest.mark.parametrize(("said", "code", "sentence"), WRONG)
+def test_mistakes_have_their_line(folder, said, code, sentence):
+    line = folder.change(LAKE, f"{LAKE}        {said}\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == (code, line)
+    assert sentence in finding.message
+
+
+def test_why_tables_are_not_clustered(folder):
+    folder.change(LAKE, f"{LAKE}        cluster_by: [id]\n")
+    assert "delta-rs" in folder.only().suggestion and "'partition_by'" in folder.only().suggestion
+
+
+@pytest.mark.parametrize(
+    "said", ["partition_by: [id]", "change_data_feed: true", "deletion_vectors: true", "compact_every: 5"]
+)
+def test_they_mean_nothing_elsewhere(folder, said):
+    """In an entry of another sink, in a table without a Delta sink, in an event log's entry, and at the top level."""
+    key = said.split(":")[0]
+    for old, indent in (("        into: orders_now\n", 8), ("    policy: append\n", 4), ("      - sink: raw\n", 8)):
+        line = folder.change(old, f"{old}{' ' * indent}{said}\n")
+        finding = folder.only()
+        assert (finding.code, finding.line) == ("inapplicable", line), str(finding)
+        assert f"key '{key}'" in finding.message
+    line = folder.change("state: ./state", f"state: ./state\n{said}")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("unknown_key", line)
+
+
+def test_a_table_and_the_defaults_speak_for_the_delta_entries(folder):
+    overrides = ["tables[1].partition_by=[day]", "defaults.compact_every=7", "defaults.partition_by=[id]"]
+    loaded = folder.load(overrides=[*overrides, "tables[1].to[1].change_data_feed=true"])
+    mirror, lake = loaded.settings.lanes_for("public.orders")
+    assert mirror.options == {}
+    assert lake.options == {"partition_by": ("day",), "change_data_feed": True, "compact_every": 7}
+    (other,) = loaded.settings.lanes_for("public.customers")
+    assert other.options == {"partition_by": ("id",), "compact_every": 7}
+    assert adapters.lane(loaded, lake).options == lake.options
+    assert adapters.lane(loaded, mirror).options == {}
+
+
+def test_columns_are_those_that_the_config_declares(folder):
+    folder.change("      - sink: target\n\n", "      - {sink: lake, partition_by: [att]}\n\n")
+    finding = folder.only()
+    assert (finding.code, finding.suggestion) == ("unknown_column", "did you mean 'at'?")
+    assert "names 'att', which is no column of the declared 'schema'" in finding.message
+    folder.write(folder.file.read_text().replace("[att]", "[at]"))
+    assert folder.load().settings.lanes_for("audit.log")[0].options == {"partition_by": ("at",)}
+
+
+def test_deletion_vectors_on_spark(folder):
+    overrides = ["engine=spark", "tables[1].to[1].deletion_vectors=true"]
+    assert folder.load(overrides=overrides).settings.lanes_for("public.orders")[1].options == {"deletion_vectors": True}
+    finding = folder.only(overrides=["defaults.deletion_vectors=true"])
+    assert (finding.code, finding.file) == ("engine", "--set defaults.deletion_vectors")
+    assert folder.load(overrides=["defaults.deletion_vectors=false"])
+
+
+def test_compaction_of_a_sink(folder):
+    loaded = folder.load(overrides=["sinks.lake.compact_every=0", "sinks.raw.compact_every=500"])
+    assert adapters.options(loaded.settings.sinks["lake"])["compact_every"] == 0
+    assert adapters.options(loaded.settings.sinks["raw"])["compact_every"] == 500
+    assert "compact_every" not in adapters.options(folder.load().settings.sinks["lake"])
+    folder.change("    path: ./lake/cdc_events", "    dsn: postgresql://u:p@h/d\n    compact_every: 5")
+    assert folder.only().code == "inapplicable"
+    folder.change("    schema: mirror", "    schema: mirror\n    compact_every: 5")
+    assert folder.only().code == "unknown_key"
