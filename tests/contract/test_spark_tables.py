@@ -56,8 +56,6 @@ class OptionsTarget(SparkTarget):
 
 OPTIONS_OF_TABLES = {
     "by-key": (by_key, {}),
-    "by-value": (by_value, {"change_data_feed": True}),
-    "deletion-vectors": (lambda _: (), {"deletion_vectors": True, "compact_every": 3}),
     "all": (by_value, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
 }
 HISTORIES = {
@@ -72,9 +70,7 @@ HISTORIES = {
     [
         ("by-key", "moving"),
         ("by-key", "unkeyed"),
-        ("by-value", "random"),
-        ("deletion-vectors", "random"),
-        ("all", "moving"),
+        ("all", "random"),
     ],
 )
 def test_histories_with_options_of_tables_equal_the_model(tmp_path, named, history):
