@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +46,9 @@ from .trim import untouched
 from .types import arrow_schema
 from .write import delete_every_row, write_stage
 
+Related = Callable[[], DataFrame]
+"""Reads the rows of stage 2; a batch that needs no repair does without."""
+
 
 class SparkMirror:
     """`delta.lane.Stages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema and version."""
@@ -67,7 +71,7 @@ class SparkMirror:
         good, unfit, counts = _parted(rows, plan, schema, write.folded.rows - trimmed - truncates)
         recorded = self._ledger.record(write.lane, plan, good, facts)
         partitions = _met(snapshot, plan, good) if counts.applied else {}
-        related = self._related(snapshot, partitions)
+        related = partial(self._related, snapshot, partitions)
         good, incomplete, verdicts = self._repaired(related, state, replace(write, plan=plan), good, counts)
         good, holes, empty = _refused(good, [*_holes(good, schema), *_nameless(good, partition_columns(snapshot))])
         verdicts += Counts(applied=-empty, rejected=empty)
@@ -86,13 +90,13 @@ class SparkMirror:
         return delete_every_row
 
     def _repaired(
-        self, related: DataFrame, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts
+        self, related: Related, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts
     ) -> tuple[DataFrame, DataFrame | None, Counts]:
         """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row that fits."""
         if not needs_repair(write.plan, write.folded.facts, state):
             return rows, None, Counts(applied=counts.applied)
         ledger = self._remembered(write, rows, state)
-        relations: dict[str, Any] = {"rows": rows, "related": related}
+        relations: dict[str, Any] = {"rows": rows, "related": related()}
         if ledger is not None:
             relations["ledger"] = ledger
         select = repair_select(
