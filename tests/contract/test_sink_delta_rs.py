@@ -74,12 +74,14 @@ class Partitioned(OnDisk):
             assert_equals_model(delivering)
 
 
+@pytest.mark.slow
 class TestPartitionedByKey(Partitioned, SinkContract):
     """A change is looked for in the partitions of its batch alone."""
 
     choice = staticmethod(by_key)
 
 
+@pytest.mark.slow
 class TestPartitionedByValue(Partitioned, SinkContract):
     """A change is looked for in every partition."""
 
