@@ -32,9 +32,10 @@ def _safe(plan: ApplyPlan, names: Sequence[str]) -> list[str]:
     return [n for n in names if t.is_integer(types[n]) or t.is_boolean(types[n]) or t.is_date(types[n])]
 
 
-def partitioned(sink: Any, choice: Choice, **options: Any) -> Any:
-    """The sink, told by what to partition each table at its first plan, and other options of its lanes."""
-    prepare, apply, chosen = sink.prepare, sink.apply, {}
+def partitioned(sink: Any, choice: Choice, chosen: dict[str, tuple[str, ...]], **options: Any) -> Any:
+    """The sink, told by what to partition each table at its first plan, and other options of its lanes. `chosen` keeps what
+    was chosen for the instances that come later."""
+    prepare, apply = sink.prepare, sink.apply
 
     def told(lane: Lane, plan: ApplyPlan) -> None:
         by = chosen.setdefault(lane.id, tuple(choice(plan)))

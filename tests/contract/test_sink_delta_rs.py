@@ -1,7 +1,7 @@
 """`DeltaRsSink` keeps the promises of `ports.sink`, on a local disk."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -49,18 +49,19 @@ class TestDeltaRsSink(OnDisk, SinkContract):
 @dataclass
 class PartitionedTarget(DeltaTarget):
     choice: Choice
+    chosen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def open(self):
-        return partitioned(super().open(), self.choice)
+        return partitioned(super().open(), self.choice, self.chosen)
 
     def rows(self, lane):
         return super().open().read(lane.into).to_pylist()
 
 
 class Partitioned(OnDisk):
-    """Tables with partitions; of the random histories one in three is tried."""
+    """Tables with partitions; of the random histories one in ten is tried."""
 
-    one_in = 3
+    one_in = 10
 
     def new_target(self):
         return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", type(self).choice)

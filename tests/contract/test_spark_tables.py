@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,10 @@ class OptionsTarget(SparkTarget):
 
     choice: Choice
     options: dict[str, Any]
+    chosen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def open(self):
-        return partitioned(super().open(), self.choice, **self.options)
+        return partitioned(super().open(), self.choice, self.chosen, **self.options)
 
     def rows(self, lane):
         found = super().open().read(lane.into).to_pylist()
