@@ -48,9 +48,11 @@ def partitioned(sink: Any, choice: Choice, chosen: dict[str, tuple[str, ...]], *
     return sink
 
 
-def moving_history(seed: int) -> History:
-    """Changes of keys and of values, so that rows go from partition to partition in every way."""
+def moving_history(seed: int, length: int = 40) -> History:
+    """Changes of keys and of values, so that rows go from partition to partition in every way; half the length is read in
+    five batches, with a fault, a kill before and one after a commit among them."""
     acts: tuple[Act, ...] = ("write", "write", "move", "swap", "chain", "delete", "truncate")
-    statements = tuple(Statement(acts[(seed + i * 5) % 7], i % 5, (i * 3 + seed) % 5, salt=i * 7 + seed) for i in range(40))
+    each = range(length)
+    statements = tuple(Statement(acts[(seed + i * 5) % 7], i % 5, (i * 3 + seed) % 5, salt=i * 7 + seed) for i in each)
     shape = Shape(key="composite", values=("day", "text", "small"), snapshot=3)
     return History(shape, statements, ((9, 0, ""), (6, 4, "after"), (11, 0, ""), (9, 2, "before")))

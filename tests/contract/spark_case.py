@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from small_spark import SMALL
 
 from adapters.engines.spark import SparkEngine
 from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
 
-OPTIONS = {"spark": {"spark.ui.enabled": "false", "spark.master": "local[2]", "spark.driver.memory": "1g"}}
+OPTIONS = {"spark": {**SMALL, "spark.master": "local[2]", "spark.sql.adaptive.enabled": "false"}}
 
 
 @cache

@@ -60,9 +60,9 @@ OPTIONS_OF_TABLES = {
     "all": (by_value, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
 }
 HISTORIES = {
-    "moving": (moving_history(1), "scd1"),
-    "random": (random_history(7, 40, keys=KEYED), "scd1"),
-    "unkeyed": (random_history(11, 20, keys=("none",)), "append"),
+    "moving": (moving_history(1, 21), "scd1"),
+    "random": (random_history(7, 25, keys=KEYED), "scd1"),
+    "unkeyed": (random_history(11, 12, keys=("none",)), "append"),
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from small_spark import SMALL
 
 from adapters.stack.layout import Home, StackPorts
 from adapters.stack.spark import spark_services, spark_worker
@@ -20,7 +21,6 @@ from .workload import Load
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(900)]
 
 SPARK = ("--engine", "spark")
-SMALL = {"spark.ui.enabled": "false", "spark.driver.memory": "1g"}
 PATIENCE = 500.0
 """A JVM starts, and each table takes its moment."""
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pg_case import TOPIC, Feed, fetch, lane_of, no_rejects, table_of
 from pyspark import TaskContext
+from small_spark import SMALL
 
 from adapters.engines.spark import SparkEngine
 from adapters.sinks.event_log.spark import event_log_spark_sink
@@ -30,7 +31,7 @@ from replicator.ports.frames import Folded, Lane, Write
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(300)]
 
 TABLE = table_of({"id": pa.int64(), "name": pa.string(), "n": pa.int64()})
-SESSION = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.master": "local[2,2]"}
+SESSION = {**SMALL, "spark.master": "local[2,2]"}
 """Two tasks side by side, each of which may fail once."""
 
 

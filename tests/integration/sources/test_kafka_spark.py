@@ -10,6 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from small_spark import SMALL
 
 from adapters.engines.spark import SparkEngine
 from adapters.sources.kafka.spark import KafkaSparkSource
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module", autouse=True)
 def spark() -> SparkEngine:
-    return SparkEngine({"spark": {"spark.ui.enabled": "false", "spark.driver.memory": "1g"}})
+    return SparkEngine({"spark": SMALL})
 
 
 @dataclass

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
+from small_spark import SMALL
+
+pytestmark = pytest.mark.slow
+"""The program starts several times in each."""
 
 TABLES = ("products", "orders")
-SPARK = {"spark.ui.enabled": "false", "spark.master": "local[2]", "spark.driver.memory": "1g"}
-ON_SPARK = pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.timeout(600)])
+SPARK = {**SMALL, "spark.master": "local[2]"}
+ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
 NEXT = """\
 pipeline: next
 sources:

@@ -95,6 +95,7 @@ def delete_below(log: RecordedLog, offset: int) -> None:
     table.delete(f'"offset" < {offset}')
 
 
+@pytest.mark.slow
 def test_a_log_that_is_compacted_and_cleaned_up_while_it_is_followed_gives_every_record_once(log: RecordedLog) -> None:
     for at in range(0, 6, 2):
         log.append(records(at, at + 1))
@@ -143,6 +144,7 @@ def test_records_that_are_there_again_come_once(log: RecordedLog) -> None:
         assert offsets(once(log, batch_records=most)) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_an_append_below_the_end_is_a_loss(log: RecordedLog) -> None:
     log.append(records(0, 1, 5))
     other = DeltaTable(str(log.path)).to_pyarrow_table().slice(0, 1)
@@ -151,6 +153,7 @@ def test_an_append_below_the_end_is_a_loss(log: RecordedLog) -> None:
         follow(log, [lambda: write_deltalake(str(log.path), other, mode="append")])
 
 
+@pytest.mark.slow
 def test_a_log_that_is_loaded_again_is_read_on_where_it_was_read(log: RecordedLog) -> None:
     log.append(records(0, 1, 2))
     steps = [log.clear, lambda: log.append(records(0, 1)), lambda: log.append(records(2, 3))]
@@ -170,6 +173,7 @@ def test_what_retention_removed_is_a_loss(log: RecordedLog) -> None:
         source(log).read(Position({T: 5}), Position({T: 8}), lambda _: None, threading.Event())
 
 
+@pytest.mark.slow
 def test_what_retention_removes_before_it_was_read_is_a_loss(log: RecordedLog) -> None:
     log.append(records(0, 1))
     with pytest.raises(DataLoss, match="Records 2 to 3 of"):

@@ -18,6 +18,8 @@ from replicator.testing.fakes import FakeSink, FakeTarget
 from replicator.testing.histories import random_history
 from replicator.testing.sink_contract import SinkContract
 
+pytestmark = pytest.mark.slow
+
 
 class Suite(SinkContract):
     sink = FakeSink

@@ -1,0 +1,13 @@
+"""Spark for tests: some rows, many plans, little memory."""
+
+from __future__ import annotations
+
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What makes long jobs fast costs short ones more than it gives."""
+
+SMALL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
+}
