@@ -1,14 +1,15 @@
-"""A pipeline as tutorials write it: `python -m benchmarks.plain_spark BOOTSTRAP TOPIC EVENTS BATCH LAKE OUT`.
+"""A pipeline as tutorials write it: `python -m benchmarks.plain_spark BOOTSTRAP TOPIC BATCH LAKE SESSION OUT`.
 
 `from_json` of the envelope, and in each micro-batch a count, then a MERGE for creates, one for updates and one for deletes.
 Repaired just enough to run: the last change of each key in the batch (otherwise MERGE finds several rows for one), and
 creates that are there already are updated. No order across batches, no key changes, no values that were not sent, not
-exactly once.
+exactly once. SESSION is `tutorial`, Spark's and Delta's own settings, or `ours`, those that replicator starts Spark with.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -16,19 +17,35 @@ from pathlib import Path
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from adapters.spark.session import session
+from adapters.jvm.jars import fetch
+from adapters.jvm.java import find_java_for_spark
+from adapters.spark.session import DEFAULTS, FIXED, session
 
 ROW = "id BIGINT, version BIGINT, name STRING, active BOOLEAN, visits INT, rating DOUBLE, updated_at STRING, note STRING"
 FIELDS = ", ".join(f"{name}: {kind}" for name, kind in (column.split() for column in ROW.split(", ")))
 ENVELOPE = f"payload STRUCT<before: STRUCT<{FIELDS}>, after: STRUCT<{FIELDS}>, op: STRING>"
 
 
-def run(bootstrap: str, topic: str, events: int, batch: int, lake: str) -> dict[str, Any]:
+TUTORIAL = ("spark.master", "spark.driver.memory", "spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+"""What Delta Lake's quick start sets, and a master and a memory of the same size."""
+
+
+def tutorial_session() -> SparkSession:
+    """A session as Delta Lake's quick start makes one."""
+    os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName("tutorial").config("spark.jars", ",".join(map(str, fetch("spark"))))
+    for name in TUTORIAL:
+        builder = builder.config(name, {**DEFAULTS, **FIXED}[name])
+    made: SparkSession = builder.getOrCreate()
+    return made
+
+
+def run(spark: SparkSession, bootstrap: str, topic: str, batch: int, lake: str) -> dict[str, Any]:
     """Until the topic's end; seconds from the start of the query to its end, and those of each batch."""
-    spark = session({"spark.ui.enabled": "false"})
     spark.sql(f"CREATE TABLE delta.`{lake}` ({ROW}) USING delta")
     target = DeltaTable.forPath(spark, lake)
     taken: list[float] = []
@@ -61,7 +78,7 @@ def run(bootstrap: str, topic: str, events: int, batch: int, lake: str) -> dict[
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = changes.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
-    return {"events": events, "seconds": time.monotonic() - began, "batches": taken}
+    return {"seconds": time.monotonic() - began, "batches": taken}
 
 
 def _upsert(merger: Any) -> None:
@@ -73,5 +90,6 @@ def _delete(merger: Any) -> None:
 
 
 if __name__ == "__main__":
-    _, server, name, count, size, folder, out = sys.argv
-    Path(out).write_text(json.dumps(run(server, name, int(count), int(size), folder)))
+    _, server, name, size, folder, kind, out = sys.argv
+    made = session({"spark.ui.enabled": "false"}) if kind == "ours" else tutorial_session()
+    Path(out).write_text(json.dumps(run(made, server, name, int(size), folder)))

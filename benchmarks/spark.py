@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from deltalake import DeltaTable
@@ -23,7 +24,7 @@ def measure(events: int, batches: Sequence[int]) -> dict[str, Any]:
     with servers(connect=False) as stack:
         filled = fill(stack.bootstrap_servers, events)
         for batch in batches:
-            for name, run in (("plain PySpark", _plain), ("replicator", _ours)):
+            for name, run in PIPELINES.items():
                 print(f"measuring {name} with batches of {batch:,}", flush=True)
                 found = run(stack, filled, batch)
                 figures["runs"].append({"what": name, "batch": batch, **found, "rate": events / found["seconds"]})
@@ -35,7 +36,7 @@ def show(figures: Mapping[str, Any]) -> None:
     table = Table(title=f"{figures['events']:,} events, one partition, into one Delta table, on Spark")
     for name in ("what", "batch", "events/s", "of plain, same batch", "of plain's best", "s per batch"):
         table.add_column(name, justify="left" if name == "what" else "right")
-    plain = {r["batch"]: r["rate"] for r in figures["runs"] if r["what"].startswith("plain")}
+    plain = {r["batch"]: r["rate"] for r in figures["runs"] if r["what"] == PLAIN}
     for run in figures["runs"]:
         each = ", ".join(f"{s:.1f}" for s in run["batches"][:8])
         same, best = run["rate"] / plain[run["batch"]], run["rate"] / max(plain.values())
@@ -43,10 +44,10 @@ def show(figures: Mapping[str, Any]) -> None:
     Console(width=150).print(table)
 
 
-def _plain(stack: EmbeddedStack, filled: Filled, batch: int) -> dict[str, Any]:
-    folder = workspace(f"plain-{batch}")
+def _plain(stack: EmbeddedStack, filled: Filled, batch: int, session: str = "tutorial") -> dict[str, Any]:
+    folder = workspace(f"plain-{session}-{batch}")
     lake, out = folder / "lake", folder / "figures.json"
-    arguments = (stack.bootstrap_servers, TOPIC, str(filled.events), str(batch), str(lake))
+    arguments = (stack.bootstrap_servers, TOPIC, str(batch), str(lake), session)
     found = python("benchmarks.plain_spark", *arguments, out=out)
     _check(str(lake), filled)
     return found
@@ -58,6 +59,14 @@ def _ours(stack: EmbeddedStack, filled: Filled, batch: int) -> dict[str, Any]:
     found = python("benchmarks.spark_child", str(config), out=folder / "figures.json")
     _check(str(folder / "lake" / "rows"), filled)
     return found
+
+
+PLAIN = "plain PySpark"
+PIPELINES = {
+    PLAIN: _plain,
+    f"{PLAIN}, our session": partial(_plain, session="ours"),
+    "replicator": _ours,
+}
 
 
 def _check(path: str, filled: Filled) -> None:

@@ -19,8 +19,9 @@ case "${1:-}" in
     "")
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-200}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-5}"
         run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist loadfile -q
-        # Servers and kills want the machine for themselves, so these run one after the other.
-        run tests/integration tests/end_to_end -q
+        run tests/integration -n 2 --dist loadfile -q
+        # The whole system and its kills want the machine for themselves, so these run one after the other.
+        run tests/end_to_end -q
         ;;
     --fast)
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-5}"

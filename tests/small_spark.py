@@ -6,6 +6,8 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """What makes long jobs fast costs short ones more than it gives."""
 
 SMALL = {
+    # Two tasks side by side, each of which may fail once.
+    "spark.master": "local[2,2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": JAVA,

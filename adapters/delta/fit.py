@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OP, Op
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.plan import ApplyPlan
 
 from ..sql.conform import conform
 from .types import impossible, to_storage
@@ -41,13 +42,18 @@ def fit(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     return good, pa.concat_tables([*rejected, bad.select(REJECTED.names)]).cast(REJECTED)
 
 
-def filled(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
-    """Rows to write that have a value in every column that must not be null, and the rest as `REJECTED`. Deletes pass."""
+def kept_rows(rows: pa.Table, plan: ApplyPlan) -> pa.ChunkedArray:
+    """True for rows that become rows of the target; a merge keeps no delete, an append every one."""
+    return pc.or_(pc.not_equal(rows[OP], Op.DELETE.value), not plan.merge_keys)
+
+
+def filled(rows: pa.Table, plan: ApplyPlan, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Rows to write that have a value in every column that must not be null, and the rest as `REJECTED`."""
     rejected = []
     for field in schema:
         if field.nullable or field.name not in rows.column_names or not rows[field.name].null_count:
             continue
-        mask = pc.and_(pc.is_null(rows[field.name]), pc.not_equal(rows[OP], Op.DELETE.value))
+        mask = pc.and_(pc.is_null(rows[field.name]), kept_rows(rows, plan))
         rejected.append(refused(rows.filter(mask), out_of_range(f"column {field.name!r} of the target must not be null")))
         rows = rows.filter(pc.invert(mask))
     return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])

@@ -68,10 +68,12 @@ class DeltaLane:
             for _ in range(ATTEMPTS):
                 snapshot = self._current()
                 try:
+                    before = self._log.version(snapshot)
                     outcome = self._attempt(snapshot, write, reject)
                 except LostRace:
                     continue
-                self._upkeep.after_commit(snapshot)
+                if (commits := self._log.version(snapshot)) > before:
+                    self._upkeep.after_commit(snapshot, commits)
                 self._shelf[self._path] = snapshot
                 return outcome
         raise Retryable(f"other writers keep committing to table {self.lane.into}")

@@ -48,7 +48,7 @@ class DeltaTombstoneLedger:
             entries = _entries(plan, deletes, schema_of(table))
             if entries.num_rows:
                 write_deltalake(table, entries, mode="append")
-                self._upkeep.setdefault(path, Upkeep(self._compact_every)).after_commit(table)
+                self._upkeep.setdefault(path, Upkeep(self._compact_every)).after_commit(table, table.version())
             self._highest[path] = highest(self._highest[path], _extreme(plan, entries))
         return self._highest[path]
 

@@ -49,8 +49,8 @@ class Mirror:
         rows, unfit = fit(placed(to_rows(named, plan, datetime.now(UTC))), _with_old_keys(schema, plan))
         recorded = self._record(write, rows)
         rows, incomplete, counts = self._repaired(snapshot, state, write, rows)
-        rows, holes = filled(rows, schema)
-        rows, nameless = nameable(rows, partition_columns(snapshot))
+        rows, holes = filled(rows, plan, schema)
+        rows, nameless = nameable(rows, plan, partition_columns(snapshot))
         bad = holes.num_rows + nameless.num_rows
         counts += Counts(applied=-bad, rejected=bad + unfit.num_rows, duplicate=trimmed)
         return Staged(

@@ -58,8 +58,8 @@ class TableOptions(_Options):
 
 
 def config_place(lane: Lane) -> str:
-    """Where the entry of the lane stands, for people."""
-    return lane.config_line or f"the entry of lane {lane.id}"
+    """Where an option of the lane may stand, for people."""
+    return f"{lane.config_line or f'the entry of lane {lane.id}'}, its table or `defaults`"
 
 
 def _found(error: ValidationError) -> str:

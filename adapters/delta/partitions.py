@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.types as t
 from deltalake import DeltaTable
 
-from replicator.domain.change import OP, Op
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
 from ..sql.repair import from_columns
 from .column_names import stored_names
-from .fit import REJECTED, out_of_range, refused
+from .fit import REJECTED, kept_rows, out_of_range, refused
 from .options import config_place
 from .types import storage_type
 
@@ -86,8 +85,8 @@ def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
         )
 
 
-def nameable(rows: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Rows whose values can name the partitions that `columns` make, and the rest as `fit.REJECTED`. Deletes pass."""
+def nameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Rows to write whose values can name the partitions that `columns` make, and the rest as `fit.REJECTED`."""
     rejected = []
     for name in columns:
         if name not in rows.column_names or not t.is_string(rows[name].type):
@@ -96,7 +95,7 @@ def nameable(rows: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, pa.Table
         bad = pc.is_in(value, value_set=pa.array(["", NULL_FOLDER]))
         bad = pc.or_(bad, pc.match_substring(value, "\0"))
         bad = pc.or_(bad, pc.greater(pc.binary_length(value), longest(name)))
-        bad = pc.and_(pc.fill_null(bad, False), pc.not_equal(rows[OP], Op.DELETE.value))
+        bad = pc.and_(pc.fill_null(bad, False), kept_rows(rows, plan))
         if pc.any(bad).as_py():
             rejected.append(refused(rows.filter(bad), unnameable(name)))
             rows = rows.filter(pc.invert(bad))

@@ -28,12 +28,11 @@ class Upkeep:
 
     def __init__(self, every: int = EVERY_COMMITS) -> None:
         self._every = every
-        self._commits = 0
 
-    def after_commit(self, table: DeltaTable) -> None:
-        """Count a commit; every so many-th may compact. `table` is current afterwards."""
-        self._commits += 1
-        if not self._every or self._commits % self._every or not _is_scattered(table):
+    def after_commit(self, table: DeltaTable, number: int) -> None:
+        """After the commit of that number, of all there ever were: every so many-th may compact. `table` is current
+        afterwards."""
+        if not self._every or number % self._every or not _is_scattered(table):
             return
         try:
             table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=WRITER)

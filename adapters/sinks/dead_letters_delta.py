@@ -65,7 +65,7 @@ class DeltaDeadLetters:
                 except CommitFailedError:
                     continue
                 sync_commit(self._path, table.version())
-                self._upkeep.after_commit(table)
+                self._upkeep.after_commit(table, table.version())
                 self._table = table
                 return
         raise Retryable("other writers keep committing to the dead letters")

@@ -37,9 +37,9 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
         own, spark = split(options)
         said = LakeOptions.checked(own)
         lake = Lake.at(said.path)
-        ledger = SparkTombstoneLedger(spark, lake)
-        stages = SparkMirror(spark, ledger)
         every = said.compact_every
+        ledger = SparkTombstoneLedger(spark, lake, every)
+        stages = SparkMirror(spark, ledger)
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, at_once=AT_ONCE, compact_every=every)
         self._spark = spark
         super().__init__(lake, lanes, ledger)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -86,6 +87,19 @@ def mapped(frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: p
             yield from to_travel(table.cast(schema)).combine_chunks().to_batches()
 
     return derived(frame.mapInArrow(pieces, spark_schema(schema)), frame)
+
+
+def selected(
+    spark: SparkSession, select: Callable[[Mapping[str, str]], str], relations: Mapping[str, DataFrame]
+) -> DataFrame:
+    """The statement that `select` makes, over `relations`. What else is in it may hold anything."""
+    tokens = {name: f"_{uuid4().hex}" for name in relations}
+    # Spark's own formatter puts the relations in, and takes every brace for one of its own.
+    text = select(tokens).replace("{", "{{").replace("}", "}}")
+    for name, token in tokens.items():
+        text = text.replace(token, "{" + name + "}")
+    frames: dict[str, Any] = dict(relations)
+    return spark.sql(text, **frames)
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:

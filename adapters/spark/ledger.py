@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -17,15 +18,17 @@ from ..delta.errors import translating
 from ..delta.layout import Lake
 from ..delta.ledger import ledger_columns
 from ..delta.tables import create, exists
+from ..delta.upkeep import EVERY_COMMITS, Upkeep
 from .frames import column, derived
 
 
 class SparkTombstoneLedger:
     """`ports.sink.TombstoneLedger` over Spark's frames, for rows frames only. Who records holds the lane's lock."""
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._spark = spark
         self._lake = lake
+        self._upkeep = Upkeep(compact_every)
 
     def record(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, facts: Facts) -> Sequence | None:
         """Remember the deletes among `rows`; an upper bound of the sequences recorded now, None when there are none."""
@@ -35,6 +38,9 @@ class SparkTombstoneLedger:
         names = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), EVENT_ID]
         deletes = rows.filter(column(OP) == Op.DELETE.value).select([column(n) for n in names])
         deletes.write.format("delta").mode("append").save(str(path))
+        with translating(f"tombstones of {lane.into}"):
+            written = DeltaTable(str(path))
+            self._upkeep.after_commit(written, written.version())
         return facts.highest
 
     def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial, reduce
@@ -39,7 +39,7 @@ from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK
 from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, not_sent, repair_select
-from .frames import column, derived, kept, mapped, where
+from .frames import column, derived, kept, mapped, selected, where
 from .ledger import SparkTombstoneLedger
 from .rows import POSITION, to_rows
 from .trim import untouched
@@ -73,7 +73,7 @@ class SparkMirror:
         partitions = _met(snapshot, plan, good) if counts.applied else {}
         related = partial(self._related, snapshot, partitions)
         good, incomplete, verdicts = self._repaired(related, state, replace(write, plan=plan), good, counts)
-        good, holes, empty = _refused(good, [*_holes(good, schema), *_nameless(good, partition_columns(snapshot))])
+        good, holes, empty = _refused(good, plan, [*_holes(good, schema), *_nameless(good, partition_columns(snapshot))])
         verdicts += Counts(applied=-empty, rejected=empty)
         below = facts.clear_below if is_above(facts.clear_below, state.floor) else None
         idle = not verdicts.applied and below is None
@@ -96,19 +96,21 @@ class SparkMirror:
         if not needs_repair(write.plan, write.folded.facts, state):
             return rows, None, Counts(applied=counts.applied)
         ledger = self._remembered(write, rows, state)
-        relations: dict[str, Any] = {"rows": rows, "related": related()}
-        if ledger is not None:
-            relations["ledger"] = ledger
-        select = repair_select(
-            write.plan,
-            SPARK,
-            rows="{rows}",
-            related="{related}",
-            ledger="{ledger}" if ledger is not None else None,
-            floor=state.floor,
-            resent=resent_below(write.plan, state, write.span),
-        )
-        done = kept(derived(self._spark.sql(select, **relations), rows))
+        relations = {"rows": rows, "related": related()} | ({} if ledger is None else {"ledger": ledger})
+        resent = resent_below(write.plan, state, write.span)
+
+        def select(names: Mapping[str, str]) -> str:
+            return repair_select(
+                write.plan,
+                SPARK,
+                rows=names["rows"],
+                related=names["related"],
+                ledger=names.get("ledger"),
+                floor=state.floor,
+                resent=resent,
+            )
+
+        done = kept(derived(selected(self._spark, select, relations), rows))
         seen = {row[0]: row[1] for row in done.groupBy(VERDICT).count().collect()}
         incomplete = where(done, column(VERDICT) == INCOMPLETE).withColumn(ERROR, _incomplete())
         verdicts = Counts(
@@ -229,14 +231,15 @@ def _met(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> Partitions:
     return few(values)
 
 
-def _refused(rows: DataFrame, refusals: list[Refusal]) -> tuple[DataFrame, DataFrame | None, int]:
-    """Rows that none of the conditions holds for, the others with `_error`, and how many these are. Deletes pass."""
+def _refused(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> tuple[DataFrame, DataFrame | None, int]:
+    """Rows that none of the conditions holds for, the others with `_error`, and how many these are; deletes that a merge
+    does not keep pass."""
     if not refusals:
         return rows, None, 0
     error = sf.lit(None).cast("string")
     for condition, reason in reversed(refusals):
         error = sf.when(condition, sf.lit(reason)).otherwise(error)
-    error = sf.when(column(OP) != Op.DELETE.value, error)
+    error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error
     holes = derived(where(rows, error.isNotNull()).withColumn(ERROR, error), rows)
     return where(rows, error.isNull()), holes, holes.count()
 

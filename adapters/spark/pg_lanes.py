@@ -50,6 +50,7 @@ class SparkPostgresLanes:
         self._spark = spark
         self._through_driver = through_driver
         self.capabilities = capabilities
+        self._staging: set[str] = set()
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
@@ -81,10 +82,15 @@ class SparkPostgresLanes:
 
     def _supplied(self, writes: Sequence[Write[DataFrame]]) -> list[Write[Supply]]:
         """The writes with their rows in this process or in a staging table."""
-        if not any(self._is_large(write) for write in writes):
-            return [supplied(write, _collected(write)) for write in writes]
         targets = [self._lanes.target(write) for write in writes]
-        self._lanes.begin_shared([write.lane for write in writes])
+        lanes = {write.lane.id for write in writes}
+        large = any(self._is_large(write) for write in writes)
+        if large or lanes & self._staging:
+            self._lanes.begin_shared([write.lane for write in writes])
+            self._staging -= lanes
+        if not large:
+            return [supplied(write, _collected(write)) for write in writes]
+        self._staging |= lanes
         states = {write.lane.id: self._lanes.state(write.lane) or LaneState() for write in writes}
         out = []
         for write, target in zip(writes, targets, strict=True):

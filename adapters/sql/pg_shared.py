@@ -122,7 +122,11 @@ class Shared:
         truncates = sum(one.truncates for one in self.attempts)
         seen = self.count + sum(rows.num_rows for rows in rejects) + truncates + self.trimmed
         if seen != write.folded.rows:
-            raise Fatal(f"of {write.folded.rows} rows for lane {write.lane.id} {seen} were copied")
+            raise Fatal(
+                f"of {write.folded.rows} rows for lane {write.lane.id} {seen} were copied",
+                next_step=f"Nothing of the batch was applied. `replicator lanes resume {write.lane.id}` copies it again; if "
+                "that ends the same, use the local engine for this lane and report it.",
+            )
         return Entered(self, rejects, self.trimmed, truncates)
 
     def forget(self, cursor: psycopg.Cursor) -> None:

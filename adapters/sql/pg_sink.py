@@ -189,6 +189,7 @@ class PostgresLanes:
         """See `ports.sink.Sink.reset`. The table stays, with its columns, indexes and grants."""
         number = self._own(lane)
         with self._alone(lane, "resetting") as cursor:
+            clear_shared(cursor, number)
             relation = quoted(*self._place(lane))
             (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
             if there:

@@ -169,6 +169,6 @@ def _value(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
     table = plan.table
     if not plan.repair.complete or name in table.keys or name not in table.column_names:
         return c("r", name)
-    unsent = dialect.contains.format(list=c("r", UNSENT), item=text_literal(name))
+    unsent = dialect.contains.format(list=c("r", UNSENT), item=dialect.text(name))
     moved = f"{c('r', from_columns(plan)[-1])} IS NOT NULL"
     return f"CASE WHEN {unsent} THEN CASE WHEN {moved} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"

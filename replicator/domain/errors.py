@@ -80,7 +80,7 @@ class TooManyRejects(Fatal):
 
 
 class RejectCode:
-    """Stable reason codes of rejected records; one page of documentation each."""
+    """Stable reason codes of rejected records."""
 
     MALFORMED = "MALFORMED"  # bytes are not what the configured format says
     UNKNOWN_OPERATION = "UNKNOWN_OPERATION"

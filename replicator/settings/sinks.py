@@ -15,7 +15,7 @@ class SinkSettings(Strict):
     """What every sink has."""
 
     engines: list[Engine] = Field(["local", "spark"], min_length=1)
-    """The engines that may write it. A lake declared `[spark]` may use features that others cannot follow."""
+    """The engines that may write it. Another one is refused before anything starts."""
 
 
 class DeltaSettings(SinkSettings):

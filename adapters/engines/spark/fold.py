@@ -13,7 +13,7 @@ from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Folded
 
-from ...spark.frames import column, derived, kept
+from ...spark.frames import column, derived, kept, selected
 from ...spark.known import Known, known_of, look
 from ...sql.dialect import SPARK
 from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, change_identity, copies_select
@@ -45,7 +45,7 @@ def _numbered(changes: DataFrame) -> DataFrame:
 
 def _over(frame: DataFrame, select: Any) -> DataFrame:
     """A SELECT over a frame; `select` makes its text from a relation's name."""
-    return frame.sparkSession.sql(select("{frame}"), frame=frame)
+    return selected(frame.sparkSession, lambda names: str(select(names["frame"])), {"frame": frame})
 
 
 def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:

@@ -46,7 +46,8 @@ class Log:
         if any(file.path == gone.path for file in self.table.newest().files):
             raise EnvironmentProblem(
                 f"The event log names the file {gone.path}, which is gone.",
-                next_step="Restore it from a copy; or, if its records are lost, repair the table (FSCK REPAIR TABLE).",
+                next_step="Restore it from a copy; or, if its records are lost, let deltalake forget the file: "
+                "`DeltaTable(path).repair()`.",
             )
 
 
@@ -61,6 +62,7 @@ class Following(Generic[F]):
         self._backlog = Backlog(log.ranges, start, until)
         self._snapshot = NOTHING
         self._bounds = Bounds(Position(), Position())
+        self._emptied: set[TopicPartition] = set()
 
     def refresh(self) -> None:
         """Take in what the newest version has. DataLoss when records that come next are gone from it, or records were
@@ -70,10 +72,11 @@ class Following(Generic[F]):
             return
         known = set(self._snapshot.files)
         fresh = [file for file in snapshot.files if file not in known]
-        if self._snapshot is not NOTHING and known <= set(snapshot.files):
+        appended = self._snapshot is not NOTHING and known <= set(snapshot.files)
+        if appended:
             self._refuse_late(fresh)
-        else:
-            self._refuse_gaps(bounds.firsts)
+        self._refuse_gaps({place: at for place, at in bounds.firsts.items() if not appended or place in self._emptied})
+        self._emptied = (self._emptied | set(self._bounds.firsts)) - set(bounds.firsts)
         for place, first in bounds.firsts.items():
             if self._until is None or place in self._until:
                 self._backlog.next.setdefault(place, first)
@@ -81,7 +84,9 @@ class Following(Generic[F]):
         self._snapshot, self._bounds = snapshot, bounds
         self._log.ranges.forget_others(snapshot.files)
 
-    def _refuse_gaps(self, firsts: Position) -> None:
+    def _refuse_gaps(self, firsts: Mapping[TopicPartition, int]) -> None:
+        """Of records that were appended where there were others nothing can be missing. A log that was emptied and loaded
+        again may begin later."""
         at = {place: self._backlog.next.get(place, first) for place, first in firsts.items()}
         refuse({place: said for place, first in firsts.items() if (said := removed(place, at[place], first))})
 

@@ -35,8 +35,8 @@ SALES = TableSpec(
 LINE = "config/replicator.yaml:7"
 
 
-def lane(**options: Any) -> Any:
-    return replace(lane_of("scd1"), options=options, config_line=LINE)
+def lane(policy: str = "scd1", **options: Any) -> Any:
+    return replace(lane_of(policy), options=options, config_line=LINE)
 
 
 @pytest.fixture
@@ -90,6 +90,16 @@ def test_text_that_cannot_name_a_partition_is_rejected(sink: DeltaRsSink, text: 
     partial = [("u", {"country": c, "id": 1, "v": "new", "_unsent": ["day"]}) for c in (text, "NL")]
     put(sink, lane(), partial, reject=lambda _, bad: rejected.extend(bad.to_pylist()))
     assert values(sink) == [("NL", 1, "new")] and rejected[1]["_error"].startswith("INCOMPLETE")
+
+
+@pytest.mark.parametrize("text", ["", "x" * 300])
+def test_a_delete_is_a_row_under_append(sink: DeltaRsSink, text: str) -> None:
+    """So it has to name a partition too."""
+    rejected: list[Any] = []
+    rows = [sale("NL", 1), sale(text, 2), sale(text, 2, op="d"), sale("NL", 1, op="d")]
+    done = put(sink, lane("append", partition_by=("country",)), rows, reject=lambda _, bad: rejected.extend(bad.to_pylist()))
+    assert (done.counts.applied, done.counts.rejected, len(rejected)) == (2, 2, 2)
+    assert values(sink) == [("NL", 1, "v1")] * 2
 
 
 def hidden(table: Path, partition: str) -> list[Path]:
@@ -240,6 +250,23 @@ def test_compaction_as_often_as_it_is_said(tmp_path: Path) -> None:
     ]
     for number, (options, entry, expected) in enumerate(cases):
         assert compactions(tmp_path / str(number), options, entry) == expected, (options, entry)
+
+
+def test_compaction_counts_commits_of_all_runs(tmp_path: Path) -> None:
+    """A program that is started for some commits every night compacts too; a batch that comes again is no commit."""
+    of = lane(compact_every=20)
+    for i in range(20):
+        made = DeltaRsSink({"path": str(tmp_path)})
+        assert "OPTIMIZE" not in operations(tmp_path)
+        put(made, of, items(i), table=ITEMS)
+        made.apply([write_of(items(i), i, table=ITEMS, lane=of)], no_rejects)
+        made.close()
+    assert operations(tmp_path)[0] == "OPTIMIZE"
+
+
+def operations(lake: Path) -> list[str]:
+    table = lake / "items"
+    return [entry["operation"] for entry in DeltaTable(str(table)).history()] if table.exists() else []
 
 
 def test_partitions_that_have_a_file_each_are_left_alone(sink: DeltaRsSink, tmp_path: Path) -> None:

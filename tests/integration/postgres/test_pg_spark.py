@@ -31,13 +31,11 @@ from replicator.ports.frames import Folded, Lane, Write
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(300)]
 
 TABLE = table_of({"id": pa.int64(), "name": pa.string(), "n": pa.int64()})
-SESSION = {**SMALL, "spark.master": "local[2,2]"}
-"""Two tasks side by side, each of which may fail once."""
 
 
 @cache
 def engine() -> SparkEngine:
-    return SparkEngine({"spark": SESSION})
+    return SparkEngine({"spark": SMALL})
 
 
 def opened(dsn: str, through_driver: int = 0) -> Any:

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 """The program starts several times in each."""
 
 TABLES = ("products", "orders")
-SPARK = {**SMALL, "spark.master": "local[2]"}
 ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
 NEXT = """\
 pipeline: next
@@ -33,7 +32,7 @@ http: {address: "127.0.0.1:0"}
 
 
 def run(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
-    settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SPARK)}")
+    settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
     done = run_program(project, "run", "--until-caught-up", "--json", "-q", *settings, *arguments, seconds=300)
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)

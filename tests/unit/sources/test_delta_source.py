@@ -160,6 +160,14 @@ def test_a_log_that_is_loaded_again_is_read_on_where_it_was_read(log: RecordedLo
     assert offsets(follow(log, steps)) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
+def test_a_log_that_is_loaded_again_from_later_on_is_a_loss(log: RecordedLog) -> None:
+    """Looked at while it was empty."""
+    log.append(records(0, 1, 2))
+    with pytest.raises(DataLoss, match=r"Records 3 to 4 of .* are not in the event log"):
+        follow(log, [log.clear, lambda: log.append(records(5, 6))])
+
+
 def test_what_retention_removed_is_a_loss(log: RecordedLog) -> None:
     log.append(records(*range(10)))
     delete_below(log, 6)
