@@ -22,6 +22,8 @@ from ..jvm.java import find_java_for_spark
 HERE = "127.0.0.1"
 PACKAGES = ("replicator", "adapters")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
+"""Java's own warnings; they would stand in the middle of what a command prints."""
 SHIPPED = "_replicator_shipped"
 CORES = os.cpu_count() or 1
 DEFAULTS: Mapping[str, str] = {
@@ -72,7 +74,7 @@ def session(options: Mapping[str, object]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {**DEFAULTS, **{k: str(v) for k, v in options.items()}, **FIXED}
     quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
-    settings[JAVA_OPTIONS] = f"{quiet} {settings.get(JAVA_OPTIONS, '')}".strip()
+    settings[JAVA_OPTIONS] = f"{quiet} {TO_STDERR} {settings.get(JAVA_OPTIONS, '')}".strip()
     if _is_local(settings["spark.master"]) or HERE in settings["spark.master"]:
         os.environ.setdefault("SPARK_LOCAL_IP", HERE)
     builder = SparkSession.builder.config("spark.jars", ",".join(map(str, fetch("spark"))))
