@@ -7,8 +7,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.ports.frames import Lane
 
-from .names import encode
+from .names import decode, encode
 
 HOME = "_replicator"
 
@@ -56,6 +57,11 @@ class Lake:
     def positions(self, pipeline: str, lane: str) -> Path:
         """The folder of a lane's position files."""
         return self._home("positions", pipeline, lane)
+
+    def other_writers(self, lane: Lane) -> list[Path]:
+        """The folders of position files of other lanes, of this pipeline or another, that wrote the table of `lane`."""
+        own, homes = self.positions(lane.pipeline, lane.id), self.root.joinpath(HOME, "positions").glob("*/*")
+        return sorted(home for home in homes if home != own and decode(home.name).partition(".")[2] == lane.into)
 
     def lock(self, pipeline: str, lane: str) -> Path:
         """The lock file of a lane."""

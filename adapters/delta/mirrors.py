@@ -20,6 +20,7 @@ from .errors import translating
 from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_policy
 from .layout import Lake
+from .names import decode
 from .options import TableOptions, config_place
 from .partitions import (
     RANDOM_FOLDERS,
@@ -67,7 +68,9 @@ class Mirrors(LaneSink[F]):
             self._lake.refuse_collision(lane.into)
             held = self._lanes.hold(lane)
             path = self._lake.table(lane.into)
-            if not exists(path):
+            if exists(path):
+                self._refuse_other_writer(lane)
+            else:
                 create(path, lane.into, stored_columns(plan.target), settings=_settings(options), partition_by=partitions)
                 held.forget_snapshot()
             table = held.newest()
@@ -78,6 +81,16 @@ class Mirrors(LaneSink[F]):
             if self._switched_on(lane, table, path, options) or widened:
                 held.forget_snapshot()
             remember_schema(self._lake.schemas(lane.into), plan.table)
+
+    def _refuse_other_writer(self, lane: Lane) -> None:
+        """Two lanes in one table would each write every row."""
+        for home in self._lake.other_writers(lane):
+            pipeline, other = decode(home.parent.name), decode(home.name)
+            raise ConfigProblem(
+                f"table {lane.into} is written by lane {other} of pipeline {pipeline}",
+                next_step=f"Name another table with `into`, or another lake. If that lane is no more, load the table anew: "
+                f"stop the daemon, remove {home} and the table's folder, and `replicator lanes resync {lane.id}`.",
+            )
 
     def _switched_on(self, lane: Lane, table: DeltaTable, path: Path, options: TableOptions) -> bool:
         """Give an existing table the properties it lacks; true when there were any."""

@@ -65,6 +65,11 @@ class Rejects(Generic[F]):
                 raise
         return len(letters)
 
+    @property
+    def total(self) -> int:
+        """The records that were counted."""
+        return self._count
+
     def count(self, records: int) -> None:
         """Count records that were rejected; TooManyRejects above what is allowed."""
         with self._lock:

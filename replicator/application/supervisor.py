@@ -59,6 +59,11 @@ class Supervisor(Generic[F]):
         self._close()
         return self._code(once=once)
 
+    @property
+    def rejected(self) -> int:
+        """The records that this run rejected."""
+        return self._shared.rejects.total
+
     def _source(self, pipeline: Pipeline[F], once: bool) -> None:
         try:
             pipeline.run(once=once)

@@ -87,10 +87,11 @@ def _say(session: Session, daemon: Any, supervisor: Any, code: ExitCode) -> None
         if problem.next_step:
             click.echo(f"  {problem.next_step}", err=True)
     else:
-        session.note(_figures(report))
+        session.note(_figures(report, supervisor.rejected))
 
 
-def _figures(report: dict[str, Any]) -> str:
+def _figures(report: dict[str, Any], rejected: int) -> str:
     applied = sum(lane["counts"]["applied"] for lane in report["lanes"])
     records = sum(source["records"] for source in report["sources"])
-    return f"stopped in order: {records:,} records read, {applied:,} changes applied in {len(report['lanes'])} lanes"
+    text = f"stopped in order: {records:,} records read, {applied:,} changes applied in {len(report['lanes'])} lanes"
+    return f"{text}, {rejected:,} rejected (see them with `replicator dlq list`)" if rejected else text

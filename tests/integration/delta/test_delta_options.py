@@ -324,3 +324,13 @@ def test_a_newer_protocol_is_refused_by_name(
     upgraded_log.unlink()
     sink.prepare(of, write.plan)
     assert sink.apply([write], no_rejects)[of.id].position == Position({PARTITION_0: 2})
+
+
+def test_a_table_of_another_lane_is_refused(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """Two pipelines, or one whose sink has another name, would each write every row."""
+    put(sink, lane(), [sale("NL", 1)])
+    for other in (replace(lane(), pipeline="another"), replace(lane(), id="renamed.items")):
+        with pytest.raises(ConfigProblem, match=r"table items is written by lane target.items of pipeline") as refused:
+            put(sink, other, [sale("NL", 1)])
+        assert "`into`" in refused.value.next_step and "_replicator/positions" in refused.value.next_step
+    assert values(sink) == [("NL", 1, "v1")]
