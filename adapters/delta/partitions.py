@@ -50,7 +50,8 @@ def checked_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> li
         if name not in there:
             raise ConfigProblem(
                 f"table {lane.table} has no column {name!r} to partition by: it has {', '.join(map(repr, there))}",
-                next_step=f"Correct `partition_by` in {config_place(lane)}.",
+                next_step=f"Correct `partition_by` in {config_place(lane)}, or remove it: a table that is there keeps its "
+                "partitions.",
             )
         if not _can_partition(storage_type(there[name])):
             raise ConfigProblem(

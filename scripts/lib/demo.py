@@ -20,6 +20,8 @@ from replicator.wiring.configuration import read as read_config
 from replicator.wiring.daemon import ask_status
 
 SECONDS = 300.0
+TELL = 15.0
+"""Seconds between two lines that say what is waited for."""
 LOOK = 3.0
 """Seconds between two looks at whether a lane is suspended."""
 ADVICE = "; look at `replicator status` and scripts/check-connector.sh"
@@ -69,6 +71,9 @@ def main() -> int:
 
 def replicate(daemon: subprocess.Popen[bytes]) -> None:
     heading(f"The daemon runs ({' '.join(['replicator run', *sys.argv[1:]])}); waiting for the first rows")
+    if "spark" in sys.argv:
+        console.print("Java starts, and Spark compiles the plans of every target for the first time: minutes on two cores.")
+    await_running(daemon)
     await_equal(daemon)
     changes = CHANGES.format(email=f"hedy-{int(time.time())}@example.com").strip()
     heading("Changes in the source")
@@ -96,10 +101,20 @@ def change(statements: str) -> None:
             source.execute(statement.encode())
 
 
+def await_running(daemon: subprocess.Popen[bytes]) -> None:
+    """Wait until the daemon has opened its source: targets may be equal from an earlier run."""
+    wait(daemon, lambda: "" if (report() or {}).get("lanes") else "the daemon has not opened its lanes")
+
+
 def await_equal(daemon: subprocess.Popen[bytes]) -> float:
     """Wait until every mirror and every log gives the source's rows; the seconds it took. Failed when they do not."""
-    began = looked = time.monotonic()
-    while found := first_difference():
+    return wait(daemon, first_difference)
+
+
+def wait(daemon: subprocess.Popen[bytes], lacking: Callable[[], str]) -> float:
+    """The seconds until `lacking` says nothing any more. Failed when the daemon ends, cannot go on, or takes too long."""
+    began = looked = told = time.monotonic()
+    while found := lacking():
         now = time.monotonic()
         if daemon.poll() is not None:
             raise Failed(f"the daemon ended with exit code {daemon.returncode}; see its message above")
@@ -109,6 +124,9 @@ def await_equal(daemon: subprocess.Popen[bytes]) -> float:
             looked = now
             if said := suspended():
                 raise Failed(f"{found}, and will not follow{said}")
+        if now - told > TELL:
+            told = now
+            console.print(f"  {now - began:.0f} s: {found}", style="dim", highlight=False)
         time.sleep(0.1)
     return time.monotonic() - began
 
@@ -123,16 +141,20 @@ def first_difference() -> str:
 
 def suspended() -> str:
     """What the daemon says of lanes that are suspended: these do not go on by themselves. Empty when there are none."""
-    try:
-        report = ask_status(read_config(Path("config/replicator.yaml"), None, ()))
-    except ReplicatorError:
-        return ""
     lines = [
         f"\n  lane {lane['id']} is suspended: {lane['error']}\n    {lane['next_step']}"
-        for lane in (report or {"lanes": ()})["lanes"]
+        for lane in (report() or {"lanes": ()})["lanes"]
         if lane["status"] == "suspended"
     ]
     return "".join(lines)
+
+
+def report() -> dict[str, Any] | None:
+    """What the daemon says of itself; None while it does not answer."""
+    try:
+        return ask_status(read_config(Path("config/replicator.yaml"), None, ()))
+    except ReplicatorError:
+        return None
 
 
 def places() -> list[tuple[str, str]]:

@@ -11,9 +11,10 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F, Stop
 
 from .backlog import Backlog, Window
+from .files import Rewritten
 from .losses import refuse, removed
 from .pace import Pace, TooMuch
-from .ranges import Bounds, Ranges, Rewritten
+from .ranges import Bounds, Ranges
 from .table import EventLogTable, LogFile, Snapshot
 
 ApplyBatch = Callable[[Batch[F]], None]
@@ -21,7 +22,7 @@ Load = Callable[[Snapshot, Window, Pace], Batch[F]]
 """Reads the records of a window. May raise TooMuch and Rewritten."""
 
 
-NOTHING = Snapshot(-1, (), Position())
+NOTHING = Snapshot("", -1, (), Position())
 """Before the first look."""
 
 
@@ -62,6 +63,7 @@ class Following(Generic[F]):
         self._backlog = Backlog(log.ranges, start, until)
         self._snapshot = NOTHING
         self._bounds = Bounds(Position(), Position())
+        self._table = ""
         self._emptied: set[TopicPartition] = set()
 
     def refresh(self) -> None:
@@ -70,6 +72,7 @@ class Following(Generic[F]):
         snapshot, bounds = self._log.now()
         if snapshot is self._snapshot:
             return
+        self._refuse_another(snapshot.table)
         known = set(self._snapshot.files)
         fresh = [file for file in snapshot.files if file not in known]
         appended = self._snapshot is not NOTHING and known <= set(snapshot.files)
@@ -83,6 +86,16 @@ class Following(Generic[F]):
         self._backlog.add(fresh)
         self._snapshot, self._bounds = snapshot, bounds
         self._log.ranges.forget_others(snapshot.files)
+
+    def _refuse_another(self, table: str) -> None:
+        """A table that was made anew holds other records under the same offsets."""
+        if self._table and table != self._table:
+            raise DataLoss(
+                f"The event log in {self._log.table.root} is another table than the one that was read: it was made anew.",
+                next_step="Put the one that was read back, or read this one from its beginning with "
+                "`replicator lanes resync LANE`.",
+            )
+        self._table = table
 
     def _refuse_gaps(self, firsts: Mapping[TopicPartition, int]) -> None:
         """Of records that were appended where there were others nothing can be missing. A log that was emptied and loaded

@@ -6,23 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from replicator.domain.position import Position, TopicPartition
 
+from .files import parquet
 from .table import LogFile, Snapshot
 
 Range = tuple[int, int]
 """First and last offset."""
 ROWS = 65_536
-
-
-class Rewritten(Exception):
-    """A file is gone: the table was compacted or cleaned up since its version was read."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
 
 
 class Bounds(NamedTuple):
@@ -87,13 +79,10 @@ def _looked_up(file: LogFile) -> Mapping[int, Range]:
     if file.offsets is not None and file.partitions is not None and file.partitions[0] == file.partitions[1]:
         return {file.partitions[0]: file.offsets}
     found: dict[int, Range] = {}
-    try:
-        with pq.ParquetFile(file.path) as reader:
-            for batch in reader.iter_batches(ROWS, columns=["partition", "offset"]):
-                per = pa.table(batch).group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
-                for row in per.to_pylist():
-                    first, last = found.get(row["partition"], (row["offset_min"], row["offset_max"]))
-                    found[row["partition"]] = (min(first, row["offset_min"]), max(last, row["offset_max"]))
-    except FileNotFoundError as gone:
-        raise Rewritten(file.path) from gone
+    with parquet(file.path) as reader:
+        for batch in reader.iter_batches(ROWS, columns=["partition", "offset"]):
+            per = pa.table(batch).group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
+            for row in per.to_pylist():
+                first, last = found.get(row["partition"], (row["offset_min"], row["offset_max"]))
+                found[row["partition"]] = (min(first, row["offset_min"]), max(last, row["offset_max"]))
     return found

@@ -13,8 +13,8 @@ from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.position import TopicPartition
 
 from .backlog import Window
+from .files import parquet
 from .pace import Pace
-from .ranges import Rewritten
 from .records import raw
 from .table import LogFile
 
@@ -47,17 +47,14 @@ def _pieces(file: LogFile, window: Window) -> Iterator[pa.Table]:
     """The rows of a file, a little at a time, without row groups that have nothing of the window."""
     lowest = min(offset for place, offset in window.span.start.items() if place.topic == file.topic)
     highest = max(offset for place, offset in window.span.end.items() if place.topic == file.topic)
-    try:
-        with pq.ParquetFile(file.path) as reader:
-            every = [reader.metadata.row_group(i) for i in range(reader.metadata.num_row_groups)]
-            groups = [i for i, group in enumerate(every) if _reaches(group, lowest, highest)]
-            size, held = sum(every[i].total_byte_size for i in groups), sum(every[i].num_rows for i in groups)
-            rows = max(1, min(PIECE_ROWS, PIECE_BYTES * held // max(1, size)))
-            for batch in reader.iter_batches(rows, row_groups=groups, columns=STORED.names) if groups else ():
-                topic = pa.repeat(pa.scalar(file.topic), batch.num_rows)
-                yield pa.table(batch).select(STORED.names).cast(STORED).append_column("topic", topic)
-    except FileNotFoundError as gone:
-        raise Rewritten(file.path) from gone
+    with parquet(file.path) as reader:
+        every = [reader.metadata.row_group(i) for i in range(reader.metadata.num_row_groups)]
+        groups = [i for i, group in enumerate(every) if _reaches(group, lowest, highest)]
+        size, held = sum(every[i].total_byte_size for i in groups), sum(every[i].num_rows for i in groups)
+        rows = max(1, min(PIECE_ROWS, PIECE_BYTES * held // max(1, size)))
+        for batch in reader.iter_batches(rows, row_groups=groups, columns=STORED.names) if groups else ():
+            topic = pa.repeat(pa.scalar(file.topic), batch.num_rows)
+            yield pa.table(batch).select(STORED.names).cast(STORED).append_column("topic", topic)
 
 
 def _reaches(group: pq.RowGroupMetaData, start: int, end: int) -> bool:

@@ -20,8 +20,8 @@ from ...spark.frames import column, mapped, weighed
 from ...spark.session import split
 from ...spark.types import spark_schema
 from .backlog import Window
+from .files import Rewritten
 from .pace import Pace
-from .ranges import Rewritten
 from .records import raw
 from .source import EventLogSource
 from .table import Snapshot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.position import Position
 
 from ...delta.commits import LaneLog
-from ...delta.errors import translating
+from ...delta.errors import first_line, is_damage, translating
 from ...delta.layout import HOME, Lake
 from ...delta.names import decode
 from ...delta.positions import Positions
@@ -40,9 +42,10 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files of one version, of the topics that are wanted. `covered`: how far the lanes that write the log have read
-    their stream, which may be past the last record (transaction markers)."""
+    """The files of one version of the table with the id `table`, of the topics that are wanted. `covered`: how far the lanes
+    that write the log have read their stream, which may be past the last record (transaction markers)."""
 
+    table: str
     version: int
     files: tuple[LogFile, ...]
     covered: Position
@@ -61,12 +64,12 @@ class EventLogTable:
     def newest(self) -> Snapshot:
         """The newest version; the same object as before when there is no newer one. Raises EnvironmentProblem when there is
         no table, ConfigProblem when it is none that this source reads."""
-        with translating(self.root.name):
+        with translating(self.root.name), _undamaged(self.root):
             table = self._current()
             if self._snapshot is None or self._snapshot.version != table.version():
                 refuse_others(table, self.root)
                 files = tuple(file for file in _files(table, self.root) if self._wanted(file.topic))
-                self._snapshot = Snapshot(table.version(), files, self._covered(table))
+                self._snapshot = Snapshot(str(table.metadata().id), table.version(), files, self._covered(table))
                 self._stamp = self._stamp_of(table.version())
             return self._snapshot
 
@@ -109,6 +112,19 @@ class EventLogTable:
             if state is not None:
                 found = found.advanced_to({p: o for p, o in state.position.items() if self._wanted(p.topic)})
         return found
+
+
+@contextmanager
+def _undamaged(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except DeltaError as error:
+        if not is_damage(error):
+            raise
+        raise EnvironmentProblem(
+            f"The log of the Delta table {root} is damaged: {first_line(error)}",
+            next_step="Restore its folder _delta_log from a copy.",
+        ) from error
 
 
 def refuse_others(table: DeltaTable, root: Path) -> None:

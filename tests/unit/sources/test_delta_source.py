@@ -285,6 +285,42 @@ def test_a_table_that_is_made_anew_is_seen(log: RecordedLog, tmp_path: Path) -> 
     assert there.end() == Position({T: 1})
 
 
+@pytest.mark.slow
+def test_a_log_that_is_made_anew_while_it_is_followed_is_a_loss(log: RecordedLog, tmp_path: Path) -> None:
+    """Other records lie at the same offsets."""
+    log.append(records(0, 1, 2))
+    other = RecordedLog(tmp_path / "other" / "log")
+    other.append(records(*range(6)))
+
+    def swap() -> None:
+        log.path.rename(tmp_path / "before")
+        other.path.rename(log.path)
+
+    with pytest.raises(DataLoss, match="is another table than the one that was read"):
+        follow(log, [swap, lambda: None])
+
+
+def test_a_damaged_file_is_named(log: RecordedLog) -> None:
+    log.append(records(0, 1, 2))
+    (file,) = log.path.rglob("*.parquet")
+    whole = file.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], whole[:100] + bytes(100) + whole[200:]):
+        file.write_bytes(damaged)
+        with pytest.raises(EnvironmentProblem, match=file.name) as caught:
+            once(log)
+        assert "Restore it from a copy" in caught.value.next_step
+    file.write_bytes(whole)
+    assert offsets(once(log)) == [0, 1, 2]
+
+
+def test_a_damaged_log_of_the_table_is_named(log: RecordedLog) -> None:
+    log.append(records(0, 1, 2))
+    entry = max((log.path / "_delta_log").glob("*.json"))
+    entry.write_bytes(entry.read_bytes()[:100])
+    with pytest.raises(EnvironmentProblem, match=r"The log of the Delta table .* is damaged"):
+        once(log)
+
+
 def test_a_plain_table_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "plain"), pa.table({"id": [1], "offset": [1]}))
     with pytest.raises(ConfigProblem, match=r"is not an event log: it lacks the column\(s\) headers, key") as caught:
