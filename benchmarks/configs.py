@@ -23,6 +23,7 @@ def write_config(
     table: str = "public.rows",
     engine: str = "local",
     batch: int | None = None,
+    spark: Mapping[str, str] | None = None,
 ) -> Path:
     """A config in `folder` that sends `table` to the named sinks; everything it writes lies in `folder` too. Every bound is
     the default, so that what is measured is what a user gets."""
@@ -43,7 +44,7 @@ def write_config(
     document = {
         "pipeline": "bench",
         "engine": engine,
-        "spark": {"spark.ui.enabled": "false"},
+        "spark": {"spark.ui.enabled": "false", **(spark or {})},
         "sources": {"bench": source},
         "sinks": {name: kinds[name] for name in sinks},
         "dead_letters": {"path": str(folder / "dead_letters")},

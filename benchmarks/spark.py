@@ -14,12 +14,13 @@ from adapters.stack import EmbeddedStack
 
 from .configs import LAKE, write_config
 from .lanes import python
-from .servers import servers, workspace
+from .servers import cluster, servers, workspace
 from .topic import TOPIC, Filled, fill
 
 
-def measure(events: int, batches: Sequence[int]) -> dict[str, Any]:
-    """The figures of one run: for each batch size both pipelines, each in a process of its own, cold."""
+def measure(events: int, batches: Sequence[int], workers: Sequence[int] = ()) -> dict[str, Any]:
+    """The figures of one run: for each batch size both pipelines, each in a process of its own, cold; then ours on clusters
+    of so many `workers` with the largest batch."""
     figures: dict[str, Any] = {"events": events, "runs": []}
     with servers(connect=False) as stack:
         filled = fill(stack.bootstrap_servers, events)
@@ -28,6 +29,12 @@ def measure(events: int, batches: Sequence[int]) -> dict[str, Any]:
                 print(f"measuring {name} with batches of {batch:,}", flush=True)
                 found = run(stack, filled, batch)
                 figures["runs"].append({"what": name, "batch": batch, **found, "rate": events / found["seconds"]})
+        for count in workers:
+            name, batch = f"replicator, {count} worker{'s' if count > 1 else ''}", max(batches)
+            print(f"measuring {name} with batches of {batch:,}", flush=True)
+            with cluster(count) as master:
+                found = _ours(stack, filled, batch, {"spark.master": master, "spark.executor.memory": "1g"})
+            figures["runs"].append({"what": name, "batch": batch, **found, "rate": events / found["seconds"]})
     return figures
 
 
@@ -53,9 +60,9 @@ def _plain(stack: EmbeddedStack, filled: Filled, batch: int, session: str = "tut
     return found
 
 
-def _ours(stack: EmbeddedStack, filled: Filled, batch: int) -> dict[str, Any]:
+def _ours(stack: EmbeddedStack, filled: Filled, batch: int, spark: Mapping[str, str] | None = None) -> dict[str, Any]:
     folder = workspace(f"spark-{batch}")
-    config = write_config(folder, (LAKE,), stack.bootstrap_servers, "", engine="spark", batch=batch)
+    config = write_config(folder, (LAKE,), stack.bootstrap_servers, "", engine="spark", batch=batch, spark=spark)
     found = python("benchmarks.spark_child", str(config), out=folder / "figures.json")
     _check(str(folder / "lake" / "rows"), filled)
     return found
