@@ -11,7 +11,9 @@ class TestDeltaSource(SourceContract):
 
     odd_times = TIMES
 
-    @pytest.fixture(autouse=True, params=[1, 6, 1000])
+    @pytest.fixture(
+        autouse=True, params=[pytest.param(1, marks=pytest.mark.slow), 6, pytest.param(1000, marks=pytest.mark.slow)]
+    )
     def folder(self, tmp_path, request):
         self.path, self.batch_records = tmp_path / "log", request.param
 

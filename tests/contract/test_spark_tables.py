@@ -21,7 +21,7 @@ from adapters.delta.upkeep import FEWEST_FILES
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink
 from adapters.sinks.delta_spark import DeltaSparkSink
-from adapters.spark import mirror, write
+from adapters.spark import ledger, mirror, write
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, changes_schema
 from replicator.domain.errors import Fatal, ReplicatorError
@@ -178,6 +178,21 @@ def test_a_delete_is_a_row_under_append(lake):
     counts = lake.put(lane("append", partition_by=("country",)), [sale("NL", 1), sale("", 2), sale("", 2, "d")])
     assert (counts.applied, counts.rejected) == (1, 2)
     assert lake.values() == [("NL", 1, "v1")]
+
+
+@pytest.mark.parametrize("through_driver", [0, 10])
+def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, monkeypatch):
+    """By executors where they are many: either engine finds them."""
+    monkeypatch.setattr(ledger, "THROUGH_DRIVER", through_driver)
+    of = lane()
+    lake.put(of, [sale("NL", n) for n in range(3)])
+    lake.put(of, [sale("NL", 1, "d"), sale("BE", 7, "d"), sale("NL", 2, "u", "new")])
+    remembered = DeltaTable(str(lake.folder / "_replicator" / "tombstones" / "items"))
+    assert sorted((row["country"], row["id"]) for row in remembered.to_pyarrow_table().to_pylist()) == [("BE", 7), ("NL", 1)]
+    for spark in (True, False):
+        late = {**sale("NL", 1, "u", "late"), "_seq_1": 1}
+        assert lake.put(of, [late], spark=spark).superseded == 1
+    assert lake.values() == [("NL", 0, "v0"), ("NL", 2, "new")]
 
 
 def test_only_partitions_of_the_batch_are_read(lake):

@@ -66,7 +66,7 @@ def killed(world: World, at: int, after: bool) -> bool:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("log", [LONG, TWO_TOPICS], ids=["long", "two_topics"])
-@pytest.mark.parametrize("cuts", [(1,), (2,), (3,), (5, 1), (1000,)], ids=str)
+@pytest.mark.parametrize("cuts", [pytest.param((1,), marks=pytest.mark.slow), (2,), (3,), (5, 1), (1000,)], ids=str)
 def test_killed_at_every_call(log, cuts, after):
     at = 1
     while True:
