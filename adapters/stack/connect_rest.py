@@ -21,6 +21,9 @@ TRACE_LINES = 12
 REQUEST_SECONDS = 90
 """Connect answers PUT only after the connector's own checks, which include connecting to the database."""
 
+STALE_SECONDS = 10
+"""How long the state of before a restart may still be read: Connect passes states through a topic."""
+
 
 class NoAnswer(Exception):
     """The worker's REST port does not answer."""
@@ -96,9 +99,11 @@ class ConnectRest:
         trace = next((p["trace"] for p in parts if p["state"] == "FAILED" and "trace" in p), "")
         return ConnectorState(name, body["connector"]["state"], tuple(t["state"] for t in body["tasks"]), trace)
 
-    def wait_running(self, name: str, seconds: float) -> None:
-        """Return once the connector and its task run. Raises `EnvironmentProblem` when they fail or are too slow."""
-        deadline = time.monotonic() + seconds
+    def wait_running(self, name: str, seconds: float, before: ConnectorState | None = None) -> None:
+        """Return once the connector and its task run. Raises `EnvironmentProblem` when they fail or are too slow. `before`
+        is the failure that a restart is to cure: Connect goes on reporting it for a moment."""
+        began = time.monotonic()
+        deadline = began + seconds
         state = None
         while time.monotonic() < deadline:
             try:
@@ -107,7 +112,7 @@ class ConnectRest:
                 state = None
             if state is not None and state.running:
                 return
-            if state is not None and state.failed:
+            if state is not None and state.failed and (state != before or time.monotonic() > began + STALE_SECONDS):
                 break
             time.sleep(POLL_SECONDS)
         raise not_running(name, state)

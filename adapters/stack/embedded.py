@@ -212,7 +212,7 @@ def register(rest: ConnectRest, name: str, config: Mapping[str, str], seconds: f
         state = rest.state(name)
         if state is not None and state.failed:
             rest.restart(name)
-        rest.wait_running(name, seconds)
+        rest.wait_running(name, seconds, before=state)
     except NoAnswer as failure:
         raise EnvironmentProblem(f"Kafka Connect: {failure}.", next_step="Run `scripts/start.sh`.") from failure
 

@@ -1,0 +1,53 @@
+"""What Connect reports in the moments after a restart: the answers of a worker, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from adapters.stack.connect_rest import ConnectRest
+from replicator.domain.errors import EnvironmentProblem
+
+Tasks = list[tuple[str, str]]
+
+
+@contextmanager
+def worker(answers: Tasks) -> Iterator[ConnectRest]:
+    """A worker whose connector has one task; each question is answered with the next (state, trace), the last for ever."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state, trace = answers[0] if len(answers) == 1 else answers.pop(0)
+            status = {"connector": {"state": "RUNNING"}, "tasks": [{"state": state, "trace": trace}]}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(status).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield ConnectRest(server.server_port)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_the_failure_that_a_restart_cures_is_not_taken_for_a_new_one() -> None:
+    with worker([("FAILED", "refused"), ("FAILED", "refused"), ("RESTARTING", ""), ("RUNNING", "")]) as rest:
+        rest.wait_running("it", 5, before=rest.state("it"))
+
+
+@pytest.mark.parametrize("after", [[("FAILED", "no slot")], [("RESTARTING", ""), ("FAILED", "no slot")]])
+def test_another_failure_is_told_at_once(after: Tasks) -> None:
+    with worker([("FAILED", "refused"), *after]) as rest, pytest.raises(EnvironmentProblem, match="no slot"):
+        rest.wait_running("it", 5, before=rest.state("it"))
