@@ -24,7 +24,7 @@ case "${1:-}" in
         run tests/end_to_end -q
         ;;
     --fast)
-        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-5}"
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}"
         shift
         run "${FAST[@]}" "$@"
         ;;

@@ -35,6 +35,8 @@ TWO_TOPICS = [
     change(2, "d", 1),
     change(4, "u", 2, topic="u", table="public.other"),
 ]
+CUTS = [*(pytest.param(cuts, marks=pytest.mark.slow) for cuts in ((1,), (2,), (3,))), (5, 1), (1000,)]
+"""How many records the batches hold."""
 
 
 def assert_exact(world: World) -> None:
@@ -66,7 +68,7 @@ def killed(world: World, at: int, after: bool) -> bool:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("log", [LONG, TWO_TOPICS], ids=["long", "two_topics"])
-@pytest.mark.parametrize("cuts", [pytest.param((1,), marks=pytest.mark.slow), (2,), (3,), (5, 1), (1000,)], ids=str)
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
 def test_killed_at_every_call(log, cuts, after):
     at = 1
     while True:

@@ -46,7 +46,7 @@ def start(store, pieces, register, letters, faults):
     return code, shared
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.slow if s > 5 else ()) for s in range(24)])
 def test_random_histories(seed):
     history = random_history(seed, 30, toast=True)
     history = replace(history, shape=replace(history.shape, key="int"))

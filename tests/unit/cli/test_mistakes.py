@@ -33,7 +33,6 @@ MISTAKES = [
     (["run", "--engine", "flink"], 2, "'flink' is not one of", ""),
     (["run", "--set", "sinks.lake.kind=detla"], 2, "unknown value", "did you mean 'delta'?"),
     (["plan", "customerz"], 2, "no lane has a source table 'customerz'", "public.orders"),
-    (["plan", "--set", BROKER], 3, "127.0.0.1:1", "Check that the broker runs"),
     (
         ["plan", "--set", "sources.recorded.path=./nothing_here"],
         3,
@@ -79,6 +78,12 @@ def test_one_sentence_and_what_to_do(ask, command, code, sentence, step):
     assert "Traceback" not in result.output and "s3cret-word" not in result.output
     if code:
         assert result.stdout == "", "data goes to stdout, errors to stderr"
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_not_there(ask):
+    """It is given some seconds to appear."""
+    test_one_sentence_and_what_to_do(ask, ["plan", "--set", BROKER], 3, "127.0.0.1:1", "Check that the broker runs")
 
 
 @pytest.mark.parametrize("mistake", [m for m in MISTAKES if m[1] and "'" in m[2]], ids=lambda m: " ".join(m[0]))

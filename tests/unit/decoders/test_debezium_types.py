@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.debezium_json.options import PLACEHOLDER
 from replicator.domain.errors import Fatal
+from replicator.testing.contract import EXAMPLES
 
 CONNECT = "org.apache.kafka.connect.data."
 TIME = "io.debezium.time."
@@ -251,7 +252,7 @@ def sent_as(value: Any, scale: int | None) -> Any:
     return (value - dt.date(1970, 1, 1)).days if isinstance(value, dt.date) else value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=20 * EXAMPLES, deadline=None)
 @given(ANY)
 def test_any_value_comes_back(case: tuple[dict[str, Any], Any, int | None]) -> None:
     said, value, scale = case

@@ -24,7 +24,7 @@ from replicator.settings import load
         ("a: 1\n---\nb: 1\n", "yaml", 2),
         ("%YAML 9.9\n---\na: 1\n", "yaml", 1),
         ("a: \x00\n", "yaml", 1),
-        ("[" * 3_000, "yaml", 1),
+        pytest.param("[" * 3_000, "yaml", 1, marks=pytest.mark.slow),
         ("a: " + "{a: " * 40 + "1" + "}" * 40, "too_large", 1),
         ("&a [*a]", "too_large", 1),
         ("x" * 600_000, "too_large", 1),
