@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,6 @@ from adapters.stack.connect import ConnectService
 from adapters.stack.kafka import KafkaService
 from adapters.stack.layout import DATABASES, Home
 from adapters.stack.postgres import PostgresService
-from adapters.stack.spark import spark_master, spark_worker
 from replicator.ports.service import Service
 
 PROJECT = Path(__file__).parents[1]
@@ -44,28 +42,6 @@ def servers(*, source: bool = False, connect: bool = True) -> Iterator[EmbeddedS
             yield stack
         finally:
             stack.down(clean=True)
-
-
-@contextmanager
-def cluster(workers: int) -> Iterator[str]:
-    """A Spark master and so many workers of one core; the master's address."""
-    home = Home.below(PROJECT, RESULTS / f"cluster-{workers}", StackPorts.free())
-    services = [spark_master(home), *(spark_worker(home, free_port(), f"spark-worker-{i}") for i in range(workers))]
-    try:
-        for service in services:
-            service.start()
-            service.wait()
-        yield f"spark://127.0.0.1:{home.ports.spark}"
-    finally:
-        for service in reversed(services):
-            service.kill()
-
-
-def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def workspace(name: str) -> Path:

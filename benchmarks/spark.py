@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from adapters.stack import EmbeddedStack
+from adapters.stack.spark import spark_cluster
 
 from .configs import LAKE, write_config
 from .lanes import python
-from .servers import cluster, servers, workspace
+from .servers import PROJECT, RESULTS, servers, workspace
 from .topic import TOPIC, Filled, fill
 
 
@@ -32,7 +33,7 @@ def measure(events: int, batches: Sequence[int], workers: Sequence[int] = ()) ->
         for count in workers:
             name, batch = f"replicator, {count} worker{'s' if count > 1 else ''}", max(batches)
             print(f"measuring {name} with batches of {batch:,}", flush=True)
-            with cluster(count) as master:
+            with spark_cluster(PROJECT, RESULTS / f"cluster-{count}", count) as master:
                 found = _ours(stack, filled, batch, {"spark.master": master, "spark.executor.memory": "1g"})
             figures["runs"].append({"what": name, "batch": batch, **found, "rate": events / found["seconds"]})
     return figures

@@ -35,10 +35,9 @@ class DeltaTombstoneLedger:
 
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._lake = lake
-        self._compact_every = compact_every
+        self._upkeep = Upkeep(compact_every)
         self._open: dict[Path, DeltaTable] = {}
         self._highest: dict[Path, Sequence | None] = {}
-        self._upkeep: dict[Path, Upkeep] = {}
 
     def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> Sequence | None:
         """See `ports.sink.TombstoneLedger.record`. Rows of other operations are left out. Visible on return."""
@@ -48,7 +47,7 @@ class DeltaTombstoneLedger:
             entries = _entries(plan, deletes, schema_of(table))
             if entries.num_rows:
                 write_deltalake(table, entries, mode="append")
-                self._upkeep.setdefault(path, Upkeep(self._compact_every)).after_commit(table, table.version())
+                self._upkeep.after_commit(table, table.version())
             self._highest[path] = highest(self._highest[path], _extreme(plan, entries))
         return self._highest[path]
 

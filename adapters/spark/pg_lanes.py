@@ -50,6 +50,7 @@ class SparkPostgresLanes:
         self._spark = spark
         self._through_driver = through_driver
         self.capabilities = capabilities
+        # Ids of the lanes whose staging tables hold rows: they are emptied before these lanes are written again.
         self._staging: set[str] = set()
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:

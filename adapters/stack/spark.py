@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus
 
 from ..jvm.java import find_java_for_spark
-from .layout import HOST, Home, is_free
+from .layout import HOST, Home, StackPorts, is_free
 from .processes import await_condition, end, find, kill, not_ready, require_free, spawn
 
 START_SECONDS = 60
@@ -50,6 +51,22 @@ def spark_worker(home: Home, page: int, name: str = "spark-worker", *, cores: in
         *("--work-dir", str(home.part(name) / "work"), master),
     )
     return SparkService(home, name, "org.apache.spark.deploy.worker.Worker", arguments, {"page": page})
+
+
+@contextmanager
+def spark_cluster(project: Path, folder: Path, workers: int) -> Iterator[str]:
+    """A master and so many workers of one core, on free ports, for as long as the context lasts; the master's address."""
+    home = Home.below(project, folder, StackPorts.free())
+    pages = [home.ports.spark_worker, *(StackPorts.free().spark_worker for _ in range(1, workers))]
+    services = [spark_master(home), *(spark_worker(home, page, f"spark-worker-{i}") for i, page in enumerate(pages, 1))]
+    try:
+        for service in services:
+            service.start()
+            service.wait()
+        yield f"spark://{HOST}:{home.ports.spark}"
+    finally:
+        for service in reversed(services):
+            service.kill()
 
 
 class SparkService:

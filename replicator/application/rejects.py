@@ -67,7 +67,7 @@ class Rejects(Generic[F]):
 
     @property
     def total(self) -> int:
-        """The records that were counted."""
+        """How many records were rejected so far."""
         return self._count
 
     def count(self, records: int) -> None:

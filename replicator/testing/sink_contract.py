@@ -27,8 +27,8 @@ from .sink_positions import SinkPositions
 from .source import Event, Statement
 
 ODD_NAMES = (
-    *("select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "a\\b", "{b}", "x" * 63, "y" * 200),
-)
+    "select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "a\\b", "{b}", "x" * 63, "y" * 200,
+)  # fmt: skip
 KEYED = ("int", "text", "composite")
 
 

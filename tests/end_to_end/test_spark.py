@@ -10,10 +10,9 @@ import psutil
 import pytest
 from small_spark import SMALL
 
-from adapters.stack.layout import Home, StackPorts
-from adapters.stack.spark import spark_services, spark_worker
+from adapters.stack.spark import spark_cluster
 
-from .daemon import Daemon, free_port
+from .daemon import Daemon
 from .shops import await_caught_up, await_equal, await_nothing, logs_differ, mirrors_differ
 from .stack import PROJECT, World
 from .workload import Load
@@ -65,16 +64,8 @@ def test_the_engines_follow_each_other(small: World) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """A master and two workers of their own; the master's address."""
-    home = Home.below(PROJECT, tmp_path / "cluster", StackPorts.free())
-    services = [*spark_services(home), spark_worker(home, free_port(), "spark-worker-2")]
-    try:
-        for service in services:
-            service.start()
-            service.wait()
-        yield f"spark://127.0.0.1:{home.ports.spark}"
-    finally:
-        for service in reversed(services):
-            service.kill()
+    with spark_cluster(PROJECT, tmp_path / "cluster", 2) as master:
+        yield master
 
 
 def test_an_executor_of_a_cluster_is_killed_under_load(small: World, cluster: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Generic
 
@@ -25,7 +26,7 @@ TICK = 1.0
 """Seconds between two looks for a new version, and without one after which an empty batch is handed over."""
 
 
-class EventLogSource(Generic[F]):
+class EventLogSource(ABC, Generic[F]):
     """A `Source` over the table of an `event_log` sink (`replicator.ports.source` is the contract), but for how the records
     of a window become a frame (`load`).
 
@@ -40,13 +41,13 @@ class EventLogSource(Generic[F]):
         self._wanted = TopicFilter(self._options.topics)
         self._log = Log(EventLogTable(self._options.path, self._wanted), Ranges())
 
+    @abstractmethod
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[F]:
         """The records of `window`, a batch without any for one without files. May raise TooMuch and Rewritten."""
-        raise NotImplementedError
 
+    @abstractmethod
     def nothing(self, span: Span) -> Batch[F]:
         """A batch without records."""
-        raise NotImplementedError
 
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the log as it is now."""
