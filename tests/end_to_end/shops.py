@@ -46,11 +46,11 @@ def mirrors_differ(world: World, tables: Sequence[str] = TABLES, mirrors: Sequen
     return lines
 
 
-def logs_differ(world: World, tables: Sequence[str] = TABLES) -> list[str]:
+def logs_differ(world: World, tables: Sequence[str] = TABLES, logs: Sequence[str] = LOGS) -> list[str]:
     """Whether each event log holds every record once, as it is, and adds up to the source's tables."""
     records = world.topics.read(world.topics.names(f"{world.prefix}."))
     lines: list[str] = []
-    for log in LOGS:
+    for log in logs:
         found = log_rows(world, log)
         wanted = [r for r in records if r.topic.startswith(f"{world.prefix}.public.")]
         lines += [f"{log}: {line}" for line in compare.incomplete(found, wanted)]
