@@ -47,7 +47,7 @@ FIXED: Mapping[str, str] = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     # Spark's default, INT96, counts nanoseconds: other readers overflow outside the years 1677 to 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.streaming.stopTimeout": "10s",
 }
 """What the meaning of the stages rests on. Whoever sets one of these under `spark:` is refused."""
 
@@ -71,7 +71,7 @@ def session(options: Mapping[str, object]) -> SparkSession:
     if clash:
         raise ConfigProblem(f"spark option {clash[0]} is set by replicator itself", next_step="Remove it from `spark:`.")
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _choose_python(options.get("spark.pyspark.python"))
     settings = {**DEFAULTS, **{k: str(v) for k, v in options.items()}, **FIXED}
     quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings[JAVA_OPTIONS] = f"{quiet} {TO_STDERR} {settings.get(JAVA_OPTIONS, '')}".strip()
@@ -83,6 +83,13 @@ def session(options: Mapping[str, object]) -> SparkSession:
     made: SparkSession = builder.getOrCreate()
     _ship(made)
     return made
+
+
+def _choose_python(asked: object) -> None:
+    """What executors run. PySpark looks at the environment only; as in `spark-submit`, the option stands above it."""
+    if asked is not None:
+        os.environ["PYSPARK_PYTHON"] = str(asked)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _ship(spark: SparkSession) -> None:

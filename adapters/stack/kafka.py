@@ -63,10 +63,19 @@ def kafka_services(home: Home) -> list[KafkaService]:
 
 
 class KafkaService:
-    """`Service` over one KRaft node. `healthy` means: it answers a metadata request on its client port."""
+    """`Service` over one KRaft node. `healthy` means: it answers a metadata request on its client port. `settings` are
+    further ones of the broker, over the stack's own."""
 
-    def __init__(self, home: Home, *, java: Path | None = None, java_options: Sequence[str] = JAVA_OPTIONS) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        java: Path | None = None,
+        java_options: Sequence[str] = JAVA_OPTIONS,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._home = home
+        self._settings = dict(settings or {})
         self._java = java
         self._java_options = java_options
         self._mark = home.mark(self.name)
@@ -138,7 +147,7 @@ class KafkaService:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(data),
         }
-        return write_properties(path, {**BROKER, **here})
+        return write_properties(path, {**BROKER, **here, **self._settings})
 
     def _format(self, folder: Path, jars: Sequence[Path]) -> None:
         """Format a folder of another name, then rename: a log folder that is there is whole."""

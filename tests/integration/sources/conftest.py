@@ -26,8 +26,9 @@ PROJECT = Path(__file__).parents[3]
 class Broker:
     """A real broker of the embedded stack, with what tests do to topics."""
 
-    def __init__(self, folder: Path) -> None:
-        self.service = KafkaService(Home.below(PROJECT, folder, StackPorts.free()))
+    def __init__(self, folder: Path, ports: StackPorts | None = None, **settings: str) -> None:
+        home = Home.below(PROJECT, folder, ports or StackPorts.free())
+        self.service = KafkaService(home, settings={name.replace("__", "."): value for name, value in settings.items()})
         self.start()
         self.address = self.service.bootstrap
         self.admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
@@ -152,6 +153,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
     finally:
         running.service.stop()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    running = Broker(tmp_path)
+    try:
+        yield running
+    finally:
+        running.service.kill()
 
 
 @pytest.fixture

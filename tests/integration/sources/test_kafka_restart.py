@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,15 +14,6 @@ from replicator.domain.position import Position
 from .conftest import Broker, Running, Seen
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    running = Broker(tmp_path)
-    try:
-        yield running
-    finally:
-        running.service.kill()
 
 
 def test_nothing_is_lost_over_a_kill_and_patience_has_an_end(own_broker: Broker) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from threading import Event
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Event, Thread
+from time import monotonic, sleep
 from typing import Any
 from uuid import uuid4
 
@@ -16,10 +19,12 @@ from adapters.engines.spark import SparkEngine
 from adapters.sources.kafka.spark import KafkaSparkSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
+from replicator.domain.errors import Retryable
 from replicator.domain.position import Position
+from replicator.ports.frames import Batch
 from replicator.testing.source_contract import ODD_TIMES, SourceContract
 
-from .conftest import Broker
+from .conftest import Broker, Seen
 from .test_kafka_contract import ANY_TIME, Topic
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -70,3 +75,46 @@ def test_one_partition_is_read_by_several_tasks_in_order(broker: Broker) -> None
     (frame,) = [frame for frame in frames if frame.count()]
     assert frame.rdd.getNumPartitions() == frame.sparkSession.sparkContext.defaultParallelism > 1
     assert to_arrow(frame)["offset"].to_pylist() == list(range(40))
+
+
+class Read(Seen):
+    """Takes Spark's frames."""
+
+    def __call__(self, batch: Batch[Any]) -> None:
+        super().__call__(replace(batch, frame=to_arrow(batch.frame).cast(RAW)))
+
+
+def test_a_broker_that_is_away_for_a_minute(own_broker: Broker) -> None:
+    """Longer than Kafka's clients wait for an answer. What is retryable is tried again from where it stood, as a pipeline
+    does."""
+    broker, seen, stop = own_broker, Read(), Event()
+    broker.create("t")
+    broker.produce("t", [b"%d" % i for i in range(100)])
+    options = {"bootstrap_servers": broker.address, "topics": ["t"], "trigger": "1 second"}
+
+    def follow() -> None:
+        while not stop.is_set():
+            with suppress(Retryable):
+                KafkaSparkSource(options).run(Position(seen.position), seen, stop, once=False)
+
+    thread = Thread(target=follow)
+    thread.start()
+    try:
+        until(lambda: len(seen.rows) == 100, 60)
+        broker.service.kill()
+        sleep(65)
+        broker.start()
+        broker.produce("t", [b"%d" % i for i in range(100, 200)])
+        until(lambda: len(seen.rows) >= 200, 120)
+    finally:
+        stop.set()
+        thread.join(90)
+    assert not thread.is_alive()
+    assert seen.values == [b"%d" % i for i in range(200)]
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    limit = monotonic() + seconds
+    while not condition():
+        assert monotonic() < limit
+        sleep(0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 import threading
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -18,6 +21,7 @@ from replicator.domain.position import Position, TopicPartition
 
 from .errors import translated
 
+log = logging.getLogger(__name__)
 WAIT = 0.2
 
 
@@ -74,9 +78,13 @@ class Streaming:
         return not self._query.isActive and self._handed.empty()
 
     def close(self) -> None:
-        """End the query."""
+        """End the query. One that waits for a broker does not end before Kafka's client gives up: it is left to that, which
+        does no harm, since it hands nothing over any more and no other query has its checkpoint."""
         self._closed.set()
-        self._query.stop()
+        try:
+            self._query.stop()
+        except (Py4JError, PySparkException) as error:
+            log.warning("The query over Kafka does not end yet: %s", str(error).partition("\n")[0])
         shutil.rmtree(self._checkpoint, ignore_errors=True)
 
     def _raise(self) -> None:
