@@ -43,8 +43,10 @@ def worker(answers: Tasks) -> Iterator[ConnectRest]:
 
 
 def test_the_failure_that_a_restart_cures_is_not_taken_for_a_new_one() -> None:
-    with worker([("FAILED", "refused"), ("FAILED", "refused"), ("RESTARTING", ""), ("RUNNING", "")]) as rest:
+    answers = [("FAILED", "refused"), ("FAILED", "refused"), ("RESTARTING", ""), ("RUNNING", "")]
+    with worker(answers) as rest:
         rest.wait_running("it", 5, before=rest.state("it"))
+    assert answers == [("RUNNING", "")], "it waited until it runs, and no longer"
 
 
 @pytest.mark.parametrize("after", [[("FAILED", "no slot")], [("RESTARTING", ""), ("FAILED", "no slot")]])
