@@ -35,7 +35,18 @@ DEFAULTS: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": str(CORES),
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
+    # A batch's statements have more than Spark's 100 pieces of code: each was compiled, and warmed up, again in every batch.
+    "spark.sql.codegen.cache.maxEntries": "5000",
+    # What is kept of a batch is read twice or three times: looking for a shorter form of it costs more than it saves.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
+LOCAL: Mapping[str, str] = {
+    # A stage at a time, each planned anew: there is nothing to win from it where shuffles have a task per core.
+    "spark.sql.adaptive.enabled": "false",
+    # Where cores are few, one that compiles better code or collects garbage beside the work is a core less for the work.
+    **({JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseParallelGC"} if CORES <= 4 else {}),
+}
+"""Further defaults where driver and executors are one process."""
 FIXED: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -72,10 +83,12 @@ def session(options: Mapping[str, object]) -> SparkSession:
         raise ConfigProblem(f"spark option {clash[0]} is set by replicator itself", next_step="Remove it from `spark:`.")
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
     _choose_python(options.get("spark.pyspark.python"))
-    settings = {**DEFAULTS, **{k: str(v) for k, v in options.items()}, **FIXED}
+    asked = {name: str(value) for name, value in options.items()}
+    local = _is_local(asked.get("spark.master", DEFAULTS["spark.master"]))
+    settings = {**DEFAULTS, **(LOCAL if local else {}), **asked, **FIXED}
     quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings[JAVA_OPTIONS] = f"{quiet} {TO_STDERR} {settings.get(JAVA_OPTIONS, '')}".strip()
-    if _is_local(settings["spark.master"]) or HERE in settings["spark.master"]:
+    if local or HERE in settings["spark.master"]:
         os.environ.setdefault("SPARK_LOCAL_IP", HERE)
     builder = SparkSession.builder.config("spark.jars", ",".join(map(str, fetch("spark"))))
     for name, value in settings.items():
