@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 from deltalake import DeltaTable
@@ -42,13 +43,14 @@ def measure(events: int, batches: Sequence[int], workers: Sequence[int] = ()) ->
 def show(figures: Mapping[str, Any]) -> None:
     """Print what `measure` found."""
     table = Table(title=f"{figures['events']:,} events, one partition, into one Delta table, on Spark")
-    for name in ("what", "batch", "events/s", "of plain, same batch", "of plain's best", "s per batch"):
+    for name in ("what", "batch", "events/s", "of plain, same batch", "of plain's best", "beside MERGE", "s per batch"):
         table.add_column(name, justify="left" if name == "what" else "right")
     plain = {r["batch"]: r["rate"] for r in figures["runs"] if r["what"] == PLAIN}
     for run in figures["runs"]:
         each = ", ".join(f"{s:.1f}" for s in run["batches"][:8])
         same, best = run["rate"] / plain[run["batch"]], run["rate"] / max(plain.values())
-        table.add_row(run["what"], f"{run['batch']:,}", f"{run['rate']:,.0f}", f"{same:.2f}", f"{best:.2f}", each)
+        beside = f"{run['beside_merge']:.1f} s" if "beside_merge" in run else ""
+        table.add_row(run["what"], f"{run['batch']:,}", f"{run['rate']:,.0f}", f"{same:.2f}", f"{best:.2f}", beside, each)
     Console(width=150).print(table)
 
 
@@ -65,8 +67,18 @@ def _ours(stack: EmbeddedStack, filled: Filled, batch: int, spark: Mapping[str, 
     folder = workspace(f"spark-{batch}")
     config = write_config(folder, (LAKE,), stack.bootstrap_servers, "", engine="spark", batch=batch, spark=spark)
     found = python("benchmarks.spark_child", str(config), out=folder / "figures.json")
-    _check(str(folder / "lake" / "rows"), filled)
-    return found
+    target = str(folder / "lake" / "rows")
+    _check(target, filled)
+    return {**found, "beside_merge": beside_merge(found["batches"], target)}
+
+
+def beside_merge(batches: Sequence[float], target: str) -> float:
+    """Median seconds from commit to commit that are not the MERGE's own, by what Delta wrote down of each; of the later half
+    of the batches, when Java is warm. While one batch is merged, the next is read and decoded."""
+    entries = reversed(DeltaTable(target).history())
+    merges = [int(e["operationMetrics"]["executionTimeMs"]) / 1000 for e in entries if e["operation"] == "MERGE"]
+    later = list(zip(batches, merges, strict=True))[len(batches) // 2 :]
+    return median(between - merge for between, merge in later)
 
 
 PLAIN = "plain PySpark"
