@@ -13,10 +13,12 @@ from replicator.domain.change import OP, Op
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import ApplyPlan, Counts, Facts, LaneState, highest, needs_repair
 from replicator.domain.sequence import Sequence
+from replicator.domain.watermark import reached_after
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import TombstoneLedger
 
 from ..sql.local_repair import repair
+from ..sql.local_watermark import admitted
 from ..sql.repair import from_columns
 from ..sql.rows import to_rows
 from .column_names import stored_frame, stored_names, stored_plan
@@ -43,7 +45,8 @@ class Mirror:
         """
         facts, schema = write.folded.facts, schema_of(snapshot)
         frame, trimmed = untouched(write.folded.frame, state.position)
-        truncates, frame = _parted(frame, write.plan)
+        let_in = admitted(frame, write, state)
+        truncates, frame = _parted(let_in.rows, write.plan)
         write, named = _named(write, frame, schema)
         plan = write.plan
         rows, unfit = fit(placed(to_rows(named, plan, datetime.now(UTC))), _with_old_keys(schema, plan))
@@ -52,12 +55,13 @@ class Mirror:
         rows, holes = filled(rows, plan, schema)
         rows, nameless = nameable(rows, plan, partition_columns(snapshot))
         bad = holes.num_rows + nameless.num_rows
-        counts += Counts(applied=-bad, rejected=bad + unfit.num_rows, duplicate=trimmed)
+        refused = bad + unfit.num_rows + let_in.rejected
+        counts += Counts(applied=-bad, rejected=refused, duplicate=trimmed + let_in.duplicates)
         return Staged(
             write_stage(plan, rows, facts.clear_below if is_above(facts.clear_below, state.floor) else None),
-            moved_on(state, facts, recorded),
+            moved_on(plan, state, facts, recorded),
             counts + truncated(facts, state, truncates),
-            as_rejects(frame, unfit, incomplete, holes, nameless),
+            _with(let_in.late, as_rejects(frame, unfit, incomplete, holes, nameless)),
         )
 
     def cleared(self, _: LaneState | None) -> Operation:
@@ -112,13 +116,18 @@ def _with_old_keys(schema: pa.Schema, plan: ApplyPlan) -> pa.Schema:
     return pa.schema([*schema, *(pa.field(old, schema.field(key).type) for old, key in pairs)])
 
 
-def moved_on(state: LaneState, facts: Facts, recorded: Sequence | None) -> LaneState:
+def _with(late: pa.Table | None, rejects: pa.Table) -> pa.Table:
+    return rejects if late is None else pa.concat_tables([late, rejects])
+
+
+def moved_on(plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence | None) -> LaneState:
     """The lane's state after a write, but for its position; `recorded`: the highest delete that is remembered."""
     return replace(
         state,
         high=highest(state.high, facts.highest),
         floor=highest(state.floor, facts.clear_below),
         ledger_high=highest(state.ledger_high, recorded),
+        reached=reached_after(plan, facts, state),
     )
 
 

@@ -52,7 +52,7 @@ class Mirrors(LaneSink[F]):
     `tables` and `read` are safe for use from several threads.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
+    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES, watermarks=True)
 
     def __init__(self, lake: Lake, lanes: Lanes, ledger: Ledger) -> None:
         self._lake = lake

@@ -12,7 +12,7 @@ from replicator.domain.sequence import Sequence, SequenceValue
 
 
 def state_to_json(state: LaneState) -> dict[str, object]:
-    """Every field of `state`; bytes in a sequence become {"base64": ...}."""
+    """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark."""
     return {
         "position": state.position.to_json(),
         "high": _sequence_to_json(state.high),
@@ -20,6 +20,7 @@ def state_to_json(state: LaneState) -> dict[str, object]:
         "ledger_high": _sequence_to_json(state.ledger_high),
         "identity": dict(state.identity),
         "rule": state.rule,
+        **({"reached": Position(state.reached).to_json()} if state.reached else {}),
     }
 
 
@@ -32,6 +33,7 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         ledger_high=_sequence_from_json(data["ledger_high"]),
         identity=tuple(sorted(data["identity"].items())),
         rule=_text(data["rule"]),
+        reached=Position.from_json(data.get("reached", {})).offsets,
     )
 
 

@@ -44,6 +44,7 @@ from .ledger import SparkTombstoneLedger
 from .rows import POSITION, to_rows
 from .trim import untouched
 from .types import arrow_schema
+from .watermark import admitted
 from .write import delete_every_row, write_stage
 
 Related = Callable[[], DataFrame]
@@ -61,6 +62,8 @@ class SparkMirror:
         """See `delta.lane.Stages.stage`."""
         plan, facts = write.plan, write.folded.facts
         frame, trimmed = untouched(write, state.position)
+        let_in = admitted(frame, write, state)
+        frame, left_out = let_in.rows, trimmed + let_in.duplicates
         truncates = 1 if plan.truncates and facts.clear_below is not None else 0
         if truncates and trimmed:
             truncates = frame.filter(column(OP) == Op.TRUNCATE.value).count()
@@ -68,7 +71,8 @@ class SparkMirror:
         names = stored_names(plan.table.column_names, schema.names)
         plan, frame = (stored_plan(plan, names), _renamed(frame, names)) if names else (plan, frame)
         rows = to_rows(frame, plan, datetime.now(UTC))
-        good, unfit, counts = _parted(rows, plan, schema, write.folded.rows - trimmed - truncates)
+        total = write.folded.rows - left_out - let_in.rejected - truncates
+        good, unfit, counts = _parted(rows, plan, schema, total)
         recorded = self._ledger.record(write.lane, plan, good, facts)
         partitions = _met(snapshot, plan, good) if counts.applied else {}
         related = partial(self._related, snapshot, partitions)
@@ -78,8 +82,10 @@ class SparkMirror:
         below = facts.clear_below if is_above(facts.clear_below, state.floor) else None
         idle = not verdicts.applied and below is None
         operation = None if idle else write_stage(plan, good, below, partitions)
-        counts = verdicts + Counts(rejected=counts.rejected, duplicate=trimmed) + truncated(facts, state, truncates)
-        return Staged(operation, moved_on(state, facts, recorded), counts, _as_rejects(unfit, incomplete, holes))
+        refused = counts.rejected + let_in.rejected
+        counts = verdicts + Counts(rejected=refused, duplicate=left_out) + truncated(facts, state, truncates)
+        rejects = _as_rejects(let_in.late, unfit, incomplete, holes)
+        return Staged(operation, moved_on(plan, state, facts, recorded), counts, rejects)
 
     def cleared(self, _: LaneState | None) -> Operation:
         """Every row: the table belongs to its lane alone."""

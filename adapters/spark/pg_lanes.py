@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from replicator.domain.change import ERROR
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
 from replicator.ports.sink import SinkCapabilities
@@ -19,11 +20,12 @@ from ..sql.pg_supply import EVENT_POSITION, InMemory, Supply
 from ..sql.pg_target import Target
 from ..sql.pg_write import advanced, is_applied, refuse_gap
 from .errors import translating
-from .frames import from_arrow, to_arrow
+from .frames import column, from_arrow, to_arrow
 from .pg_copying import copied_by_tasks
 from .rows import POSITION
 from .trim import untouched
 from .types import arrow_schema
+from .watermark import admitted
 
 THROUGH_DRIVER = 20_000
 """Up to so many folded rows of a write are applied by the driver: a job that copies and a table to copy into cost 0.3 s,
@@ -113,7 +115,10 @@ class SparkPostgresLanes:
         copy = SharedCopy.into(table, target, self._lanes.session.dsn, datetime.now(UTC))
         with translating(f"copying rows of lane {write.lane.id}"):
             frame, trimmed = untouched(write, before.position, EVENT_POSITION if target.event_log else POSITION)
-            return Shared(table, before, trimmed, copied_by_tasks(frame, copy))
+            let_in = admitted(frame, write, before)
+            late = None if let_in.late is None else to_arrow(let_in.late.select([column(n) for n in (*POSITION, ERROR)]))
+            attempts = copied_by_tasks(let_in.rows, copy)
+            return Shared(table, before, trimmed + let_in.duplicates, attempts, late)
 
 
 def _collected(write: Write[DataFrame]) -> InMemory:

@@ -12,7 +12,7 @@ class Dialect:
     `contains` is a template over `list` and `item`: true when a list of text holds an item. `row` names the function that
     makes a comparable tuple of its arguments, ordered from the left. `overriding` goes before the rows of an INSERT, so that
     a column that numbers itself takes the given value. `escape`: what goes before a quote and before itself within a text,
-    where it is not the quote that is doubled.
+    where it is not the quote that is doubled. `moment` is a template over `micros`: the text of that time, in UTC.
     """
 
     name: str
@@ -21,6 +21,7 @@ class Dialect:
     row: str
     overriding: str = ""
     escape: str = ""
+    moment: str = ""
 
     def quoted(self, name: str) -> str:
         """`name` as an identifier, whatever characters it holds."""
@@ -37,9 +38,17 @@ class Dialect:
         return f"{relation}.{self.quoted(name)}"
 
 
-DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row")
+DUCKDB_MOMENT, SPARK_MOMENT = "CAST(make_timestamp({micros}) AS VARCHAR)", "CAST(timestamp_micros({micros}) AS STRING)"
+DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row", moment=DUCKDB_MOMENT)
 DELTA_RS = Dialect("delta_rs", '"', "array_has({list}, {item})", "struct")
-SPARK = Dialect("spark", "`", "array_contains({list}, {item})", "struct", escape="\\")
+SPARK = Dialect(
+    "spark",
+    "`",
+    "array_contains({list}, {item})",
+    "struct",
+    escape="\\",
+    moment="CAST(timestamp_micros({micros}) AS STRING)",
+)
 POSTGRES = Dialect("postgres", '"', "{item} = ANY({list})", "row", "OVERRIDING SYSTEM VALUE ")
 
 

@@ -6,13 +6,27 @@ and `_reset`; each SELECT adds columns to what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from replicator.domain.change import MOVED_FROM, OP, UNSENT, Op
 from replicator.domain.plan import ApplyPlan
 
 from .dialect import Dialect
-from .fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, cut_place, keys_text, sequence_text, was_sent
+from .fold import (
+    BELOW,
+    EQUAL,
+    KEPT,
+    LAST,
+    OUTCOME,
+    PLACE,
+    VOID,
+    change_identity,
+    copies_select,
+    cut_place,
+    keys_text,
+    sequence_text,
+    was_sent,
+)
 
 LIVE = "_live"
 """True for changes that may become rows: kept, no truncate, above the last one."""
@@ -59,6 +73,18 @@ def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequenc
     moved = place(f"{q(MOVED_FROM)} IS NOT NULL")
     parts += [f"max_by({q(MOVED_FROM)}, {moved}) {over} AS `_m`", f"max({place(f'{q(UNSENT)} IS NULL')}) {over} AS `_w`"]
     return f"SELECT *, {', '.join(parts)} FROM {changes}"
+
+
+def first_places(plan: ApplyPlan, dialect: Dialect, *, counted: bool) -> Callable[[str], str]:
+    """Makes, of the name of a relation, the SELECT that adds `_last` to it: the place of the first change that is the same.
+    `counted`: see `fold.change_identity`."""
+    identity = change_identity(plan, counted=counted)
+
+    def select(changes: str) -> str:
+        copies = f"({copies_select(plan, dialect, identity[:-1], changes)})" if counted else changes
+        return first_windows(identity, dialect, copies)
+
+    return select
 
 
 def first_windows(identity: Sequence[str], dialect: Dialect, changes: str) -> str:

@@ -94,12 +94,13 @@ def reject_names(*, event_log: bool) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Shared:
     """A `Supply` and its `Rows`, in a staging table that attempts filled. `before`: the lane's state that it follows;
-    `trimmed`: how many rows were left out because they are below that."""
+    `trimmed`: how many rows were left out because they are below that, or came twice. `late`: rejects of a watermark."""
 
     name: str
     before: LaneState
     trimmed: int
     attempts: Sequence[Copied]
+    late: pa.Table | None = None
     firsts: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +119,7 @@ class Shared:
         """See `Supply.entered`. Values were looked at, and refused by the server, where they were copied from."""
         if before != self.before:
             raise Retryable(f"the state of lane {write.lane.id} changed while its rows were copied")
-        rejects = [one.rejects for one in self.attempts if one.rejects is not None]
+        rejects = [rows for rows in (self.late, *(one.rejects for one in self.attempts)) if rows is not None]
         truncates = sum(one.truncates for one in self.attempts)
         seen = self.count + sum(rows.num_rows for rows in rejects) + truncates + self.trimmed
         if seen != write.folded.rows:

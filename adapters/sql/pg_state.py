@@ -94,6 +94,7 @@ def to_json(state: LaneState) -> str:
             "ledger_high": _sequence_out(state.ledger_high),
             "identity": [list(pair) for pair in state.identity],
             "rule": state.rule,
+            **({"reached": Position(state.reached).to_json()} if state.reached else {}),
         }
     )
 
@@ -107,6 +108,7 @@ def from_json(data: Mapping[str, Any]) -> LaneState:
         _sequence_in(data["ledger_high"]),
         tuple((str(topic), str(known)) for topic, known in data["identity"]),
         _text(data["rule"]),
+        Position.from_json(data.get("reached", {})).offsets,
     )
 
 

@@ -16,6 +16,7 @@ from replicator.domain.plan import LaneState
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Write
 
+from .local_watermark import admitted
 from .pg_fitting import fitting
 from .pg_inline import inline_json
 from .pg_refused import Refused, copy_bisecting
@@ -49,7 +50,8 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Entered:
-    """What a write brings: rows that fit, rejects, how many were applied before, and how many truncates are no rows."""
+    """What a write brings: rows that fit, rejects, how many were applied before or came twice, and how many truncates are
+    no rows."""
 
     rows: Rows
     rejects: Sequence[pa.Table]
@@ -80,9 +82,13 @@ class InMemory:
     ) -> Entered:
         """See `Supply.entered`."""
         frame = _above(self.frame, write, before.position, EVENT_POSITION if target.event_log else POSITION)
+        trimmed = self.frame.num_rows - frame.num_rows
+        let_in = admitted(frame, write, before)
+        frame = let_in.rows
         rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)
         good, rejects = fitting(rows, target.fits, careful=careful)
-        return Entered(numbered(good), rejects, self.frame.num_rows - frame.num_rows, frame.num_rows - rows.num_rows)
+        late = [] if let_in.late is None else [let_in.late]
+        return Entered(numbered(good), [*late, *rejects], trimmed + let_in.duplicates, frame.num_rows - rows.num_rows)
 
     def forget(self, cursor: psycopg.Cursor) -> None:
         """See `Supply.forget`: the server keeps nothing."""

@@ -16,6 +16,7 @@ from replicator.domain.event_log import already_logged
 from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair, resent_below
 from replicator.domain.position import Position
 from replicator.domain.sequence import SequenceValue
+from replicator.domain.watermark import reached_after
 from replicator.ports.frames import Write
 
 from .pg_connection import planning
@@ -205,6 +206,7 @@ def advanced(before: LaneState, write: Write[Any], target: Target) -> LaneState:
         ledger_high=highest(before.ledger_high, deleted),
         identity=tuple(sorted({**dict(before.identity), **write.identity}.items())),
         rule=plan.rule,
+        reached=reached_after(plan, facts, before),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Generic
 
 import structlog
 
-from replicator.domain.errors import Fatal, Fenced, Retryable, TooManyRejects
+from replicator.domain.errors import ConfigProblem, Fatal, Fenced, Retryable, TooManyRejects
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.ports.frames import F, Lane, LaneApplied
 from replicator.ports.sink import Sink
@@ -109,6 +109,7 @@ class Delivery(Generic[F]):
         if known and known[0] == item.generation and (known[1] is plan or known[1] == plan):
             return True
         try:
+            self._refuse_watermark(lane, plan)
             self._sink.prepare(lane, plan)
         except (Retryable, Fenced):
             raise
@@ -117,6 +118,14 @@ class Delivery(Generic[F]):
             return False
         self._prepared[lane.id] = (item.generation, plan)
         return True
+
+    def _refuse_watermark(self, lane: Lane, plan: ApplyPlan) -> None:
+        """Raise ConfigProblem for a watermark that the sink would not keep."""
+        if plan.watermark is not None and not self._sink.capabilities.watermarks:
+            raise ConfigProblem(
+                f"The sink of lane {lane.id} does not know watermarks.",
+                next_step=f"Remove 'watermark' from the entry, or from its table ({lane.config_line}).",
+            )
 
     def _conclude(self, item: Handed[F], outcome: LaneApplied | None, seconds: float) -> None:
         """Take over what the sink says it did; a lane whose figures do not add up is suspended."""

@@ -101,7 +101,7 @@ FOLDED = (pa.field(RESET, pa.bool_(), nullable=False),)
 void: values that were not sent must not be taken from it."""
 
 
-WORKING = frozenset({"_i", "_row", "_place", "_last", "_void", "_outcome", "_verdict", "_moved"})
+WORKING = frozenset({"_i", "_row", "_place", "_last", "_void", "_outcome", "_verdict", "_moved", "_late", "_mark"})
 """Names that engines and sinks give to columns of their own while they relate rows to each other; `_from_1`, `_from_2` ...
 too. Engines fold the case of names, so a source column may not have them in any case."""
 

@@ -88,7 +88,7 @@ class RejectCode:
     NO_SEQUENCE = "NO_SEQUENCE"  # the record carries no log position
     OUT_OF_RANGE = "OUT_OF_RANGE"  # a value does not fit its column
     INCOMPLETE = "INCOMPLETE"  # values were not sent and there is no row to take them from
-    LATE = "LATE"  # older than what tombstones remember
+    LATE = "LATE"  # its event time lies below the watermark of its lane
     TOO_LARGE = "TOO_LARGE"
 
 

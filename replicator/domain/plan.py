@@ -5,13 +5,15 @@ Plans are rendered by `adapters.sql` in one dialect per engine; no engine and no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal
 
 import pyarrow as pa
 
 from .expr import Expr
-from .position import Position, Span
+from .position import Position, Span, TopicPartition
 from .sequence import Sequence
 from .table import Column, TableSpec
 
@@ -70,6 +72,8 @@ class ApplyPlan:
     `fold`: `last` leaves one row per key, `none` keeps every change in arrival order. `merge_keys`, `clauses`: the
     MERGE of stage 4 over the rows frame: the columns of `target` plus `_op`; without merge keys rows are appended.
     `truncates`: a truncate clears the target's rows below its sequence; otherwise it is a row like any other.
+    `watermark`: the grace after which a change is late (`domain.watermark`); None: however late, it is written. Under a
+    watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
     """
 
     policy: str
@@ -80,6 +84,7 @@ class ApplyPlan:
     merge_keys: tuple[str, ...]
     clauses: tuple[Clause, ...]
     truncates: bool
+    watermark: timedelta | None = None
 
     @property
     def target_schema(self) -> pa.Schema:
@@ -94,7 +99,8 @@ class ApplyPlan:
     @property
     def fold_key(self) -> tuple[object, ...]:
         """Plans with equal fold keys share one folded frame."""
-        return (self.fold, self.table.name, self.table.keys, self.table.sequence, self.table.column_names)
+        table, whole = self.table, self.watermark is not None
+        return (self.fold, whole, table.name, table.keys, table.sequence, table.column_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,8 @@ class Facts:
     `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded
     row lacks a value; `moves`: some folded row has an old key; `deletes`: some folded row is a delete; `clear_below`: the
     sequence of the last truncate; `newest` the greatest event time in microseconds since 1970, or None.
+    Under a watermark, of the changes that it concerns: `oldest`, the least event time, and `reached`, the greatest one of
+    each partition.
     """
 
     lowest: Sequence | None = None
@@ -137,6 +145,8 @@ class Facts:
     deletes: bool = False
     clear_below: Sequence | None = None
     newest: int | None = None
+    oldest: int | None = None
+    reached: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +156,8 @@ class LaneState:
     `position`: applied up to here. `high`: the highest sequence applied. `floor`: the sequence of the last truncate:
     a change at or below it is superseded. `ledger_high`: the highest sequence of a remembered delete.
     `identity`: per topic the broker's own id of it, so that a re-created topic is noticed. `rule`: that of the plan under
-    which rows were written (`ApplyPlan.rule`); empty when nothing was.
+    which rows were written (`ApplyPlan.rule`); empty when nothing was. `reached`: per partition the greatest event time
+    among the changes up to `position`, in microseconds since 1970, as far as the lane had a watermark.
     """
 
     position: Position = field(default_factory=Position)
@@ -155,6 +166,7 @@ class LaneState:
     ledger_high: Sequence | None = None
     identity: tuple[tuple[str, str], ...] = ()
     rule: str = ""
+    reached: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def overlaps(facts: Facts, state: LaneState) -> bool:
@@ -171,8 +183,12 @@ def needs_repair(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
 def resent_below(plan: ApplyPlan, state: LaneState, span: Span) -> Sequence | None:
     """The highest sequence of the lane when what is at or below it was sent before, perhaps with another count; None when
     counts are to be taken as they are. That is so where several partitions are read: one may simply be behind another."""
-    several = len({*state.position, *span.end}) > 1
-    return state.high if plan.repair.counted and not several else None
+    return state.high if copies_count(plan, state, span) else None
+
+
+def copies_count(plan: ApplyPlan, state: LaneState, span: Span) -> bool:
+    """True when changes that are alike are told by how many there were."""
+    return plan.repair.counted and len({*state.position, *span.end}) < 2
 
 
 def highest(*sequences: Sequence | None) -> Sequence | None:

@@ -5,6 +5,8 @@ besides the independent model in `replicator.testing.model`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 
 import pyarrow as pa
 
@@ -95,8 +97,15 @@ def append(table: TableSpec) -> ApplyPlan:
 POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append": append}
 
 
-def plan_for(policy: str, table: TableSpec) -> ApplyPlan:
-    """The plan of `policy` for `table`; ConfigProblem when the policy is unknown or does not suit the table."""
+def plan_for(policy: str, table: TableSpec, watermark: timedelta | None = None) -> ApplyPlan:
+    """The plan of `policy` for `table`; ConfigProblem when the policy is unknown, or does not suit the table or
+    the watermark."""
     if policy not in POLICIES:
         raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
-    return POLICIES[policy](table)
+    plan = POLICIES[policy](table)
+    if watermark is not None and plan.merge_keys:
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} has no watermark",
+            next_step="Remove 'watermark', or set `policy: append`.",
+        )
+    return replace(plan, watermark=watermark)

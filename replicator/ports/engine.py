@@ -75,6 +75,8 @@ class Engine(Protocol[F]):
         below: superseded), then, for `plan.fold == "last"`, one row per key: the last change, with columns it did not send
         taken from the last change that sent them after the key's last delete or truncate (test_fold_equals_model). `_unsent`
         is left empty, not null, where all values are known but no single change sent them all: a row must still be there.
+        Under a watermark every change is left, in order, and the facts tell its event times
+        (test_fold_leaves_every_change_under_a_watermark).
 
         Folding the concatenation of folded frames gives the same as folding their changes at once
         (test_fold_composes). Input may therefore be a folded frame.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
 from replicator.domain.plan import ApplyPlan, Counts, Facts
@@ -95,7 +96,7 @@ class Lane:
     """One table x one target x one policy. `id` is unique in the pipeline: `<sink>.<into>`.
 
     `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
-    `config_line` is `file:line` of the entry, for messages.
+    `config_line` is `file:line` of the entry, for messages. `watermark`: see `ApplyPlan.watermark`.
     """
 
     id: str
@@ -107,6 +108,7 @@ class Lane:
     policy: str
     options: Mapping[str, object] = field(default_factory=dict)
     config_line: str = ""
+    watermark: timedelta | None = None
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ from .frames import Applied, F, Lane, RejectRows, Write
 class SinkCapabilities:
     """What a sink can do, so that the pipeline need not know which sink it is.
 
-    `atomic_across_lanes`: all writes of one `apply` become visible together. `policies`: names it accepts.
+    `atomic_across_lanes`: all writes of one `apply` become visible together. `policies`: names it accepts. `watermarks`: it
+    rejects late changes of a plan with a watermark; lanes with one are refused where it does not.
     """
 
     atomic_across_lanes: bool
     policies: frozenset[str]
+    watermarks: bool = False
 
 
 class Sink(Protocol[F]):
@@ -53,6 +55,10 @@ class Sink(Protocol[F]):
         cannot be completed, go to `reject` before the commit and are not applied (test_rejects_are_durable_first).
         A write that changes no row still moves the position (test_empty_write_moves_position). The state that is committed
         with the rows names the plan's rule (test_state_is_committed_with_the_rows).
+
+        Under a watermark changes that are late (`domain.watermark`) go to `reject` as LATE, and nothing else comes of them;
+        of the others, of which the fold has left all, changes that come twice are one (test_late_changes_are_rejected,
+        test_histories_under_a_watermark_equal_the_model). `LaneState.reached` is committed with the rows.
         """
 
     def skip(self, lane: Lane, state: LaneState) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -41,9 +41,15 @@ class Target(Protocol):
         """Take the target away, whatever is in it."""
 
 
-def lane_of(policy: str, into: str = "items", lane_id: str = "") -> Lane:
+def lane_of(policy: str, into: str = "items", lane_id: str = "", watermark: timedelta | None = None) -> Lane:
     """A lane for tests."""
-    return Lane(lane_id or f"target.{into}", "testing", "shop", "public.items", "target", into, policy)
+    lane_id = lane_id or f"target.{into}"
+    return Lane(lane_id, "testing", "shop", "public.items", "target", into, policy, watermark=watermark)
+
+
+def under(watermark: timedelta) -> Plans:
+    """`plan_for` with this watermark."""
+    return lambda policy, table: plan_for(policy, table, watermark)
 
 
 @dataclass
@@ -190,7 +196,8 @@ def canonical_rows(rows: Sequence[Row], columns: Sequence[str]) -> Counter[str]:
 def assert_rows(target: Target, lane: Lane, plan: ApplyPlan, history: History, end: int | None = None) -> Counter[Outcome]:
     """The target holds what the model says of the events before `end`: every column of every row. Returns the outcomes."""
     table = history.table(end)
-    expected, outcomes = fold(plan.policy, table.column_names, table.keys, history.changes(0, end))
+    changes = history.changes(0, end)
+    expected, outcomes = fold(plan.policy, table.column_names, table.keys, changes, plan.watermark)
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
     wanted, found = canonical_rows(expected, columns), canonical_rows(target.rows(lane), columns)
     missing, surplus = dict(wanted - found), dict(found - wanted)
@@ -211,7 +218,12 @@ def assert_accounts(delivering: Delivering, outcomes: Counter[Outcome]) -> None:
     assert counts.rejected == len(delivering.rejects)
     assert counts.applied <= outcomes[Outcome.APPLIED], f"{counts} and {dict(outcomes)}"
     retried = any(fault == "after" for _, _, fault in history.cuts)
+    once = not retried and not delivering.repeated
+    if once and delivering.plan.watermark is not None:
+        # Under append nothing is folded, so every outcome has its count.
+        assert counts.rejected == outcomes[Outcome.REJECTED], f"{counts} and {dict(outcomes)}"
+        assert counts.applied == outcomes[Outcome.APPLIED], f"{counts} and {dict(outcomes)}"
     pure = len(history.source.log) == len(history.events) and not outcomes[Outcome.REJECTED]
-    if pure and not retried and not delivering.repeated:
+    if pure and once:
         assert counts.applied + counts.folded == outcomes[Outcome.APPLIED], f"{counts} and {dict(outcomes)}"
         assert counts.superseded + counts.duplicate == outcomes[Outcome.SUPERSEDED] + outcomes[Outcome.DUPLICATE]

@@ -19,12 +19,14 @@ from replicator.domain.table import TableSpec
 from replicator.ports.engine import Engine
 
 from .contract import Contract
-from .delivery import Delivering, assert_equals_model, canonical_rows
+from .delivery import Delivering, Plans, assert_equals_model, canonical_rows, under
 from .fake_decoder import FakeDecoder, encoded
 from .fakes import FakeTarget
-from .histories import History, histories
+from .histories import History, any_history, histories
+from .kinds import micros
 from .sink_base import simple, writes
-from .sink_contract import KEYED, any_history
+from .sink_contract import KEYED
+from .sink_watermarks import DISORDER, GRACE
 from .source import FIRST_OFFSET, Shape, Statement
 
 BOOKKEEPING = ("_op", "_seq_1", "_seq_2", "_seq_3", "_topic", "_partition", "_offset", "_unsent", "_moved_from", "_reset")
@@ -64,11 +66,15 @@ class EngineContract(Contract):
         for policy, keys in (("scd1", KEYED), ("append", (*KEYED, "none"))):
             self._equals_model(policy, keys)
 
-    def _equals_model(self, policy: str, keys: tuple[str, ...]) -> None:
-        @self.for_all(history=any_history(keys))
+    def test_fold_under_a_watermark_equals_model(self) -> None:
+        """The same with a watermark, where event times are out of order."""
+        self._equals_model("append", (*KEYED, "none"), under(GRACE), DISORDER)
+
+    def _equals_model(self, policy: str, keys: tuple[str, ...], plans: Plans = plan_for, disorder: int = 0) -> None:
+        @self.for_all(history=any_history(keys, disorder))
         def check(history: History) -> None:
             arrow = PlainFrames(self)
-            delivering = Delivering(arrow, FakeTarget(), history, policy)
+            delivering = Delivering(arrow, FakeTarget(), history, policy, plans)
             delivering.run()
             assert_equals_model(delivering)
 
@@ -80,6 +86,31 @@ class EngineContract(Contract):
         delivering = Delivering(PlainFrames(self), FakeTarget(), history, "append")
         delivering.run()
         assert_equals_model(delivering)
+
+    def test_fold_leaves_every_change_under_a_watermark(self) -> None:
+        """Also those that come twice, in the order of arrival; and `Facts` tell the event times that count: none of what a
+        snapshot read. Folding the frame again gives the same."""
+        engine, shape = self.new_engine(), Shape(partitions=3, snapshot=3, disorder=DISORDER)
+        history = History(shape, (*writes(0, 1, 2, 3, 4, 0, 1), Statement("resend", salt=4), Statement("truncate")))
+        plan = plan_for("append", history.table(), GRACE)
+        folded = engine.fold(self.changes(history), plan)
+        again = engine.fold(engine.concat([folded.frame]), plan)
+        mine = [(c.partition, micros(c.ts)) for c in history.changes() if c.op != "r" and c.ts is not None]
+        newest = {partition: max(time for place, time in mine if place == partition) for partition, _ in mine}
+        for one in (folded, again):
+            assert self._in_order(one.frame) == self._in_order(self.changes(history))
+            assert (one.rows, one.counts.total) == (len(history.changes()), 0)
+            assert one.facts.oldest == min(time for _, time in mine)
+            assert {place.partition: time for place, time in one.facts.reached.items()} == newest
+        assert not engine.fold(self.changes(history), plan_for("append", history.table())).facts.reached
+
+    def _in_order(self, frame: Any) -> dict[int, list[int]]:
+        arrow = self.to_arrow(frame)
+        places = zip(arrow[PARTITION].to_pylist(), arrow[OFFSET].to_pylist(), strict=True)
+        out: dict[int, list[int]] = {}
+        for partition, offset in places:
+            out.setdefault(partition, []).append(offset)
+        return out
 
     def test_fold_composes(self) -> None:
         """Folding the concatenation of folded frames gives what folding all their changes gives."""

@@ -16,11 +16,13 @@ from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.moments import in_years
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest, resent_below
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.watermark import reached_after
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
 from replicator.ports.sink import SinkCapabilities
 
 from .plain_plan import PlainTarget, apply_row
+from .plain_watermark import PlainWatermark
 
 
 @dataclass
@@ -49,7 +51,7 @@ class FakeStore:
 class FakeSink:
     """A sink over `pyarrow.Table` that keeps its target in a `FakeStore`. One `apply` is one commit for all lanes."""
 
-    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"scd1", "append"}))
+    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"scd1", "append"}), watermarks=True)
 
     def __init__(self, store: FakeStore) -> None:
         self.store = store
@@ -94,11 +96,12 @@ class FakeSink:
         target, counts = kept.target.copy(), Counter[str]()
         related = replace(kept.target, resent=resent_below(write.plan, state, write.span), copies=Counter())
         rejects: list[dict[str, Any]] = []
+        watermark = PlainWatermark.of(write.plan, write.lane.id, state, write.span)
         for row in write.folded.frame.to_pylist():
             if row[OFFSET] < state.position.get(TopicPartition(row[TOPIC], row[PARTITION]), -1):
                 counts["duplicate"] += 1
                 continue
-            verdict = apply_row(write.plan, target, row, related)
+            verdict = watermark.verdict(row) or apply_row(write.plan, target, row, related)
             counts[verdict.outcome] += 1
             if verdict.reject:
                 rejects.append(row | {ERROR: str(verdict.reject)})
@@ -136,6 +139,7 @@ def advanced(state: LaneState, write: Write[Any], target: PlainTarget) -> LaneSt
         ledger_high=max(target.deletes.values(), default=None),
         identity=tuple(sorted((dict(state.identity) | dict(write.identity)).items())),
         rule=write.plan.rule,
+        reached=reached_after(write.plan, write.folded.facts, state),
     )
 
 

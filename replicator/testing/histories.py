@@ -134,17 +134,19 @@ def _frame_row(event: Event, change: Change, table: TableSpec, topic: str) -> di
     }
 
 
-def random_history(seed: int, length: int = 60, *, toast: bool = False, keys: Sequence[str] = tuple(KEY_KINDS)) -> History:
+def random_history(
+    seed: int, length: int = 60, *, toast: bool = False, keys: Sequence[str] = tuple(KEY_KINDS), disorder: int = 0
+) -> History:
     """The history of that seed. A shorter `length` gives a beginning of the same statements."""
     random = Random(seed)
-    shape = _random_shape(random, toast, keys)
+    shape = _random_shape(random, toast, keys, disorder)
     weights = [12, 3, 2, 4, 1, 1, 1, 1, 1, 1]
     statements = tuple(_random_statement(random, weights) for _ in range(length))
     count = 1 + seed % 12
     return History(shape, statements, tuple(_random_cut(Random(seed + 1), 2 * length // count, count)))
 
 
-def _random_shape(random: Random, toast: bool, keys: Sequence[str]) -> Shape:
+def _random_shape(random: Random, toast: bool, keys: Sequence[str], disorder: int) -> Shape:
     partitions = random.choice((1, 1, 1, 3))
     return Shape(
         key=random.choice(keys),
@@ -157,6 +159,7 @@ def _random_shape(random: Random, toast: bool, keys: Sequence[str]) -> Shape:
         unseen=random.random() < 0.2,
         toast=toast,
         snapshot=random.choice((0, 0, 3)),
+        disorder=disorder,
     )
 
 
@@ -174,7 +177,7 @@ def _random_cut(random: Random, size: int, count: int) -> Iterable[tuple[int, in
 
 
 @st.composite
-def shapes(draw: st.DrawFn, *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bool = False) -> Shape:
+def shapes(draw: st.DrawFn, *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bool = False, disorder: int = 0) -> Shape:
     """Any shape, shrinking towards one partition, a plain key and two plain columns."""
     partitions = draw(st.sampled_from((1, 1, 3)))
     return Shape(
@@ -188,6 +191,7 @@ def shapes(draw: st.DrawFn, *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bo
         unseen=draw(st.sampled_from((False, False, False, True))),
         toast=toast,
         snapshot=draw(st.sampled_from((0, 0, 3))),
+        disorder=disorder,
     )
 
 
@@ -204,10 +208,18 @@ def cuts() -> st.SearchStrategy[tuple[int, int, Fault]]:
     return st.tuples(st.integers(0, 20), again, st.sampled_from(("", "", "", "before", "after")))
 
 
+def any_history(keys: tuple[str, ...], disorder: int = 0) -> st.SearchStrategy[History]:
+    """Short histories that shrink well, and long ones that reach far."""
+    numbers, lengths = st.integers(0, 2**32), st.integers(0, 80)
+    seeded = st.builds(random_history, numbers, lengths, keys=st.just(keys), disorder=st.just(disorder))
+    return st.one_of(histories(keys=keys, disorder=disorder), seeded, seeded)
+
+
 def histories(
-    *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bool = False, length: int = 40
+    *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bool = False, length: int = 40, disorder: int = 0
 ) -> st.SearchStrategy[History]:
     """Histories of up to `length` statements, with their cuts. `keys` limits the keys that tables may have; `toast` keeps to
-    what Debezium can leave out."""
+    what Debezium can leave out; `disorder` as in `Shape`."""
     several = st.lists(statements(), max_size=length).map(tuple)
-    return st.builds(History, shapes(keys=keys, toast=toast), several, st.lists(cuts(), max_size=8).map(tuple))
+    shape = shapes(keys=keys, toast=toast, disorder=disorder)
+    return st.builds(History, shape, several, st.lists(cuts(), max_size=8).map(tuple))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -38,7 +38,7 @@ class Change:
     missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
     did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
-    without a key), and may be another one when the change is sent again.
+    without a key), and may be another one when the change is sent again. `partition`: the ordered log it came in.
     """
 
     op: str
@@ -50,6 +50,7 @@ class Change:
     ts: datetime | None = None
     event_id: str = ""
     counted: bool = False
+    partition: int = 0
 
     def bookkeeping(self) -> Row:
         """What a target stores beside the values."""
@@ -63,7 +64,7 @@ class Outcome(StrEnum):
     APPLIED = "applied"
     SUPERSEDED = "superseded"  # older than what is known of its key or of the whole table
     DUPLICATE = "duplicate"  # seen before
-    REJECTED = "rejected"  # INCOMPLETE: values were not sent and there is nothing to take them from
+    REJECTED = "rejected"  # INCOMPLETE: values were not sent and there is nothing to take them from; or LATE
 
 
 class Policy(Protocol):
@@ -147,17 +148,26 @@ class Append:
     sequence ends in a count, the n-th of changes that are equal but for it is the same in every reading of the log; the
     source begins to read anew where the sequence does not rise. Values that were not sent are NULL and named in
     `_cdc_unsent`.
+
+    With a watermark, a change is late, and rejected, when its event time lies more than the grace before the newest one
+    among the changes that came before it in its partition. That is asked first: a late change was never there, so it is
+    late again when it is sent again. What a snapshot reads has the time of reading, and what has no event time none:
+    neither is ever late, and neither makes others late.
     """
 
-    def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], grace: timedelta | None = None) -> None:
         self.columns = columns
         self.identity = keys or columns
+        self.grace = grace
+        self.newest: dict[int, datetime] = {}
         self.rows: dict[tuple[Any, ...], Row] = {}
         self.copies: Counter[tuple[Any, ...]] = Counter()
         self.last: Sequence = ()
 
     def take(self, change: Change) -> Outcome:
         """As the class says."""
+        if self._is_late(change):
+            return Outcome.REJECTED
         values = {c: None if c in change.unsent else change.image.get(c) for c in self.columns}
         identity = (*(repr(values[c]) for c in self.identity), change.sequence)
         if change.counted:
@@ -166,6 +176,13 @@ class Append:
             return Outcome.DUPLICATE
         self.rows[identity] = values | change.bookkeeping() | {"_cdc_unsent": sorted(change.unsent) or None}
         return Outcome.APPLIED
+
+    def _is_late(self, change: Change) -> bool:
+        if self.grace is None or change.ts is None or change.op == "r":
+            return False
+        newest = self.newest.get(change.partition, change.ts)
+        self.newest[change.partition] = max(newest, change.ts)
+        return newest - change.ts > self.grace
 
     def _copy(self, alike: tuple[Any, ...], sequence: Sequence) -> tuple[Any, ...]:
         """Which of the changes that are alike it is, in this reading of the log."""
@@ -185,9 +202,13 @@ MODELS: dict[str, Callable[[tuple[str, ...], tuple[str, ...]], Policy]] = {"scd1
 
 
 def fold(
-    policy: str, columns: tuple[str, ...], keys: tuple[str, ...], changes: Iterable[Change]
+    policy: str,
+    columns: tuple[str, ...],
+    keys: tuple[str, ...],
+    changes: Iterable[Change],
+    grace: timedelta | None = None,
 ) -> tuple[list[Row], Counter[Outcome]]:
-    """The rows that `policy` ends with after `changes`, and how many changes had each outcome."""
-    target = MODELS[policy](columns, keys)
+    """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark."""
+    target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     outcomes = Counter(target.take(change) for change in changes)
     return target.table(), outcomes

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from replicator.domain.errors import Fatal
 from replicator.domain.plan import cdc_sequence_columns
@@ -14,10 +15,10 @@ from replicator.domain.policies import plan_for
 from replicator.domain.position import Position
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane, LaneApplied, Write
-from replicator.ports.sink import Sink
+from replicator.ports.sink import Sink, SinkCapabilities
 
 from .contract import Contract
-from .delivery import Target, assert_rows, lane_of
+from .delivery import Delivering, Plans, Target, assert_equals_model, assert_rows, lane_of
 from .histories import History
 from .source import Shape, Statement
 
@@ -83,11 +84,29 @@ class SinkBase(Contract):
         finally:
             target.close()
 
+    def capabilities(self) -> SinkCapabilities:
+        """What the sink says it can do."""
+        with self.target() as target:
+            sink = target.open()
+            sink.close()
+            return sink.capabilities
+
+    def equal_the_model(self, histories: st.SearchStrategy[History], policy: str, plans: Plans = plan_for) -> None:
+        """Random histories end as the model says, and every change is accounted for."""
+
+        @self.for_all(history=histories)
+        def check(history: History) -> None:
+            with self.target() as target:
+                engine, frames = self.new_engine(), (self.to_frame, self.to_arrow)
+                delivering = Delivering(engine, target, history, policy, plans, to_frame=frames[0], to_arrow=frames[1])
+                delivering.run()
+                assert_equals_model(delivering)
+
     def write(self, history: History, start: int, end: int, lane: Lane | None = None) -> Write[Any]:
         """The write of some events."""
         engine, lane = self.new_engine(), lane or lane_of("scd1")
         table = history.table(end)
-        plan = plan_for(lane.policy, table)
+        plan = plan_for(lane.policy, table, lane.watermark)
         frames = [self.to_frame(frame) for _, frame in history.runs(start, end)]
         changes = engine.unite(frames or [self.to_frame(history.frame((), table))], table)
         return Write(lane, plan, engine.fold(changes, plan), history.span(start, end), IDENTITY)

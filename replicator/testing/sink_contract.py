@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import strategies as st
 
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.plan import LaneState, cdc_sequence_columns
@@ -19,11 +18,11 @@ from replicator.ports.frames import Write
 from replicator.ports.sink import Sink, TombstoneLedger
 
 from .contract import Contract, needs
-from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
-from .histories import History, changes_frame, histories, random_history
+from .delivery import canonical_rows, lane_of
+from .histories import any_history, changes_frame
 from .model import Change
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
-from .sink_positions import SinkPositions
+from .sink_watermarks import SinkWatermarks
 from .source import Event, Statement
 
 ODD_NAMES = (
@@ -44,13 +43,7 @@ def span(start: int, end: int) -> Span:
     return Span(Position({partition: start}), Position({partition: end}))
 
 
-def any_history(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
-    """Short histories that shrink well, and long ones that reach far."""
-    seeded = st.builds(random_history, st.integers(0, 2**32), st.integers(0, 80), keys=st.just(keys))
-    return st.one_of(histories(keys=keys), seeded, seeded)
-
-
-class SinkContract(SinkPositions):
+class SinkContract(SinkWatermarks):
     """Every promise of `ports.sink.Sink` as a test.
 
     Give `new_target` (an empty target system, with a way to open sinks on it and to read its rows) and `new_engine`, and
@@ -68,20 +61,8 @@ class SinkContract(SinkPositions):
         self._histories("append", (*KEYED, "none"))
 
     def _histories(self, policy: str, keys: tuple[str, ...]) -> None:
-        with self.target() as target:
-            sink = target.open()
-            able = policy in sink.capabilities.policies
-            sink.close()
-        needs(able, f"the sink does not know policy {policy}")
-
-        @self.for_all(history=any_history(keys))
-        def check(history: History) -> None:
-            with self.target() as target:
-                delivering = Delivering(
-                    self.new_engine(), target, history, policy, to_frame=self.to_frame, to_arrow=self.to_arrow
-                )
-                delivering.run()
-                assert_equals_model(delivering)
+        needs(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        self.equal_the_model(any_history(keys), policy)
 
     def test_what_a_connector_counts_anew_is_told(self) -> None:
         """A connector killed in the middle of a transaction sends changes of a table without a key again with another count,

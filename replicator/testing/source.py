@@ -53,7 +53,8 @@ class Shape:
     either order). `blocks`: events tell their place in the transaction, as without a key they always do. `tombstones`:
     a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream begins when
     rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values of variable
-    length are ever left out. `snapshot`: so many rows are read at the beginning.
+    length are ever left out. `snapshot`: so many rows are read at the beginning. `disorder`: event times deviate from the
+    order of the log by up to so many milliseconds, and some events have none.
     """
 
     key: str = "int"
@@ -66,6 +67,7 @@ class Shape:
     unseen: bool = False
     toast: bool = False
     snapshot: int = 0
+    disorder: int = 0
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,9 @@ class SourceTable:
 
     def now(self) -> Any:
         """The time of the event at the source."""
-        return EPOCH + timedelta(days=20_000, milliseconds=self.lsn)
+        chance = zlib.crc32(f"{self.lsn} {self.order}".encode()) if self.shape.disorder else 0
+        deviation = chance // 8 % (self.shape.disorder + 1)
+        return None if chance % 8 == 1 else EPOCH + timedelta(days=20_000, milliseconds=self.lsn - deviation)
 
     def sequence(self, order: int = 0) -> tuple[int, ...]:
         """As a decoder computes it from the log position of the event."""
@@ -279,7 +283,7 @@ class SourceTable:
         offset = self.next_offset[event.partition]
         self.next_offset[event.partition] = offset + 1
         event_id = f"{self.topic}-{event.partition}-{offset}"
-        change = event.change and replace(event.change, event_id=event_id)
+        change = event.change and replace(event.change, event_id=event_id, partition=event.partition)
         self.events.append(replace(event, offset=offset, change=change))
 
     def arrivals(self) -> list[Event]:

@@ -5,11 +5,14 @@ DuckDB never sees a value column, so wide tables fold as fast as narrow ones and
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
 from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Folded
 
@@ -18,20 +21,17 @@ from ...sql.dialect import DUCKDB
 from ...sql.duck import session
 from ...sql.fold import (
     BELOW,
-    COPY,
     EQUAL,
     KEPT,
     LAST,
     OUTCOME,
     PLACE,
     VOID,
-    change_identity,
-    copies_select,
-    first_select,
     guard_select,
     last_select,
     sent_select,
 )
+from ...sql.local_distinct import distinct, is_ordered
 from ...sql.relatable import relatable
 
 
@@ -48,19 +48,6 @@ def fold(changes: pa.Table, plan: ApplyPlan) -> Folded[pa.Table]:
     frame = _last_per_key(kept, plan)
     counts += Counts(folded=total - counts.total - frame.num_rows)
     return _folded(frame, changes, plan, counts)
-
-
-def is_ordered(changes: pa.Table, plan: ApplyPlan) -> bool:
-    """True when every change is above the one before it; then it is above everything before it of its own key."""
-    if changes.num_rows < 2:
-        return True
-    columns = [changes[n].combine_chunks() for n in sequence_columns(plan.table.sequence)]
-    above, equal = pa.scalar(False), pa.scalar(True)
-    for column in columns:
-        left, right = column[:-1], column[1:]
-        above = pc.or_(above, pc.and_(equal, pc.greater(right, left)))
-        equal = pc.and_(equal, pc.equal(right, left))
-    return bool(pc.all(above).as_py())
 
 
 def _with_reset(changes: pa.Table) -> pa.Table:
@@ -197,19 +184,11 @@ def _replaced(rows: pa.Table, name: str, column: pa.ChunkedArray | pa.Array) -> 
 
 
 def _distinct(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]:
-    """Every change once: of equal key and sequence (without a key: equal values and sequence) the first."""
-    if not plan.table.sequence or is_ordered(changes, plan):
+    """Every change once. Under a watermark whatever comes twice is left: the first may be late, and the second not."""
+    if plan.watermark is not None:
         return changes, Counts()
-    counted = plan.repair.counted and _partitions(changes) == 1
-    identity = change_identity(plan, counted=counted)
-    names = {*identity, *sequence_columns(plan.table.sequence), TOPIC, PARTITION} - {COPY}
-    narrow = relatable(changes.select(sorted(names)))
-    narrow = narrow.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
-    copies = f"({copies_select(plan, DUCKDB, identity[:-1], 'changes')})" if counted else "changes"
-    with session() as connection:
-        connection.register("changes", narrow)
-        first = connection.sql(first_select(identity, DUCKDB, copies)).to_arrow_table()
-    return changes.take(first[LAST]), Counts(duplicate=changes.num_rows - first.num_rows)
+    rows = distinct(changes, plan, counted=plan.repair.counted and _partitions(changes) == 1)
+    return rows, Counts(duplicate=changes.num_rows - rows.num_rows)
 
 
 def _partitions(changes: pa.Table) -> int:
@@ -232,7 +211,19 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
         deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         clear_below=_extreme(truncates, names, "descending"),
         newest=newest,
+        **_event_times(changes, plan),
     )
+
+
+def _event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
+    """What a watermark has to know, where there is one: what a snapshot read has the time of reading, and does not count."""
+    if plan.watermark is None:
+        return {}
+    mine = changes.filter(pc.not_equal(changes[OP], Op.READ.value)).select([TOPIC, PARTITION, TS])
+    mine = mine.set_column(2, TS, mine[TS].cast(pa.int64())).drop_null()
+    each = mine.group_by([TOPIC, PARTITION]).aggregate([(TS, "max")]).to_pylist()
+    reached = {TopicPartition(row[TOPIC], row[PARTITION]): row[f"{TS}_max"] for row in each}
+    return {"oldest": pc.min(mine[TS]).as_py(), "reached": reached}
 
 
 def _extreme(changes: pa.Table, names: tuple[str, ...], order: str) -> Sequence | None:

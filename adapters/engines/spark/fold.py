@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import MOVED_FROM, OP, RESET, TS, UNSENT, Op, sequence_columns
+from replicator.domain.change import MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
 from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Folded
 
 from ...spark.frames import column, derived, kept, selected
 from ...spark.known import Known, known_of, look
 from ...sql.dialect import SPARK
-from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID, change_identity, copies_select
-from ...sql.fold_windows import LIVE, first_windows, guarded_select, last_windows, sent_windows
+from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID
+from ...sql.fold_windows import LIVE, first_places, guarded_select, last_windows, sent_windows
 
 ROW = "_row"
 """True for the rows of the folded frame."""
@@ -33,7 +35,8 @@ def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
     seen = _seen(marked, plan)
     frame = derived(marked.filter(column(ROW)).select([column(n) for n in names]), marked)
     counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
-    return Folded(frame, _facts(seen, plan), counts, seen["rows"], 0)
+    facts = _facts(seen, plan) if plan.watermark is None else replace(_facts(seen, plan), **_event_times(marked))
+    return Folded(frame, facts, counts, seen["rows"], 0)
 
 
 def _numbered(changes: DataFrame) -> DataFrame:
@@ -108,14 +111,11 @@ def _still_unsent(names: Sequence[str]) -> Column:
 
 
 def _distinct(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
-    """Every change once: of equal key and sequence (without a key: equal values and sequence) the first."""
-    if not plan.table.sequence:
+    """Every change once: of equal key and sequence (without a key: equal values and sequence) the first. Under a watermark
+    whatever comes twice is left: the first may be late, and the second not."""
+    if not plan.table.sequence or plan.watermark is not None:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
-    counted = plan.repair.counted and len(known.end) == 1
-    identity = change_identity(plan, counted=counted)
-    if counted:
-        changes = _over(changes, lambda relation: copies_select(plan, SPARK, identity[:-1], relation))
-    marked = _over(changes, lambda relation: first_windows(identity, SPARK, relation))
+    marked = _over(changes, first_places(plan, SPARK, counted=plan.repair.counted and len(known.end) == 1))
     is_row = column(PLACE) == column(LAST)
     return marked.withColumn(ROW, is_row).withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
 
@@ -151,6 +151,15 @@ def _facts(seen: Row, plan: ApplyPlan) -> Facts:
         clear_below=_tuple(seen["clear_below"]) if plan.truncates else None,
         newest=seen["newest"],
     )
+
+
+def _event_times(changes: DataFrame) -> dict[str, Any]:
+    """What a watermark has to know: what a snapshot read has the time of reading, and does not count."""
+    micros = sf.unix_micros(column(TS))
+    mine = changes.filter((column(OP) != Op.READ.value) & column(TS).isNotNull()).groupBy(TOPIC, PARTITION)
+    each = mine.agg(sf.min(micros).alias("oldest"), sf.max(micros).alias("newest")).collect()
+    reached = {TopicPartition(row[TOPIC], row[PARTITION]): row["newest"] for row in each}
+    return {"oldest": min((row["oldest"] for row in each), default=None), "reached": reached}
 
 
 def _tuple(sequence: Row | None) -> SequenceKey | None:

@@ -26,7 +26,7 @@ class PostgresSink:
     characters it holds, in at most 63 bytes. Needs PostgreSQL 15.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"scd1", "append"}))
+    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"scd1", "append"}), watermarks=True)
     frame = pa.Table
 
     def __init__(self, options: Mapping[str, object]) -> None:

@@ -1,0 +1,41 @@
+"""The watermark of a lane: changes whose event time lies too far behind what their partition has shown are late.
+
+The order of a partition is fixed, so which of its changes are late is too, however they are cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from .errors import Reject, RejectCode
+from .plan import ApplyPlan, Facts, LaneState
+from .position import Position, TopicPartition
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+def grace_of(plan: ApplyPlan) -> int:
+    """The grace in microseconds, of a plan with a watermark."""
+    return (plan.watermark or timedelta()) // MICROSECOND
+
+
+def can_be_late(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
+    """True when some change of the batch may be late, so that each has to be looked at."""
+    if plan.watermark is None or facts.oldest is None:
+        return False
+    return facts.oldest < max((*facts.reached.values(), *state.reached.values())) - grace_of(plan)
+
+
+def reached_after(plan: ApplyPlan, facts: Facts, state: LaneState) -> Mapping[TopicPartition, int]:
+    """`LaneState.reached` after a write. Nothing without a watermark: one that is added later begins with nothing known."""
+    return {} if plan.watermark is None else Position(state.reached).advanced_to(facts.reached).offsets
+
+
+def late(event_time: str, watermark: str, lane: str) -> Reject:
+    """The reason of a change that is late."""
+    return Reject(
+        RejectCode.LATE,
+        f"its event time {event_time} UTC is below the watermark, which stood at {watermark} UTC in its partition; a longer "
+        f"'watermark' lets such changes in, and `replicator lanes resync {lane}` those that were rejected before",
+    )
