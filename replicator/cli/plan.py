@@ -25,9 +25,13 @@ def plan(session: Session, table: str | None) -> None:
     session.emit(found, f"{len(found)} lanes", text=lambda: _print(found, in_full=table is not None))
 
 
+def _policy(lane: dict[str, Any]) -> str:
+    return f"{lane['policy']}, late after {lane['watermark']}" if lane["watermark"] else str(lane["policy"])
+
+
 def _print(found: list[dict[str, Any]], *, in_full: bool) -> None:
     for lane in found:
-        click.echo(f"{lane['table']} -> {lane['lane']}  policy {lane['policy']}  key ({', '.join(lane['keys'])})")
+        click.echo(f"{lane['table']} -> {lane['lane']}  policy {_policy(lane)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
             click.echo(f"    will be suspended: {lane['problem']}")
         for stage, text in lane["stages"].items() if in_full else ():

@@ -25,6 +25,7 @@ POLICIES_OF: dict[str, frozenset[str]] = {
     "ignore_null_updates_column_list": frozenset({"scd1"}),
     "ignore_null_updates_except_column_list": frozenset({"scd1"}),
     "tombstone_retention": frozenset({"scd1", "scd2"}),
+    "watermark": frozenset({"append"}),
 }
 """Keys of an entry that mean something under some policies only."""
 
@@ -40,6 +41,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _references(config)
     yield from _contradictions(config)
     yield from _inapplicable(config)
+    yield from _without_append(config)
     yield from target_option_problems(config)
     yield from _agreement(config, where)
     yield from _engines(config)
@@ -92,6 +94,16 @@ def _inapplicable(config: View) -> Iterator[Problem]:
             if entry.policy in KNOWN_POLICIES - POLICIES_OF[key]:
                 sentence = f"key '{key}' in {place(entry.path)} means nothing under policy {quoted(entry.policy)}"
                 yield Problem((*entry.path, key), "inapplicable", sentence, "remove it")
+
+
+def _without_append(config: View) -> Iterator[Problem]:
+    """A watermark of a table, or of the defaults, of which no entry has a use."""
+    for path, said in config.levels:
+        inner = [entry for _, entry in config.entries() if path in (("defaults",), entry.path[:2])]
+        lanes = [entry for entry in inner if config.kind(entry.sink) != "event_log"]
+        if "watermark" in said and inner and not any(entry.policy not in KNOWN_POLICIES - {"append"} for entry in lanes):
+            sentence = f"key 'watermark' in {place(path)} means nothing: none of its entries has the policy 'append'"
+            yield Problem((*path, "watermark"), "inapplicable", sentence, "remove it")
 
 
 def _agreement(config: View, where: Where) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from .globs import malformed
 from .supported import LATER_STORES, OBJECT_STORES
 
 SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
+DURATION = r"^\d{1,7} (milliseconds?|seconds?|minutes?|hours?|days?)$"
 LAST_PORT = 65535
 SECRET_KEYS = frozenset({"dsn", "token"})
 SECRET_PARENTS = frozenset({"security"})
@@ -163,6 +164,18 @@ def _listed(text: str, lowest: int) -> str:
     return text
 
 
+def _duration(text: Any) -> str:
+    if not isinstance(text, str) or not re.fullmatch(DURATION, text):
+        raise _refused("duration", "must be a time such as 30 seconds, in milliseconds, seconds, minutes, hours or days")
+    return text
+
+
+def timespan(duration: str) -> timedelta:
+    """The length of a `Duration`."""
+    count, unit = duration.split(" ")
+    return timedelta(**{unit.removesuffix("s") + "s": int(count)})
+
+
 def _http(text: str) -> str:
     url = urlsplit(text)
     if url.scheme not in {"http", "https"} or not url.hostname or "@" in url.netloc or url.query:
@@ -196,6 +209,9 @@ Topic = Annotated[str, AfterValidator(_topic)]
 """A name, a glob, or a regular expression that starts with ^."""
 
 Into = Annotated[str, AfterValidator(_into)]
+Duration = Annotated[str, Field(json_schema_extra={"pattern": DURATION}), BeforeValidator(_duration)]
+"""A length of time, such as 30 seconds."""
+
 Servers = Annotated[str, AfterValidator(_server)]
 Address = Annotated[str, AfterValidator(_address)]
 HttpUrl = Annotated[str, AfterValidator(_http)]

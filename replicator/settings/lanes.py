@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, TypeVar
 
-from .fields import Strict
+from .fields import Strict, timespan
 from .findings import Path
 from .tables import TABLE_OPTIONS, Deletes, EntrySettings, Policy, PolicyKeys, SchemaChanges, TableSettings, Tombstones
 
@@ -33,6 +34,8 @@ class LaneSettings(Strict):
     policy: Policy
     keys: tuple[str, ...] | None
     """The key columns; None when they are to be learnt from the change events."""
+    watermark: timedelta | None
+    """The grace after which a change is late; None: no change is, as under every policy but append."""
     deletes: Deletes
     tombstones: Tombstones | None
     """None: a delete in compacted topics only."""
@@ -55,14 +58,17 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
     at the path `at`, and its sink is of `kind`."""
     entry, table, _ = said
     keys = first(*(level.keys for level in said))
+    policy: Policy = first(*(level.chosen_policy() for level in said)) or "scd1"
+    grace = first(*(level.watermark for level in said)) if policy == "append" else None
     return LaneSettings(
         table=name,
         source=table.source,
         sink=entry.sink,
         kind=kind,
         into=first(*(level.into for level in said)) or own_name(name),
-        policy=first(*(level.chosen_policy() for level in said)) or "scd1",
+        policy=policy,
         keys=None if keys is None else tuple(keys),
+        watermark=None if grace is None else timespan(grace),
         deletes=first(*(level.deletes for level in said)) or "hard",
         tombstones=first(*(level.tombstones for level in said)),
         schema_changes=first(*(level.schema_changes for level in said)) or "evolve",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, WithJsonSchema
 
-from .fields import ConfigPath, Dsn, HttpUrl, Servers, StartFrom, Strict, Topic, _refused
+from .fields import ConfigPath, Dsn, Duration, HttpUrl, Servers, StartFrom, Strict, Topic, _refused
 
 FORMATS = ("debezium_json", "debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows")
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
@@ -50,9 +50,6 @@ def _security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
 SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
 Text = Annotated[str, BeforeValidator(_text), SCALAR]
 SecretText = Annotated[SecretStr, BeforeValidator(_text), SCALAR]
-
-
-Trigger = Annotated[str, Field(pattern=r"^\d+ (milliseconds?|seconds?|minutes?|hours?)$")]
 
 
 class SourceSettings(Strict):
@@ -99,7 +96,7 @@ class KafkaSettings(SourceSettings):
     """Any other librdkafka setting."""
     max_records_per_trigger: int = Field(500_000, ge=1)
     """On Spark: the most offsets of one micro-batch."""
-    trigger: Trigger = "0 seconds"
+    trigger: Duration = "0 seconds"
     """On Spark: the time between two micro-batches, such as 30 seconds. Longer means more rows in each MERGE."""
     database: DatabaseSettings | None = None
     """The database that the records come from, for `doctor` to look at."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from .fields import FromZero, Glob, Into, Strict, _refused
+from .fields import Duration, FromZero, Glob, Into, Strict, _refused
 
 Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
@@ -70,6 +70,9 @@ class PolicyKeys(Strict):
     except_column_list: Columns | None = None
     track_history_column_list: Columns | None = None
     track_history_except_column_list: Columns | None = None
+    watermark: Duration | None = None
+    """append: how far an event time may lie behind the newest one of its partition; a change behind that is rejected as
+    LATE. By default no change is late."""
     tombstone_retention: str | None = None
     partition_by: Layout | None = None
     """Delta: the columns by which the table is partitioned when it is made. Text, whole numbers, booleans or dates."""

@@ -151,6 +151,7 @@ def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         policy=settings.policy,
         options=dict(settings.options),
         config_line=config_line(loaded, settings),
+        watermark=settings.watermark,
     )
 
 

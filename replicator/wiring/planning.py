@@ -44,6 +44,7 @@ def _plain(planned: Planned, sink: Any) -> dict[str, Any]:
         "lane": lane.id,
         "table": lane.table,
         "policy": lane.policy,
+        "watermark": None if lane.watermark is None else str(lane.watermark),
         "config": lane.config_line,
         "keys": list(table.keys) if table else [],
         "columns": {c.name: str(c.type) for c in table.columns} if table else {},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -20,6 +22,12 @@ def test_every_stage_is_shown(policy, dialect):
     stages = explain(plan_for(policy, TABLE), dialect, '"t"')
     assert list(stages) == ["fold", "repair", "write"]
     assert '"b""; DROP"' in stages["write"]
+
+
+def test_a_watermark_is_shown():
+    stages = explain(plan_for("append", TABLE, timedelta(minutes=10)), DUCKDB, '"t"')
+    assert list(stages) == ["late", "fold", "repair", "write"]
+    assert "- 600000000 AS" in stages["late"]
 
 
 def test_the_shown_merge_runs():

@@ -98,7 +98,7 @@ def test_lanes_list_tells_what_the_daemon_says(answer, monkeypatch):
 
 def test_plan(answer, ask):
     (lane,) = answer("plan", "products")["result"]
-    assert set(lane) == {"lane", "table", "policy", "config", "keys", "columns", "stages", "problem"}
+    assert set(lane) == {"lane", "table", "policy", "watermark", "config", "keys", "columns", "stages", "problem"}
     assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
     assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())
     assert "lake.products" in ask("plan").stdout
