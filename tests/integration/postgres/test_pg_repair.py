@@ -22,6 +22,7 @@ WRONG = [
     {**GOOD, "high": [1.5]},
     {**GOOD, "position": {"cdc.public.items": {"0": "x"}}},
     {**GOOD, "position": {"cdc.public.items": 5}},
+    {**GOOD, "reached": {"cdc.public.items": 5}},
 ]
 
 

@@ -28,17 +28,23 @@ from replicator.testing.delivery import canonical_rows
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
 from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
 from replicator.testing.histories import random_history
+from replicator.testing.kinds import EPOCH
 from replicator.testing.model import Outcome, fold
+from replicator.testing.sink_watermarks import DISORDER, GRACE
+
+POLICIES = {"scd1": "scd1", "append": "append", "late": "append"}
+"""By the name of the sink; the last one has a watermark."""
 
 
 def lanes_of(table):
-    return tuple(Lane(f"{p}.x", "p", "s", table, p, "x", p, config_line="c:1") for p in ("scd1", "append"))
+    grace = {"late": GRACE}
+    return tuple(Lane(f"{s}.x", "p", "s", table, s, "x", p, {}, "c:1", grace.get(s)) for s, p in POLICIES.items())
 
 
 def start(store, pieces, register, letters, faults):
     engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
     shared = Shared(engine, Lanes(gauges), Rejects(letters, engine, stop, QUICK), gauges, QUICK, stop)
-    sinks = {name: Faulty(FakeSink(store), {"apply": faults}) for name in ("scd1", "append")}
+    sinks = {name: Faulty(FakeSink(store), {"apply": faults}) for name in POLICIES}
     workers = {name: Worker(name, sink, shared) for name, sink in sinks.items()}
     place = Place("s", FakeSource(pieces), lambda table: TableRules(lanes_of(table)), (), workers, register)
     pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
@@ -49,7 +55,7 @@ def start(store, pieces, register, letters, faults):
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.slow if s > 5 else ()) for s in range(24)])
 def test_random_histories(seed):
     history = random_history(seed, 30, toast=True)
-    history = replace(history, shape=replace(history.shape, key="int"))
+    history = replace(history, shape=replace(history.shape, key="int", disorder=DISORDER))
     edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
     pieces = [raw_frame(history, a, b) for a, b in pairwise(edges)]
     store, register, letters = FakeStore(), MemoryRegister({}, Machine()), FakeDeadLetters()
@@ -61,10 +67,25 @@ def test_random_histories(seed):
     if not history.changes():
         return
     table = history.table()
-    for policy in ("scd1", "append"):
-        rows, outcomes = fold(policy, table.column_names, table.keys, history.changes())
-        kept = store.lanes[f"{policy}.x"]
+    # Debezium always tells a time: where there is none, the year 1970.
+    changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
+    for sink, policy in POLICIES.items():
+        grace = GRACE if sink == "late" else None
+        rows, outcomes = fold(policy, table.column_names, table.keys, changes, grace)
+        kept = store.lanes[f"{sink}.x"]
         columns = [c.name for c in kept.plan.target if c.name != CDC_APPLIED_AT]
         assert canonical_rows(kept.target.rows, columns) == canonical_rows(rows, columns)
-        rejected = sum(lane == f"{policy}.x" for _, lane in letters.letters)
+        rejected = sum(lane == f"{sink}.x" for _, lane in letters.letters)
         assert rejected <= outcomes[Outcome.REJECTED] and bool(rejected) <= bool(outcomes[Outcome.REJECTED])
+        assert sink != "late" or rejected == outcomes[Outcome.REJECTED]
+
+
+def test_a_sink_without_watermarks_is_not_given_one(monkeypatch):
+    monkeypatch.setattr(FakeSink, "capabilities", replace(FakeSink.capabilities, watermarks=False))
+    history = random_history(3, 10, toast=True)
+    raw, store = raw_frame(history, 0, len(history.events)), FakeStore()
+    code, shared = start(store, [raw], MemoryRegister({}, Machine()), FakeDeadLetters(), [])
+    assert code is ExitCode.CONFIG
+    (suspended,) = [run for run in shared.lanes.all() if run.problem]
+    assert suspended.lane.id == "late.x" and not store.rows("late.x")
+    assert "does not know watermarks" in suspended.problem.sentence and "c:1" in suspended.problem.next_step

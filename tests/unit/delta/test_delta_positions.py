@@ -18,7 +18,7 @@ from replicator.domain.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 
 PARTITION = TopicPartition("cdc.items", 3)
-STATE = LaneState(Position({PARTITION: 7}), (1, 2), None, (0, 9), (("cdc.items", "id-1"),))
+STATE = LaneState(Position({PARTITION: 7}), (1, 2), None, (0, 9), (("cdc.items", "id-1"),), reached={PARTITION: -5})
 SPAN = Span(Position({PARTITION: 2}), Position({PARTITION: 7}))
 
 elements = st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(), st.binary())
@@ -32,6 +32,11 @@ identities = st.dictionaries(st.text(), st.text()).map(lambda d: tuple(sorted(d.
 @given(st.builds(LaneState, positions, sequences, sequences, sequences, identities))
 def test_state_survives_json(state: LaneState) -> None:
     assert state_from_json(json.loads(json.dumps(state_to_json(state)))) == state
+
+
+def test_a_state_without_a_watermark_says_nothing_of_one() -> None:
+    assert "reached" not in state_to_json(LaneState())
+    assert not state_from_json(state_to_json(LaneState())).reached
 
 
 def test_record_is_read_back(tmp_path: Path) -> None:
