@@ -219,7 +219,7 @@ def _event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
     """What a watermark has to know, where there is one: what a snapshot read has the time of reading, and does not count."""
     if plan.watermark is None:
         return {}
-    mine = changes.filter(pc.not_equal(changes[OP], Op.READ.value)).select([TOPIC, PARTITION, TS])
+    mine = changes.select([TOPIC, PARTITION, TS]).filter(pc.not_equal(changes[OP], Op.READ.value))
     mine = mine.set_column(2, TS, mine[TS].cast(pa.int64())).drop_null()
     each = mine.group_by([TOPIC, PARTITION]).aggregate([(TS, "max")]).to_pylist()
     reached = {TopicPartition(row[TOPIC], row[PARTITION]): row[f"{TS}_max"] for row in each}
