@@ -59,13 +59,15 @@ def judged(source: Source[Any], at: Standing, until: Position | None) -> Skip:
 
 def skipped(sink: Sink[F], lane: Lane, skip: Skip) -> LaneState | None:
     """Set the lane's position; its state after that. The identity of the topics in it is forgotten: the lane takes the
-    topics as they are now. What the lane has applied since the move was judged is not taken back."""
+    topics as they are now. So are the event times of a partition that is another log now. What the lane has applied since
+    the move was judged is not taken back."""
     state = sink.state(lane) or LaneState()
     back = skip.to.only(skip.lost)
     position = Position({**state.position.advanced_to(skip.to), **back})
     topics = {p.topic for p in skip.to}
     identity = tuple((topic, known) for topic, known in state.identity if topic not in topics)
-    sink.skip(lane, replace(state, position=position, identity=identity))
+    reached = {p: newest for p, newest in state.reached.items() if p not in back}
+    sink.skip(lane, replace(state, position=position, identity=identity, reached=reached))
     return sink.state(lane)
 
 

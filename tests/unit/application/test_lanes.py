@@ -445,6 +445,16 @@ def test_what_was_applied_since_a_skip_was_judged_is_kept():
     assert skipped(running.sinks["a"], lane, Skip(Position({T0: 30}), frozenset({T0}))).position == Position({T0: 30})
 
 
+def test_a_skip_forgets_the_event_times_of_a_log_that_is_gone():
+    world, t1 = World(list(MANY)), TopicPartition("t", 1)
+    world.start().once()
+    running, lane = world.start(), world.rules("public.items").lanes[0]
+    target = world.targets["a.items"]
+    target.state = replace(target.state, reached={T0: 5, t1: 7})
+    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 41}), frozenset())).reached == {T0: 5, t1: 7}
+    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 0}), frozenset({T0}))).reached == {t1: 7}
+
+
 def test_a_command_ends_with_why_the_lane_does_not_go_on():
     world = World(list(MANY))
     running = world.start().in_background()
