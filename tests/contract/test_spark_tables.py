@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from adapters.sinks.delta_rs import DeltaRsSink
 from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.spark import ledger, mirror, write
 from adapters.spark.frames import to_arrow
-from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, changes_schema
+from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TS, changes_schema
 from replicator.domain.errors import Fatal, ReplicatorError
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
@@ -93,6 +94,7 @@ SALES = TableSpec(
 )
 PLACE = TopicPartition("cdc.public.items", 0)
 LINE = "config/replicator.yaml:7"
+NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 COUNTRIES = ["NL", "it's", "é漢", "a b", "a/b=c%20", "back\\slash", "..", "null", "x" * 70]
 
 
@@ -119,7 +121,7 @@ class TwoWriters:
         maker, to_frame = (DeltaSparkSink, OnSpark().to_frame) if spark else (DeltaRsSink, lambda frame: frame)
         sink, made = maker({"path": str(self.folder)}), engine() if spark else LocalEngine()
         try:
-            state, plan = sink.state(of), plan_for(of.policy, SALES)
+            state, plan = sink.state(of), plan_for(of.policy, SALES, of.watermark)
             start = state.position[PLACE] if state else 0
             places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start + i, "_seq_1": start + i} for i in range(len(rows))]
             records = [place | row for place, row in zip(places, rows, strict=True)]
@@ -178,6 +180,20 @@ def test_a_delete_is_a_row_under_append(lake):
     counts = lake.put(lane("append", partition_by=("country",)), [sale("NL", 1), sale("", 2), sale("", 2, "d")])
     assert (counts.applied, counts.rejected) == (1, 2)
     assert lake.values() == [("NL", 1, "v1")]
+
+
+def test_late_changes_whoever_wrote_before(lake):
+    """What is late goes by what the other engine left, and is told in the same words."""
+    of = replace(lane("append"), watermark=timedelta(seconds=10))
+    for spark, *seconds in ((True, 30, 19.5, 20), (False, 19.5, 40, 29.999999), (True, 29.999999, 30)):
+        rows = [sale("NL", number) | {TS: NEW_YEAR + timedelta(seconds=second)} for number, second in enumerate(seconds)]
+        lake.put(of, rows, spark=spark)
+    assert [row[OFFSET] for row in lake.rejected] == [1, 3, 5, 6]
+    first, second, third, fourth = (row["_error"] for row in lake.rejected)
+    assert first == second and third == fourth
+    assert "LATE: its event time 2024-01-01 00:00:19.5 UTC" in first and "stood at 2024-01-01 00:00:20 UTC" in first
+    assert "2024-01-01 00:00:29.999999 UTC" in third
+    assert [number for _, number, _ in lake.values()] == [0, 1, 1, 2]
 
 
 @pytest.mark.parametrize("through_driver", [0, 10])
