@@ -94,7 +94,7 @@ class SinkWatermarks(SinkPositions):
         partition has got. What is delivered again is not late for it."""
         needs(self.capabilities().watermarks, "the sink does not know watermarks")
         lane = lane_of("append", watermark=timedelta(seconds=10))
-        for cuts in ((15,), (3, 9, 15)):
+        for cuts in ((15,), (6, 8, 15)):
             with self.target() as target:
                 sink, counts = target.open(), Counts()
                 rejects: list[dict[str, Any]] = []

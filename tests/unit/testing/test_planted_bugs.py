@@ -200,6 +200,27 @@ def test_a_reset_that_keeps_the_rows():
     assert_caught(Lazy, "test_reset_leaves_nothing")
 
 
+def test_a_watermark_that_begins_anew_with_each_batch(monkeypatch):
+    monkeypatch.setattr(fakes, "reached_after", lambda plan, facts, state: facts.reached)
+    assert_caught(Suite, "test_late_changes_are_rejected")
+
+
+def test_a_watermark_that_is_never_taken_away(monkeypatch):
+    monkeypatch.setattr(fakes, "reached_after", lambda plan, facts, state: {**state.reached, **facts.reached})
+    assert_caught(Suite, "test_a_watermark_may_change")
+
+
+def test_a_watermark_after_what_came_twice():
+    """A fold that drops what comes again cannot know whether the first is late."""
+
+    def fold(self, changes, plan):
+        return LocalEngine.fold(self, changes, replace(plan, watermark=None))
+
+    engine = broken(fold=fold)
+    assert_caught(suite_of(engine), "test_fold_leaves_every_change_under_a_watermark")
+    assert_caught(type("Deaf", (Suite,), {"new_engine": lambda self: engine()}), "test_late_changes_are_rejected")
+
+
 class EngineSuite(EngineContract):
     engine = LocalEngine
 
