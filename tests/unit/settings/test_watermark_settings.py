@@ -22,6 +22,14 @@ def test_what_is_no_time_is_refused(folder, said):
     assert "such as 30 seconds" in finding.message
 
 
+def test_so_is_a_trigger(folder):
+    line = folder.change("    topics:", "    trigger: soon\n    topics:")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("duration", line)
+    folder.write(folder.file.read_text().replace("soon", "30 seconds"))
+    assert folder.load().settings.sources["shop"].trigger == "30 seconds"
+
+
 def test_another_policy_has_none(folder):
     """In an entry, in an event log's entry, in a table no entry of which appends, and in the defaults of such tables."""
     for old, indent in (("        into: orders_now\n", 8), ("      - sink: raw\n", 8), ("    keys: [id]\n", 4)):
