@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from replicator.domain.change import Op, changes_schema, key_struct
 from replicator.domain.errors import Reject, RejectCode
 
+from ...arrow.json.faults import UNREADABLE, fit, malformed
+from ...arrow.json.objects import UNSET
 from .columns import Built, build_column
-from .faults import UNREADABLE, fit, malformed
 from .headers import key_headers
-from .objects import UNSET
 from .options import Options
 from .records import NO_SOURCE, ChangeReader, Source, event_times
 from .sequence import Facts, Ordered, by_offset, ordered

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from replicator.domain.errors import Reject
 
-from .faults import FAILURES, fit
-from .nodes import Node
-from .objects import UNSET
+from ...arrow.json.faults import FAILURES, fit
+from ...arrow.json.nodes import Node
+from ...arrow.json.objects import UNSET
 from .unsent import Placeholders
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
 
-from . import decimals, nested, nodes, temporal
-from .nodes import Node
+from ...arrow.json import decimals, nested, nodes, temporal
+from ...arrow.json.nodes import Node
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SIMPLE: dict[str, Callable[[], Node]] = {

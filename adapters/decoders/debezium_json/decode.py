@@ -13,11 +13,11 @@ from replicator.domain.change import Op, changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 
+from ...arrow.json.faults import Read, malformed
+from ...arrow.json.framing import Group, frames, split_all
+from ...arrow.json.pieces import Part, in_order, pieces, rejected, some
 from .changes import Block
-from .faults import Read, malformed
-from .framing import Group, frames, split_all
 from .options import Options
-from .pieces import Part, in_order, pieces, rejected, some
 from .readers import Readers
 from .records import ChangeReader
 from .unsent import Placeholders

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from replicator.domain.errors import Reject
 from replicator.ports.decoder import ENVELOPE
 
-from .faults import fit, read
-from .framing import Group, frames
+from ...arrow.json.faults import fit, read
+from ...arrow.json.framing import Group, frames
+from ...arrow.json.pieces import Part, in_order, pieces, some
 from .options import Options
 from .origin import kind_without_schema, table_of
-from .pieces import Part, in_order, pieces, some
 from .records import Source, Transaction, event_times
 from .route import BARE, Routing
 from .sequence import Facts, ordered

@@ -8,8 +8,8 @@ from hashlib import sha256
 import msgspec
 import pyarrow as pa
 
-from .faults import UNREADABLE, malformed
-from .framing import frames, split
+from ...arrow.json.faults import UNREADABLE, malformed
+from ...arrow.json.framing import frames, split
 from .schema import KeySchema, read_key_schema
 
 MAX_KEYS = 4096

@@ -9,8 +9,8 @@ from replicator.domain.change import refuse_frame_names
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import Column, TableSpec
 
-from .faults import UNREADABLE, Unfit
-from .framing import prefix_of, schema_in, split
+from ...arrow.json.faults import UNREADABLE, Unfit
+from ...arrow.json.framing import prefix_of, schema_in, split
 from .options import Options
 from .readers import Readers, schema_nodes
 from .route import Routing

@@ -9,7 +9,7 @@ import msgspec
 
 from replicator.domain.errors import Reject
 
-from .faults import UNREADABLE, malformed, read, unreadable
+from ...arrow.json.faults import UNREADABLE, malformed, read, unreadable
 
 MESSAGE = "m"
 """The operation of PostgreSQL's logical messages, which are no change of a table."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 
+from ...arrow.json.faults import Unfit, malformed
+from ...arrow.json.nodes import Node
 from .declared import nodes_of
-from .faults import Unfit, malformed
-from .nodes import Node
 from .options import Options
 from .records import ChangeReader
 from .schema import ConnectSchema, read_key_schema, read_message_schema

@@ -11,10 +11,10 @@ import pyarrow as pa
 from replicator.domain.moments import in_years
 from replicator.domain.table import TableSpec
 
-from .faults import Read, fit, read
-from .framing import split
-from .nodes import Node
-from .objects import UNSET, kind_for
+from ...arrow.json.faults import Read, fit, read
+from ...arrow.json.framing import split
+from ...arrow.json.nodes import Node
+from ...arrow.json.objects import UNSET, kind_for
 
 STAMP = pa.timestamp("us", "UTC")
 

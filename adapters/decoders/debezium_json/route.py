@@ -7,17 +7,18 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.errors import Reject
 from replicator.ports.decoder import ROUTE
 
-from .faults import malformed
-from .framing import Group, frames, split_all
-from .headers import unread
+from ...arrow.json.faults import malformed
+from ...arrow.json.framing import Group, frames, split_all
+from ...arrow.json.headers import unread
+from ...arrow.json.limits import bounded
+from ...arrow.json.pieces import pieces
 from .keys import Keys
 from .options import Options
 from .origin import MESSAGE, Origin, Probe, block_pattern, kind_without_schema, probed, table_of
 from .outcomes import NOTHING, Kind, Outcome, Outcomes, kind_of
-from .pieces import pieces
 from .schema import KeySchema, MessageSchema, read_message_schema
 
 MAX_SCHEMAS = 4096
@@ -68,7 +69,7 @@ class Routing:
 
     def _kinds(self, raw: pa.RecordBatch) -> list[Kind]:
         values, topics = raw.column("value"), raw.column("topic")
-        values, large = self._bounded(values)
+        values, large = bounded(values, self._options.limits)
         kinds = [NOTHING] * len(values)
         found = frames(values, self._options.limits.depth)
         for group in found.groups:
@@ -78,14 +79,6 @@ class Routing:
         for place, error in (found.errors | large | unread(raw.column("headers"))).items():
             kinds[place] = kind_of(error=error)
         return kinds
-
-    def _bounded(self, values: pa.Array) -> tuple[pa.Array, dict[int, Reject]]:
-        limit = self._options.limits.message_bytes
-        large = pc.fill_null(pc.greater(pc.binary_length(values), limit), False)
-        if not pc.any(large).as_py():
-            return values, {}
-        reject = Reject(RejectCode.TOO_LARGE, f"the record is longer than the {limit} bytes allowed")
-        return pc.if_else(large, None, values), dict.fromkeys(pc.indices_nonzero(large).to_pylist(), reject)
 
     def _group(self, group: Group, rows: Sequence[int], values: pa.Array, topics: pa.Array) -> list[Kind]:
         if group.schema is None:

@@ -10,8 +10,8 @@ import msgspec
 
 from replicator.domain.errors import Reject, RejectCode
 
-from .faults import UNREADABLE, malformed
-from .options import Limits
+from ...arrow.json.faults import UNREADABLE, malformed
+from ...arrow.json.limits import Limits
 
 CONTROL = {
     "io.debezium.connector.common.Heartbeat": "heartbeat",

@@ -14,7 +14,7 @@ from replicator.domain.change import Op
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 
-from .faults import fit
+from ...arrow.json.faults import fit
 from .records import NO_SOURCE, Source
 
 ELEMENTS = 3

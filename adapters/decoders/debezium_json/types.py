@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from replicator.domain.errors import RejectCode
 
-from . import decimals, nested, nodes, temporal
-from .faults import Unfit
-from .nodes import Node
+from ...arrow.json import decimals, nested, nodes, temporal
+from ...arrow.json.faults import Unfit
+from ...arrow.json.nodes import Node
 from .schema import STRUCT, ConnectSchema
 
 MS, US, NS = 1_000, 1_000_000, 1_000_000_000

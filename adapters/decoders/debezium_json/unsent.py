@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .nodes import Node
+from ...arrow.json.nodes import Node
 
 
 class Placeholders:
