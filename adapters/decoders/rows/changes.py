@@ -1,0 +1,178 @@
+"""Blocks of changes: consecutive records of one layout, decoded column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import Op, changes_schema
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.moments import in_years
+from replicator.domain.sequence import EPOCH_SHIFT
+from replicator.domain.table import Column
+
+from ...arrow.json.faults import UNREADABLE, fit, malformed
+from ...arrow.json.objects import UNSET
+from ...arrow.json.pieces import RECORD_IDS
+from .options import Options
+from .reader import RowReader
+
+STAMP = pa.timestamp("us", "UTC")
+
+
+@dataclass
+class Half:
+    """Rows of a changes frame: the records they are of, their operations, and by column the values that there are. `unsent`
+    grows while columns are built."""
+
+    places: Sequence[int]
+    ops: Sequence[Op | None]
+    values: Mapping[str, list[Any]]
+    unsent: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.unsent = [[] for _ in self.places]
+
+
+class Block:
+    """Changes of one reader. `raw` has the records, `rows` what the reader made of each payload.
+
+    `errors` grows while columns are built; the first reason of a record stays.
+    """
+
+    def __init__(self, raw: pa.RecordBatch, reader: RowReader, rows: list[Any], options: Options) -> None:
+        self.raw, self.reader, self.rows, self.options = raw, reader, rows, options
+        self.table = reader.table
+        self.errors: dict[int, Reject] = {}
+        said = reader.said(rows, options.operation_column)
+        self.ops = [operation(value, options) for value in said]
+        self.errors |= {i: unknown_operation(said[i], options) for i, op in enumerate(self.ops) if op is None}
+
+    def build(self) -> pa.Table:
+        """The changes frame of these records, in their order; a change of a key is two rows."""
+        elements = self._elements()
+        values = {name: self.reader.values(self.rows, name) for name in self.reader.columns}
+        moved = self._moved()
+        ops = [Op.CREATE if i in moved else op for i, op in enumerate(self.ops)]
+        frame = self._frame(Half(range(len(self.rows)), ops, values), elements)
+        if not moved:
+            return frame
+        places = list(moved)
+        olds = {name: self._old(name, values[name], moved) for name in values}
+        first = [e.take(pa.array(places, pa.int64())) for e in elements]
+        first[1] = pa.array([0] * len(places), pa.int64())
+        deletes = self._frame(Half(places, [Op.DELETE] * len(places), olds), first)
+        order = sorted([*((i, 1, i) for i in range(len(ops))), *((i, 0, len(ops) + k) for k, i in enumerate(places))])
+        return pa.concat_tables([frame, deletes]).combine_chunks().take(pa.array([row for *_, row in order], pa.int64()))
+
+    def _moved(self) -> dict[int, Any]:
+        """The places of updates that changed the key, each with the values that the row had."""
+        if self.options.before is None or not self.table.keys:
+            return {}
+        try:
+            olds = self.reader.olds(self.rows, self.options.before)
+        except UNREADABLE:
+            olds = [self._readable(i) for i in range(len(self.rows))]
+        places = [i for i, old in enumerate(olds) if old is not None and self.ops[i] == Op.UPDATE]
+        some = [olds[i] for i in places]
+        keys = [self.reader.old_values(some, key) for key in self.table.keys if key in self.reader.columns]
+        return {i: olds[i] for k, i in enumerate(places) if any(key[k] is not UNSET for key in keys)}
+
+    def _readable(self, place: int) -> Any:
+        try:
+            return self.reader.olds(self.rows[place : place + 1], self.options.before or "")[0]
+        except UNREADABLE:
+            self.errors.setdefault(place, malformed("what it was before is not of the types that its schema says"))
+            return None
+
+    def _old(self, name: str, values: Sequence[Any], moved: Mapping[int, Any]) -> list[Any]:
+        olds = self.reader.old_values(list(moved.values()), name)
+        return [values[i] if old is UNSET else old for i, old in zip(moved, olds, strict=True)]
+
+    def _elements(self) -> list[pa.Array]:
+        """The sequence, with the epoch in the top bits of its first element."""
+        elements = [self._element(name) for name in self.options.sequence_columns]
+        room = pc.fill_null(pc.less(elements[0], 1 << EPOCH_SHIFT), True)
+        for place in _where(pc.invert(room)):
+            self._fail(place, RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch")
+        first = pc.if_else(room, elements[0], None)
+        return [pc.add(first, pa.scalar(self.options.epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]]
+
+    def _element(self, name: str) -> pa.Array:
+        values = [_whole(value) for value in self.reader.said(self.rows, name)]
+        array, bad = fit(lambda some: pa.array(some, pa.int64()), values, name)
+        for place in {*bad, *_where(pc.fill_null(pc.less(array, 0), True))}:
+            reason = f"its sequence column {name!r} holds no whole number from 0 on"
+            self._fail(place, RejectCode.NO_SEQUENCE, reason)
+        return array
+
+    def _frame(self, half: Half, elements: Sequence[pa.Array]) -> pa.Table:
+        """The rows of `half`, which have this sequence."""
+        count = len(half.places)
+        columns = [self._column(c, half) for c in self.table.columns]
+        raw = self.raw if count == self.raw.num_rows else self.raw.take(pa.array(half.places, pa.int64()))
+        errors = map(self.errors.get, half.places)
+        schema = changes_schema(self.table)
+        arrays = [
+            pa.array(half.ops, pa.string()),
+            *elements,
+            in_years(raw.column("timestamp").cast(STAMP)),
+            *(raw.column(name) for name in RECORD_IDS.values()),
+            pa.nulls(count, pa.string()),
+            pa.array([str(error) if error else None for error in errors], pa.string()),
+            pa.array([names or None for names in half.unsent], pa.list_(pa.string())),
+        ]
+        moved = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]
+        return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
+
+    def _column(self, column: Column, half: Half) -> pa.Array:
+        """A column, null where a row lacks it or its value does not fit; says so in `half.unsent` and `errors`."""
+        is_key = column.name in self.table.keys
+        given = half.values.get(column.name, [UNSET] * len(half.places))
+        node = self.reader.columns.get(column.name)
+        build = node.build if node else lambda some: pa.nulls(len(some), column.type)
+        array, bad = fit(build, [None if v is UNSET else v for v in given], f"column {column.name!r}")
+        for row, reject in bad.items():
+            if half.ops[row] == Op.DELETE and not is_key:
+                half.unsent[row].append(column.name)
+            else:
+                self.errors.setdefault(half.places[row], reject)
+        if is_key:
+            reason = f"key column {column.name!r} of table {self.table.name} is null or missing"
+            for row in _where(pc.is_null(array)):
+                self._fail(half.places[row], RejectCode.NULL_KEY, reason)
+        elif UNSET in given:
+            for row in (row for row, v in enumerate(given) if v is UNSET and half.ops[row] == Op.UPDATE):
+                half.unsent[row].append(column.name)
+        return array
+
+    def _fail(self, place: int, code: str, sentence: str) -> None:
+        self.errors.setdefault(place, Reject(code, sentence))
+
+
+def operation(value: object, options: Options) -> Op | None:
+    """What a value of the operation column means; None when it means nothing. Numbers are compared as text."""
+    known = isinstance(value, str | int) and not isinstance(value, bool)
+    return options.operation_of.get(str(value)) if known else None
+
+
+def unknown_operation(value: object, options: Options) -> Reject:
+    """The reject of a row that does not say what became of it."""
+    known = ", ".join(sorted(options.operation_of))
+    said = "no operation" if value is None else "an operation that is not known"
+    return Reject(RejectCode.UNKNOWN_OPERATION, f"column {options.operation_column!r} holds {said}; known are {known}")
+
+
+def _whole(value: object) -> object:
+    """A whole number, of digits too; anything else stays what no integer is made of."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+        return int(value)
+    return value if value is None or (isinstance(value, int) and not isinstance(value, bool)) else "none"
+
+
+def _where(mask: pa.Array) -> Iterator[int]:
+    return iter(pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else [])
