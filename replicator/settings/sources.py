@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, WithJsonSchema
 
@@ -47,16 +47,39 @@ def _security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return options
 
 
+def _several(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
 SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
 Text = Annotated[str, BeforeValidator(_text), SCALAR]
+ONE_OR_SEVERAL = WithJsonSchema(
+    {"anyOf": [{"type": ["string", "number"]}, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]}
+)
 SecretText = Annotated[SecretStr, BeforeValidator(_text), SCALAR]
+
+
+CatalogTable = Annotated[str, Field(pattern=r"^[^.`\s]+(\.[^.`\s]+){1,2}$")]
+
+
+ColumnName = Annotated[str, Field(min_length=1)]
+OperationValues = Annotated[list[Text], BeforeValidator(_several), Field(min_length=1), ONE_OR_SEVERAL]
 
 
 class SourceSettings(Strict):
     """What every source has."""
 
+    also_told: ClassVar[frozenset[str]] = frozenset()
+    """Keys of the decoder's that the transport has to know as well."""
+
     format: str = Field(json_schema_extra={"enum": list(FORMATS)})
     """How records are encoded."""
+    operation_column: ColumnName | None = None
+    """With format rows: the column that says what became of a row."""
+    sequence_columns: Annotated[list[ColumnName], Field(min_length=1, max_length=4)] | None = None
+    """With format rows: the columns of whole numbers that order the changes, compared from left to right."""
+    operations: dict[Literal["create", "update", "delete", "read"], OperationValues] | None = None
+    """With format rows: which values of the operation column mean what."""
 
 
 class DatabaseSettings(Strict):
@@ -120,13 +143,22 @@ class FilesSettings(SourceSettings):
 
 
 class DeltaSourceSettings(SourceSettings):
-    """The event log of a pipeline, read as the topics that it recorded."""
+    """A Delta table: the event log of a pipeline, read as the topics that it recorded; with format rows, the rows of any."""
+
+    also_told: ClassVar[frozenset[str]] = frozenset({"format", "operation_column", "sequence_columns"})
 
     transport: Literal["delta"]
-    path: ConfigPath
-    """The folder of the Delta table that an `event_log` sink writes, or its file:// URL."""
-    topics: list[Topic] = Field(default=["*"], min_length=1)
-    """Recorded topics: names; globs, or regular expressions that start with ^."""
+    path: ConfigPath | None = None
+    """The folder of the table (of an event log: the one that an `event_log` sink writes), or its file:// URL."""
+    topics: list[Topic] | None = Field(default=None, min_length=1)
+    """Of an event log: recorded topics (names; globs, or regular expressions that start with ^); all when not said."""
+    table: CatalogTable | None = None
+    """With format rows, on Spark, instead of path: the table as [CATALOG.]SCHEMA.TABLE."""
+    changes: Literal["appended", "feed"] | None = None
+    """With format rows: the rows that are appended (the default), or the table's change data feed."""
+    start_from: Literal["earliest", "latest"] | None = None
+    """With format rows, where lanes without a position start: earliest, with the table as it is; latest, with what changes
+    from then on."""
 
 
 class QuerySettings(SourceSettings):

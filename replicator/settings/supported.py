@@ -39,7 +39,7 @@ REASONS: Mapping[str, str] = {
 """Why a key comes later and what to do instead, where 'remove it for now' does not say enough."""
 
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
-    "format": frozenset({"debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows"}),
+    "format": frozenset({"debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json"}),
     "transport": frozenset({"files", "query"}),
     "policy": frozenset({"scd2"}),
     "stored_as_scd_type": frozenset({2}),

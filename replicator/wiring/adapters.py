@@ -18,7 +18,9 @@ from replicator.settings.schema import plain_options
 from .plugins import load, names
 
 LOCAL = "local"
-NOT_FOR_ADAPTERS = frozenset({"kind", "engines", "format", "transport", "database", "connect"})
+FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations"})
+"""Keys of a source that are its decoder's."""
+NOT_FOR_ADAPTERS = frozenset({"kind", "engines", "format", "transport", "database", "connect"}) | FOR_DECODERS
 
 
 def source(loaded: Loaded, name: str) -> Source[Any]:
@@ -88,6 +90,7 @@ def decoder(loaded: Loaded, name: str) -> Decoder:
             "keys": {match: list((lane and lane.keys) or ()) for match, lane in said.items()},
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
+            **{key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS},
         },
     )
     return made
@@ -162,7 +165,8 @@ def config_line(loaded: Loaded, settings: LaneSettings) -> str:
 
 def options(settings: Any) -> Mapping[str, Any]:
     """The keys of one source, sink or store as its adapter takes them; secrets in clear: never log them."""
-    return {name: value for name, value in plain_options(settings).items() if name not in NOT_FOR_ADAPTERS}
+    hidden = NOT_FOR_ADAPTERS - getattr(settings, "also_told", frozenset())
+    return {name: value for name, value in plain_options(settings).items() if name not in hidden}
 
 
 def _built(factory: Any, given: Mapping[str, Any]) -> Any:

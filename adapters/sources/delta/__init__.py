@@ -1,5 +1,18 @@
-"""An event log in a Delta table, read as the stream it recorded."""
+"""Delta tables as streams: an event log as the topics that it recorded, and (`format: rows`) the rows of any table."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .rows import RowsSource
 from .source import DeltaSource
 
-__all__ = ["DeltaSource"]
+__all__ = ["ROWS", "DeltaSource", "RowsSource", "delta_source"]
+
+ROWS = "rows"
+"""The format with which the rows of the table itself are read."""
+
+
+def delta_source(options: Mapping[str, object]) -> DeltaSource | RowsSource:
+    """The source that reads the table in the way that `format` asks for."""
+    return RowsSource(options) if options.get("format") == ROWS else DeltaSource(options)

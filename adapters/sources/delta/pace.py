@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from .options import DeltaSourceOptions
-
 
 class TooMuch(Exception):
     """A window holds more than one batch may: read a shorter one."""
 
 
 class Pace:
-    """`reach` offsets at once. How many records, and of which size, is known only when they are read."""
+    """`reach` offsets at once, for batches of at most `records`, and `size` bytes. How many that are is known only when they
+    are read."""
 
-    def __init__(self, options: DeltaSourceOptions) -> None:
-        self._records, self._bytes = options.batch_records, options.batch_bytes
-        self.reach = options.batch_records
+    def __init__(self, records: int, size: int) -> None:
+        self._records, self._bytes = records, size
+        self.reach = records
 
     def refuse_more(self, records: int, size: int) -> None:
         """Raise TooMuch, and reach less far from now on, when that is more than one batch may have. One offset may always

@@ -52,7 +52,7 @@ class EventLogSource(ABC, Generic[F]):
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the log as it is now."""
         refuse(self.losses(start, {}))
-        following = Following(self._log, self.load, Pace(self._options), start)
+        following = Following(self._log, self.load, self._pace(), start)
         following.refresh()
         apply_batch(self.nothing(Span(start, start)))
         while not stop.is_set():
@@ -68,7 +68,7 @@ class EventLogSource(ABC, Generic[F]):
         asked = start.only(until)
         refuse({**self.losses(until, {}), **self.losses(asked, {})})
         unread = until.only(p for p in until if asked.get(p, -1) < until[p])
-        following = Following(self._log, self.load, Pace(self._options), asked.only(unread), unread)
+        following = Following(self._log, self.load, self._pace(), asked.only(unread), unread)
         following.refresh()
         following.deliver(apply_batch, stop)
 
@@ -89,6 +89,9 @@ class EventLogSource(ABC, Generic[F]):
     def end(self) -> Position:
         """As the port says."""
         return self._log.now()[1].ends
+
+    def _pace(self) -> Pace:
+        return Pace(self._options.batch_records, self._options.batch_bytes)
 
     def committed(self, position: Position) -> None:
         """Nothing to publish: nobody else asks how far a log was read."""

@@ -19,14 +19,21 @@ from ...spark.errors import translated
 from ...spark.frames import column, mapped, weighed
 from ...spark.session import split
 from ...spark.types import spark_schema
+from . import ROWS
 from .backlog import Window
 from .files import Rewritten
 from .pace import Pace
 from .records import raw
+from .rows.spark import RowsSparkSource
 from .source import EventLogSource
 from .table import Snapshot
 
 PLACE = ("topic", "partition", "offset")
+
+
+def delta_spark_source(options: Mapping[str, object]) -> DeltaSparkSource | RowsSparkSource:
+    """The source that reads the table in the way that `format` asks for."""
+    return RowsSparkSource(options) if options.get("format") == ROWS else DeltaSparkSource(options)
 
 
 class DeltaSparkSource(EventLogSource[DataFrame]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,23 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import Position
 
 from ...delta.commits import LaneLog
-from ...delta.errors import first_line, is_damage, translating
-from ...delta.layout import HOME, Lake
+from ...delta.layout import HOME
 from ...delta.names import decode
 from ...delta.positions import Positions
-from ...delta.tables import exists, schema_of
+from ...delta.tables import schema_of
+from .opened import OpenedTable
 
 READABLE = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "appendOnly", "invariants"})
 """Features of a table that change nothing for who reads its Parquet files one by one."""
 STATISTICS = ("min.offset", "max.offset", "min.partition", "max.partition")
-PLAIN = "Rows of a plain Delta table are not yet read (`format: rows`): name the folder of an `event_log` sink in `path`."
+MISSING = "Start the pipeline that writes this event log first, or correct 'path' of the source."
+PLAIN = "Name the folder of an `event_log` sink in `path`; or, for the rows of a plain table, write `format: rows`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,51 +54,23 @@ class EventLogTable:
     """The event log in the folder `path`; `wanted` says which topics matter. Not safe for use from several threads."""
 
     def __init__(self, path: str, wanted: Callable[[str], bool]) -> None:
-        self.root = Lake.at(path).root
+        self._opened = OpenedTable(path, MISSING)
+        self.root = self._opened.root
         self._wanted = wanted
-        self._table: DeltaTable | None = None
         self._snapshot: Snapshot | None = None
-        self._stamp: tuple[int, int] | None = None
+        self._table: DeltaTable | None = None
 
     def newest(self) -> Snapshot:
         """The newest version; the same object as before when there is no newer one. Raises EnvironmentProblem when there is
         no table, ConfigProblem when it is none that this source reads."""
-        with translating(self.root.name), _undamaged(self.root):
-            table = self._current()
-            if self._snapshot is None or self._snapshot.version != table.version():
+        with self._opened.reading():
+            table = self._opened.newest()
+            if self._snapshot is None or table is not self._table or self._snapshot.version != table.version():
                 refuse_others(table, self.root)
                 files = tuple(file for file in _files(table, self.root) if self._wanted(file.topic))
                 self._snapshot = Snapshot(str(table.metadata().id), table.version(), files, self._covered(table))
-                self._stamp = self._stamp_of(table.version())
+                self._table = table
             return self._snapshot
-
-    def _current(self) -> DeltaTable:
-        """The table at its newest version; opened anew when the last one known is another's, or was cleaned up."""
-        table, stamp = self._table, self._stamp
-        if table is None or stamp is None or self._stamp_of(table.version()) != stamp:
-            self._table = self._snapshot = None
-            self._table = table = self._open()
-        elif self._entry(table.version() + 1).exists():
-            table.update_incremental()
-        return table
-
-    def _stamp_of(self, version: int) -> tuple[int, int] | None:
-        try:
-            found = self._entry(version).stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns
-
-    def _open(self) -> DeltaTable:
-        if not exists(self.root):
-            raise EnvironmentProblem(
-                f"There is no Delta table in {self.root}.",
-                next_step="Start the pipeline that writes this event log first, or correct 'path' of the source.",
-            )
-        return DeltaTable(str(self.root))
-
-    def _entry(self, version: int) -> Path:
-        return self.root / "_delta_log" / f"{version:020}.json"
 
     def _covered(self, table: DeltaTable) -> Position:
         found = Position()
@@ -112,19 +83,6 @@ class EventLogTable:
             if state is not None:
                 found = found.advanced_to({p: o for p, o in state.position.items() if self._wanted(p.topic)})
         return found
-
-
-@contextmanager
-def _undamaged(root: Path) -> Iterator[None]:
-    try:
-        yield
-    except DeltaError as error:
-        if not is_damage(error):
-            raise
-        raise EnvironmentProblem(
-            f"The log of the Delta table {root} is damaged: {first_line(error)}",
-            next_step="Restore its folder _delta_log from a copy.",
-        ) from error
 
 
 def refuse_others(table: DeltaTable, root: Path) -> None:

@@ -1,0 +1,199 @@
+"""Pieces of files, and the records in them. What executors do, too: a piece knows all it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import EnvironmentProblem
+
+from ....delta.column_names import source_name
+from ..files import parquet
+from .encode import Layout, Told, encoded
+from .places import Place
+
+ROWS = 8_192
+"""Rows that are turned into records at once."""
+CHANGE = "_change_type"
+FEED = "feed"
+"""What a file of the change data feed holds: rows that each say what became of them."""
+OPS = {"insert": "c", "delete": "d", "update_postimage": "u"}
+BEFORE, AFTER = "update_preimage", "update_postimage"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is common to the files of one version: its number, when it was committed (in milliseconds), the topic, the
+    table's columns under the names that they have in the files, and which of them are to be left out."""
+
+    topic: str
+    version: int
+    whole: bool
+    at: int | None
+    schema: pa.Schema
+    left_out: frozenset[str]
+
+    def layout(self) -> Layout:
+        """The columns of the records."""
+        kept = [field for field in self.schema if field.name not in self.left_out]
+        return Layout(pa.schema([field.with_name(source_name(field.name)) for field in kept]))
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One data file. `op`: the operation that all its rows are of, or FEED; `partition`: columns that are not in it, with
+    their value; `first`: the number of its first row in its version."""
+
+    path: str
+    op: str
+    rows: int
+    partition: tuple[tuple[str, Any], ...]
+    first: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows [start, end) of a file."""
+
+    content: Content
+    file: DataFile
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows that are."""
+        return self.end - self.start
+
+    def cut(self, rows: int) -> Iterator[Piece]:
+        """The same in pieces of at most so many rows. A file of the feed stays whole: its rows belong together."""
+        step = self.rows if self.file.op == FEED else rows
+        for start in range(self.start, self.end, max(1, step)):
+            yield Piece(self.content, self.file, start, min(start + step, self.end))
+
+
+def records(piece: Piece) -> Iterator[pa.Table]:
+    """The records of a piece as raw frames, in their order. Raises `files.Rewritten` when the file is gone,
+    EnvironmentProblem when it cannot be read."""
+    layout = piece.content.layout()
+    with parquet(piece.file.path) as reader:
+        if reader.metadata.num_rows != piece.file.rows:
+            raise EnvironmentProblem(
+                f"The file {piece.file.path} has {reader.metadata.num_rows} rows, the table's log says {piece.file.rows}.",
+                next_step="Restore it from a copy.",
+            )
+        if piece.file.op == FEED:
+            yield from _of_feed(piece, reader, layout)
+            return
+        for start, rows in _some(piece, reader):
+            places = range(rows.num_rows)
+            told = Told(piece.content.version, [piece.file.op] * len(places), _numbers(piece, start, places), {})
+            yield _raw(piece, told, encoded(rows, layout, told, places))
+
+
+def _of_feed(piece: Piece, reader: pq.ParquetFile, layout: Layout) -> Iterator[pa.Table]:
+    """The changes of a file of the feed. The first row as it was before and the first as it is after make one change, and so
+    on. Which of them belong together the feed does not say, and it does not matter: a key that is among the former and not
+    among the latter is gone, the others have the values of the latter. What is left over has its other half in another
+    file, because its partition changed."""
+    names = _in_file(piece, reader)
+    whole = _conformed(reader.read([*names, CHANGE]), piece)
+    kinds = whole[CHANGE].to_pylist()
+    befores = [i for i, kind in enumerate(kinds) if kind == BEFORE]
+    afters = [i for i, kind in enumerate(kinds) if kind == AFTER]
+    olds = dict(zip(afters, befores, strict=False))
+    alone = set(befores[len(olds) :])
+    places = [i for i, kind in enumerate(kinds) if (kind != BEFORE or i in alone) and piece.start <= i < piece.end]
+    for at in range(0, len(places), ROWS):
+        some = places[at : at + ROWS]
+        ops = ["d" if i in alone else OPS[kinds[i]] for i in some]
+        told = Told(piece.content.version, ops, _numbers(piece, 0, some), olds)
+        yield _raw(piece, told, encoded(*_near(whole, layout, told, some)))
+
+
+def _near(whole: pa.Table, layout: Layout, told: Told, some: Sequence[int]) -> tuple[pa.Table, Layout, Told, Sequence[int]]:
+    """What `encoded` takes, with no more rows than it needs."""
+    needed = sorted({*some, *(told.olds[i] for i in some if i in told.olds)})
+    now = {place: i for i, place in enumerate(needed)}
+    olds = {now[i]: now[told.olds[i]] for i in some if i in told.olds}
+    rows = whole.take(pa.array(needed, pa.int64()))
+    return rows, layout, Told(told.version, told.ops, told.rows, olds), [now[i] for i in some]
+
+
+def _some(piece: Piece, reader: pq.ParquetFile) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of the piece, a little at a time, each with the number in the file of the first; of row groups without any
+    nothing is read."""
+    names, at, groups, skipped = _in_file(piece, reader), 0, [], 0
+    for i in range(reader.metadata.num_row_groups):
+        rows = reader.metadata.row_group(i).num_rows
+        if at < piece.end and at + rows > piece.start:
+            groups.append(i)
+        elif not groups:
+            skipped += rows
+        at += rows
+    at = skipped
+    for batch in reader.iter_batches(ROWS, row_groups=groups, columns=names) if groups else ():
+        start, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
+        if start < end:
+            yield at + start, _conformed(pa.table(batch.slice(start, end - start)), piece)
+        at += batch.num_rows
+
+
+def _in_file(piece: Piece, reader: pq.ParquetFile) -> list[str]:
+    there, partition = set(reader.schema_arrow.names), {name for name, _ in piece.file.partition}
+    wanted = (field.name for field in piece.content.schema if field.name not in piece.content.left_out)
+    return [name for name in wanted if name in there and name not in partition]
+
+
+def _conformed(rows: pa.Table, piece: Piece) -> pa.Table:
+    """The table's columns, by the names of the source, and the kind of change where there is one. A column that was added
+    after the file was written is null."""
+    known = {name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in piece.file.partition}
+    columns = {}
+    for field in piece.content.schema:
+        if field.name in piece.content.left_out:
+            continue
+        there = rows[field.name] if field.name in rows.column_names else known.get(field.name)
+        columns[source_name(field.name)] = (
+            _cast(there, field, piece) if there is not None else pa.nulls(rows.num_rows, field.type)
+        )
+    if CHANGE in rows.column_names:
+        columns[CHANGE] = rows[CHANGE]
+    # Without columns a table would forget how many rows it has; there is always one.
+    return pa.table(columns)
+
+
+def _cast(column: Any, field: pa.Field, piece: Piece) -> Any:
+    try:
+        return pc.cast(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise EnvironmentProblem(
+            f"Column {field.name!r} in the file {piece.file.path} is {column.type}; the table says {field.type}.",
+            next_step="Rewrite the table with one of the engines that write Delta Lake.",
+        ) from error
+
+
+def _numbers(piece: Piece, start: int, places: Sequence[int]) -> list[int]:
+    """The numbers in the version of rows of the file."""
+    return [piece.file.first + start + place for place in places]
+
+
+def _raw(piece: Piece, told: Told, texts: list[bytes]) -> pa.Table:
+    content, count = piece.content, len(texts)
+    base = Place(content.version, content.whole, 0).offset
+    columns = {
+        "topic": pa.repeat(pa.scalar(content.topic), count),
+        "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+        "offset": pa.array([base + number for number in told.rows], pa.int64()),
+        "timestamp": pa.repeat(pa.scalar(content.at, pa.int64()), count).cast(RAW.field("timestamp").type),
+        "headers": pa.nulls(count, RAW.field("headers").type),
+        "key": pa.nulls(count, pa.binary()),
+        "value": pa.array(texts, pa.binary()),
+    }
+    return pa.table([columns[name] for name in RAW.names], schema=RAW)

@@ -1,0 +1,90 @@
+"""The source that reads the rows of a Delta table, which stay on Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.position import Span
+from replicator.ports.frames import Batch
+
+from ....spark.errors import translated
+from ....spark.frames import mapped, quoted, weighed
+from ....spark.session import split
+from ....spark.types import spark_schema
+from ..pace import Pace
+from .following import Window
+from .options import RowsOptions
+from .pieces import Piece, records
+from .source import RowsOfTable
+
+TASK_ROWS = 65_536
+TASKS_PER_CORE = 4
+
+
+class RowsSparkSource(RowsOfTable[DataFrame]):
+    """`RowsOfTable` whose frames are `pyspark.sql.DataFrame`; its options, and `spark`.
+
+    The driver reads the table's log, and footers of files of the change data feed; executors open the files and make
+    records of their rows. So both must see the folder. How many bytes a batch has is known only when it was read:
+    `batch_bytes` bounds the ones that follow.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, self._spark = split(options)
+        read = RowsOptions.read(own)
+        super().__init__(read, read.path or folder_of(self._spark, read.table or ""))
+        self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
+
+    def load(self, window: Window, pace: Pace) -> Batch[DataFrame]:  # noqa: ARG002
+        """One job, whose records are kept in Spark's storage."""
+        span = self.span(window)
+        if not window.pieces:
+            return self.nothing(span)
+        try:
+            frame, count, size = weighed(self._records([piece for one in window.pieces for piece in one.cut(TASK_ROWS)]))
+        except (Py4JError, PySparkException) as error:
+            window.refuse_missing(self._table.name)
+            raise translated(error, f"reading the table {self._table.root}") from error
+        return Batch(frame, span, count, size, self.identity())
+
+    def nothing(self, span: Span) -> Batch[DataFrame]:
+        """A batch without records."""
+        return Batch(self._nothing, span, 0, 0, self.identity())
+
+    def _records(self, pieces: Sequence[Piece]) -> DataFrame:
+        """The records of the pieces, in their order: each task has some that follow each other."""
+        tasks = min(len(pieces), TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism)
+        numbers = self._spark.range(0, len(pieces), 1, tasks)
+        return mapped(numbers, lambda some: _read([pieces[i] for i in some["id"].to_pylist()]), RAW)
+
+
+def _read(pieces: Sequence[Piece]) -> pa.Table:
+    return pa.concat_tables([RAW.empty_table(), *(some for piece in pieces for some in records(piece))])
+
+
+def folder_of(spark: SparkSession, table: str) -> str:
+    """The folder of a table of the catalog, named `[catalog.]schema.table`. Raises EnvironmentProblem when there is none,
+    ConfigProblem for one that is no Delta table, or lies in an object store."""
+    name = ".".join(quoted(part) for part in table.split("."))
+    try:
+        found = spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]
+    except AnalysisException as error:
+        raise EnvironmentProblem(
+            f"Spark's catalog has no table {table} that can be described: {error.getCondition()}",
+            next_step="Start the pipeline that writes the table first, or correct 'table' of the source.",
+        ) from error
+    except (Py4JError, PySparkException) as error:
+        raise translated(error, f"looking up the table {table}") from error
+    url = urlsplit(found["location"])
+    if found["format"] != "delta" or url.scheme not in ("", "file"):
+        what = f"lies on {url.scheme}://" if found["format"] == "delta" else f"is kept as {found['format']}"
+        raise ConfigProblem(f"The table {table} {what}, which this source does not read yet.")
+    return unquote(url.path)

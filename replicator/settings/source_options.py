@@ -1,0 +1,70 @@
+"""Keys of sources that mean nothing with their format, or that lack what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .findings import Problem, place, quoted
+from .sources import FORMATS
+from .views import View, text
+
+ROWS = "rows"
+OF_ROWS = ("operation_column", "sequence_columns", "operations")
+"""Keys of any source whose records are rows."""
+OF_TABLE_ROWS = (*OF_ROWS, "changes", "start_from", "table")
+"""Keys of a Delta table that is read as rows."""
+SAID_BY_FEED = ("operation_column", "sequence_columns", "operations")
+
+
+def source_option_problems(config: View) -> Iterator[Problem]:
+    """Everything wrong with the keys of sources that can be told from the config alone."""
+    for name, source in (config.sources or {}).items():
+        if text(source, "format") in FORMATS:
+            yield from _of_other_formats(name, source)
+        if text(source, "transport") == "delta":
+            yield from _of_delta(config, name, source)
+    yield from _of_tables(config)
+
+
+def _of_other_formats(name: str, source: dict[str, Any]) -> Iterator[Problem]:
+    """Keys of rows where records are something else, and the other way round."""
+    is_rows, is_delta = source["format"] == ROWS, text(source, "transport") == "delta"
+    keys = (("topics",) if is_delta else ()) if is_rows else OF_TABLE_ROWS if is_delta else OF_ROWS
+    for key in keys:
+        if key in source:
+            sentence = f"key '{key}' in {place(('sources', name))} means nothing with format {quoted(source['format'])}"
+            yield Problem(("sources", name, key), "inapplicable", sentence, "remove it")
+
+
+def _of_delta(config: View, name: str, source: dict[str, Any]) -> Iterator[Problem]:
+    at = ("sources", name)
+    if text(source, "format") != ROWS or "table" not in source:
+        if "path" not in source:
+            yield Problem((*at, "path"), "missing", f"missing key 'path' in {place(at)}", "name the folder of the table")
+    elif "path" in source:
+        yield Problem((*at, "table"), "contradiction", f"{place(at)} has both 'path' and 'table'", "keep one")
+    elif config.engine == "local":
+        sentence = f"key 'table' in {place(at)} needs the engine spark: the local one knows no catalog"
+        yield Problem((*at, "table"), "engine", sentence, "write the folder of the table as 'path'")
+    if source.get("changes") == "feed":
+        for key in (key for key in SAID_BY_FEED if key in source):
+            sentence = f"{place(at)} has both 'changes: feed' and '{key}': the feed says that itself"
+            yield Problem((*at, key), "contradiction", sentence, "keep one")
+
+
+def _of_tables(config: View) -> Iterator[Problem]:
+    """What cannot be asked of tables whose records are rows."""
+    rows = {name for name, source in (config.sources or {}).items() if text(source, "format") == ROWS}
+    for table, entry in config.entries():
+        if table.source not in rows or config.kind(entry.sink) == "event_log":
+            continue
+        said = dict(entry.of_table)
+        if entry.policy != "append" and said["keys"] == "None":
+            sentence = f"{place(table.path)}: its records are rows, which do not say what their key is"
+            yield Problem(table.path, "missing", sentence, "write 'keys: [...]' in it")
+        if said["tombstones"] == "delete":
+            at = (*next((p for p, keys in ((entry.path, entry.said), (table.path, table.said)) if "tombstones" in keys),
+                        ("defaults",)), "tombstones")  # fmt: skip
+            sentence = f"{place(at)}: records without a value delete nothing with format 'rows'"
+            yield Problem(at, "inapplicable", sentence, "remove it")
