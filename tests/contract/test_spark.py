@@ -10,9 +10,10 @@ import pytest
 from postgres_target import PostgresTarget
 from recorded_log import TIMES, LogStream
 from spark_case import OPTIONS, OnSpark, SparkTarget, engine
+from table_of_rows import ReadsRows, RowsStream
 
 from adapters.sinks.postgres.spark import PostgresSparkSink
-from adapters.sources.delta.spark import DeltaSparkSource
+from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
 from replicator.testing.delivery import Delivering, assert_equals_model
@@ -68,6 +69,29 @@ class TestDeltaSparkSource(SourceContract):
 
     def new_stream(self):
         return SparkLogStream(self.path, self.batch_records)
+
+    def to_arrow(self, frame):
+        """Inside a list Spark has names of its own."""
+        return to_arrow(frame).cast(RAW)
+
+
+@dataclass
+class SparkRowsStream(RowsStream):
+    def open(self):
+        super().open()
+        return delta_spark_source({**self.options(), **OPTIONS})
+
+
+class TestRowsSparkSource(ReadsRows, SourceContract):
+    """`RowsSparkSource`."""
+
+    @pytest.fixture(autouse=True)
+    def own(self, tmp_path):
+        engine()
+        self.path = tmp_path
+
+    def new_stream(self):
+        return SparkRowsStream(self.path, 6, "feed")
 
     def to_arrow(self, frame):
         """Inside a list Spark has names of its own."""

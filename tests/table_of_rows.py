@@ -1,0 +1,134 @@
+"""A plain Delta table that is appended to: a stream to read as rows. What its records have to be is worked out here anew."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+
+from adapters.sources.delta import RowsSource
+from replicator.domain.change import RAW
+from replicator.domain.moments import FIRST_MS, LAST_MS
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.testing.contract import overrides_contract
+from replicator.testing.source_contract import ODD_TIMES, records
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
+VERSION, WHOLE = 1 << 34, 1 << 33
+
+
+def record(op: str, version: int, row: int, number: int) -> bytes:
+    own = {"_op": op, "_version": version, "_order": 1, "_row": row}
+    document = {"schema": {"number": "int64", "text": "string"}, "payload": {**own, **values(number)}}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def values(number: int) -> dict[str, Any]:
+    return {"number": number, "text": "é☃" * number}
+
+
+@dataclass
+class RowsStream:
+    """Opened, it begins with the table as it is then."""
+
+    folder: Path
+    batch_records: int
+    changes: str = "appended"
+    topic: str = "items"
+    partitions: int = 1
+    seen: int = 0
+    places: list[tuple[int, int, int]] = field(default_factory=list)
+    """Per record its version, its row in it, and its time."""
+
+    def __post_init__(self) -> None:
+        self.path = self.folder / self.topic
+        DeltaTable.create(str(self.path), SCHEMA, configuration=FEED)
+
+    def publish(self, records: pa.Table) -> None:
+        """A commit for every four rows, which have the time of the first; for every row where times are odd."""
+        times = records["timestamp"].cast(pa.int64()).to_pylist()
+        count = 4 if max(times) - min(times) < 1000 else 1
+        for start in range(0, len(times), count):
+            self._commit(times[start], len(times[start : start + count]))
+
+    def _commit(self, at: int, count: int) -> None:
+        start = len(self.places)
+        rows = [values(n) for n in range(start, start + count)]
+        write_deltalake(str(self.path), pa.Table.from_pylist(rows, SCHEMA), mode="append")
+        version = self.version()
+        self.places += [(version, i, at) for i in range(count)]
+        entry = self.path / "_delta_log" / f"{version:020}.json"
+        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        info = next(line["commitInfo"] for line in lines if "commitInfo" in line)
+        info["timestamp"] = at
+        entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def version(self) -> int:
+        return DeltaTable(str(self.path)).version()
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "format": "rows",
+            "path": str(self.path),
+            "batch_records": self.batch_records,
+            "changes": self.changes,
+        }
+
+    def open(self) -> Any:
+        self.seen = self.version()
+        return RowsSource(self.options())
+
+    def close(self) -> None:
+        pass
+
+    def expected(self, start: int, end: int) -> pa.Table:
+        """Rows that were there when the stream was opened as reads, in the order of the files' names; others as creates."""
+        rows, whole = [], self._whole()
+        at_sight = next((at for version, _, at in self.places if version == self.seen), None)
+        for number in range(start, end):
+            version, row, at = self.places[number]
+            known = number in whole
+            version, row, at = (self.seen, whole[number], at_sight) if known else (version, row, at)
+            value = record("r" if known else "c", version, row, number)
+            offset = version * VERSION + (WHOLE if known else 0) + row
+            rows.append({"topic": self.topic, "partition": 0, "offset": offset, "timestamp": at, "value": value})
+        return pa.Table.from_pylist(rows, RAW)
+
+    def _whole(self) -> dict[int, int]:
+        files = sorted(urlsplit(uri).path for uri in DeltaTable(str(self.path), version=self.seen).file_uris())
+        numbers = [number for file in files for number in pq.read_table(file)["number"].to_pylist()]
+        return {number: row for row, number in enumerate(numbers)}
+
+    def span(self) -> Span:
+        place = TopicPartition(self.topic, 0)
+        start, end = self.seen * VERSION + WHOLE, (self.version() + 1) * VERSION
+        return Span(Position({place: start}), Position({place: end}))
+
+
+class ReadsRows:
+    """Mixed into the source's suite."""
+
+    @overrides_contract(reason="rows of a table as it is have the time of its version: those of changes are looked at")
+    def test_odd_times_are_null(self) -> None:
+        """A time that no target can keep is null; its record comes all the same."""
+        stream = self.new_stream()
+        sent = records(stream, 0, len(ODD_TIMES))
+        times = pa.array(ODD_TIMES, RAW.field("timestamp").type)
+        stream.publish(sent.set_column(RAW.get_field_index("timestamp"), RAW.field("timestamp"), times))
+        source = stream.open()
+        reader = self.read_once(source, source.beginning())
+        kept = [times[i].as_py() if FIRST_MS <= at <= LAST_MS else None for i, at in enumerate(ODD_TIMES)]
+        assert [row["timestamp"] for row in reader.rows] == kept
+
+    def expected(self, stream: RowsStream, start: int, end: int) -> pa.Table:
+        return stream.expected(start, end)
+
+    def whole(self, stream: RowsStream, count: int) -> Span:
+        return stream.span()
