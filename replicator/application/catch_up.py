@@ -29,14 +29,30 @@ class SinkAway(Exception):
     """The sink of the lane that reads has no room and does not answer: go on reading later."""
 
 
+class Enough(Exception):
+    """A piece has more records than was to be expected of its offsets: the others have their turn first."""
+
+
 @dataclass
 class Behind(Generic[F]):
-    """One lane that is catching up. `read`: how far it has read; its own `feed` holds back what the main one would."""
+    """One lane that is catching up. `read`: how far it has read; its own `feed` holds back what the main one would. `reach`:
+    offsets per partition to read at once; more than usual where most of them have no record. `taken`: records of this
+    piece."""
 
     run: LaneRun
     generation: int
     read: Position
     feed: Feed[F]
+    reach: int
+    taken: int = 0
+
+    def pace(self, piece: Span, usual: int) -> None:
+        """Reach further after a piece in which most offsets had no record, and less far after one with many."""
+        offsets = sum(end - piece.start[p] for p, end in piece.end.items())
+        if self.taken > usual:
+            self.reach = max(usual, self.reach * usual // self.taken)
+        elif 2 * self.taken < offsets:
+            self.reach *= 2
 
     def lacks(self, end: Position) -> Span:
         """What is left to read up to `end`."""
@@ -96,7 +112,8 @@ class CatchUp(Generic[F]):
         for run in self._tools.roster.runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
                 feed = Feed(self._shared.engine, self._shared.options, run.handed)
-                self._behind[run.lane.id] = Behind(run, run.placed, run.handed, feed)
+                reach = self._shared.options.catch_up_offsets
+                self._behind[run.lane.id] = Behind(run, run.placed, run.handed, feed, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
                 del self._behind[lane_id]
@@ -117,8 +134,8 @@ class CatchUp(Generic[F]):
         """Read one piece; False when nothing could be done now."""
         if not self._tools.place.workers[behind.run.lane.sink].has_room():
             return False
-        missing, most = self._missing(behind), self._shared.options.catch_up_offsets
-        until = Position({p: min(o, missing.start[p] + most) for p, o in missing.end.items()})
+        missing, behind.taken = self._missing(behind), 0
+        until = Position({p: min(o, missing.start[p] + behind.reach) for p, o in missing.end.items()})
         try:
             self._tools.place.source.read(missing.start, until, lambda b: self._take(behind, b), self._shared.stop)
         except Retryable as error:
@@ -129,9 +146,13 @@ class CatchUp(Generic[F]):
             return False
         except SinkAway:
             return False
+        except Enough:
+            behind.pace(Span(missing.start, until), self._shared.options.catch_up_offsets)
+            return True
         except DataLoss as error:
             self._shared.lanes.suspend(behind.run, problem_of(error))
             return True
+        behind.pace(Span(missing.start, until), self._shared.options.catch_up_offsets)
         return self._shared.stop.is_set() or self._pass_holes(behind, until)
 
     def _pass_holes(self, behind: Behind[F], until: Position) -> bool:
@@ -155,6 +176,12 @@ class CatchUp(Generic[F]):
         if not self._has_room(behind):
             raise SinkAway
         behind.read = behind.read.advanced_to(batch.span.end)
+        self._pass_on(behind, batch)
+        behind.taken += batch.records
+        if behind.taken > self._shared.options.catch_up_offsets < behind.reach:
+            raise Enough
+
+    def _pass_on(self, behind: Behind[F], batch: Batch[F]) -> None:
         if behind.run.is_event_log:
             sink = behind.run.lane.sink
             excluded = {sink: self._tools.roster.excluded(sink)}

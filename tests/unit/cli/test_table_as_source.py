@@ -1,0 +1,73 @@
+"""A pipeline whose source is a table that another one, or somebody else, writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_program import run_program
+from deltalake import DeltaTable
+from small_spark import SMALL
+
+pytestmark = pytest.mark.slow
+"""The program starts several times in each."""
+
+TABLES = ("products", "orders")
+ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
+NEXT = """\
+pipeline: next
+sources:
+  products: {format: rows, transport: delta, path: ./lake/products, changes: feed}
+  orders: {format: rows, transport: delta, path: ./lake/orders, changes: feed}
+sinks:
+  lake: {kind: delta, path: ./next}
+  raw: {kind: event_log, path: ./next/cdc_events}
+dead_letters: {path: ./next/_replicator/dead_letters}
+tables:
+  - {match: products, source: products, keys: [sku], to: [{sink: lake}, {sink: raw}]}
+  - {match: orders, source: orders, keys: [id], to: [{sink: lake}]}
+http: {address: "127.0.0.1:0"}
+"""
+
+
+def run(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
+    settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
+    done = run_program(project, "run", "--until-caught-up", "--json", "-q", *settings, *arguments, seconds=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def pipeline(project: Path, config: str, name: str = "next") -> tuple[str, ...]:
+    (project / "config" / f"{name}.yaml").write_text(config)
+    return ("-c", f"config/{name}.yaml")
+
+
+def rows(table: Path) -> list[dict]:
+    found = DeltaTable(str(table)).to_pyarrow_table()
+    own = [name for name in found.column_names if not name.startswith(("_cdc_", "_event_id"))]
+    return sorted(found.select(own).to_pylist(), key=repr)
+
+
+@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+def test_a_mirror_is_the_source_of_the_next_layer(project: Path, engine: str) -> None:
+    """The archive grows; each time the mirror follows it, and the next mirror the first one's change data feed."""
+    shutil.rmtree(project / "lake")
+    config = (project / "config" / "replicator.yaml").read_text()
+    first = pipeline(project, config.replace("{sink: lake}", "{sink: lake, change_data_feed: true}"), "first")
+    archive = project / "archive"
+    whole = {file.name: file.read_text().splitlines(keepends=True) for file in archive.iterdir()}
+    second = pipeline(project, NEXT)
+    for lines in (3, 8, 10, 100):
+        for name, text in whole.items():
+            (archive / name).write_text("".join(text[:lines]))
+        run(project, "local", *first)
+        said = run(project, engine if lines in (3, 100) else "local", *second)
+        assert {lane["status"] for lane in said["result"]["lanes"]} == {"running"}
+        for table in TABLES:
+            assert rows(project / "next" / table) == rows(project / "lake" / table), (lines, table)
+    log = DeltaTable(str(project / "next" / "cdc_events")).to_pyarrow_table().to_pylist()
+    assert {row["op"] for row in log} == {"r", "c", "u", "d"} and {row["table"] for row in log} == {"products"}
+    again = run(project, "local", *second)
+    assert all(lane["counts"]["applied"] == 0 for lane in again["result"]["lanes"])
