@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -379,6 +380,22 @@ def test_killed_while_lanes_catch_up(at):
             world.start(Machine(at, after=after)).once()
     assert world.start().once() is ExitCode.OK
     assert [r.offset for r in world.targets["c.items"].log] == list(range(9))
+
+
+def test_a_lane_catches_up_where_most_offsets_have_no_record():
+    """Reading reaches further and further, and no further than usual once there are many records again."""
+    far = [replace(change(i, "c", i), offset=i << 34) for i in range(6)]
+    near = [replace(change(6 + i, "u", i % 6), offset=(6 << 34) + i) for i in range(60)]
+    world = World([*far, *near], cuts=(5,), options=replace(World([]).options, catch_up_offsets=10))
+    world.start().once()
+    world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
+    running = world.start()
+    assert running.once() is ExitCode.OK
+    assert [r.offset for r in world.targets["c.items"].log] == [r.offset for r in world.log]
+    reads = [start[T0] for start, _ in running.source.reads]
+    assert len(reads) < 120
+    many = [(start, later) for start, later in pairwise(reads) if start >= 6 << 34]
+    assert many and all(later - start <= 15 for start, later in many)
 
 
 def test_a_table_whose_type_changed_is_learnt_anew_when_its_lanes_are_loaded_again():

@@ -1,0 +1,197 @@
+"""Rows: what operations, sequences and values mean, and what becomes of those that mean nothing."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from adapters.decoders.rows import RowsDecoder
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem, Fatal, Reject
+from replicator.domain.table import TableSpec
+
+TYPES = {"id": "int64", "name": "string", "price": "decimal(10,2)"}
+KEYED = {"keys": {"items": ["id"]}}
+DECLARED = {**KEYED, "schema": {"items": TYPES}, "operation_column": "op", "sequence_columns": ["at"]}
+
+
+def typed(op: Any = "c", at: Any = 1, types: dict[str, Any] = TYPES, before: Any = None, **row: Any) -> dict[str, Any]:
+    own = {"_op": op, "_version": at, "_order": 1, "_row": 5}
+    return {"schema": types, "payload": {**own, **({} if before is None else {"_before": before}), **row}}
+
+
+def frame(*values: Any) -> pa.Table:
+    texts = [v if v is None or isinstance(v, bytes) else json.dumps(v, separators=(",", ":")).encode() for v in values]
+    rows = [{"topic": "items", "partition": 0, "offset": n, "timestamp": 7000, "value": v} for n, v in enumerate(texts)]
+    return pa.Table.from_pylist(rows, RAW)
+
+
+def learnt(decoder: RowsDecoder, raw: pa.Table) -> TableSpec:
+    return decoder.learn(raw, "items", "any")
+
+
+def decode(*values: Any, options: dict[str, Any] = KEYED) -> list[dict[str, Any]]:
+    decoder, raw = RowsDecoder(options), frame(*values)
+    return decoder.decode(raw, learnt(decoder, raw)).to_pylist()
+
+
+def code(row: dict[str, Any]) -> str:
+    return Reject.parse(row["_error"]).code if row["_error"] else ""
+
+
+def test_a_row_is_a_change():
+    [row] = decode(typed("u", 3, id=1, name="é", price="1.50"))
+    assert (row["_op"], row["_seq_1"], row["_seq_2"], row["_seq_3"], row["_offset"]) == ("u", 3, 1, 5, 0)
+    assert (row["id"], row["name"], row["price"]) == (1, "é", Decimal("1.50"))
+    assert row["_ts"].second == 7 and row["_unsent"] is None and row["_error"] is None
+
+
+def test_what_a_row_lacks():
+    """Of an update it was not sent; of anything else it is null. The key has to be there."""
+    rows = decode(*(typed(op, id=1) for op in "curd"), typed("u", name="x"), typed("d", id=None))
+    assert [row["_unsent"] for row in rows[:4]] == [None, ["name", "price"], None, None]
+    assert [code(row) for row in rows] == ["", "", "", "", "NULL_KEY", "NULL_KEY"]
+
+
+def test_an_update_of_the_key_is_a_delete_and_a_create():
+    before = {"id": 1, "name": "old"}
+    rows = decode(typed("u", id=2, name="new", price="1"), typed("u", before=before, id=2, name="new", price="1"))
+    assert [(r["_op"], r["_seq_2"], r["id"], r["name"], r["_offset"]) for r in rows] == [
+        ("u", 1, 2, "new", 0),
+        ("d", 0, 1, "old", 1),
+        ("c", 1, 2, "new", 1),
+    ]
+    assert {row["price"] for row in rows} == {Decimal(1)}
+    unkeyed = decode(typed("u", before=before, id=2, name="new"), options={})
+    assert [row["_op"] for row in unkeyed] == ["u"]
+    other = decode(typed("u", before={"name": "old"}, id=2, name="new"), typed("c", before=before, id=2))
+    assert [row["_op"] for row in other] == ["u", "c"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "expected"),
+    [
+        (typed("x", id=1), "UNKNOWN_OPERATION"),
+        (typed(None, id=1), "UNKNOWN_OPERATION"),
+        (typed(True, id=1), "UNKNOWN_OPERATION"),
+        (typed(at=None, id=1), "NO_SEQUENCE"),
+        (typed(at=-1, id=1), "NO_SEQUENCE"),
+        (typed(at=2**56, id=1), "NO_SEQUENCE"),
+        (typed(at=2**70, id=1), "NO_SEQUENCE"),
+        (typed(at="7a", id=1), "NO_SEQUENCE"),
+        (typed(at=1.5, id=1), "NO_SEQUENCE"),
+        (typed(id="1"), "MALFORMED"),
+        (typed(id=1, name=1), "MALFORMED"),
+        (typed(id=2**63), "OUT_OF_RANGE"),
+        (typed(id=1, price="1.555"), "OUT_OF_RANGE"),
+        (typed(id=1, price="NaN"), "OUT_OF_RANGE"),
+        (typed("u", before=[1], id=1), "MALFORMED"),
+    ],
+)
+def test_bad_rows_are_rejects(bad, expected):
+    rows = decode(typed(id=1), bad, typed(id=2))
+    assert [code(row) for row in rows] == ["", expected, ""]
+    assert [row["_offset"] for row in rows] == [0, 1, 2]
+
+
+def test_a_delete_is_not_lost_for_a_value():
+    [row] = decode(typed("d", id=1, name="x", price="1.555"))
+    assert (row["_op"], row["_error"], row["_unsent"], row["price"]) == ("d", None, ["price"], None)
+
+
+def test_rows_without_types_have_declared_ones():
+    """Sequences may be digits; columns that are not declared are left out."""
+    rows = decode(
+        {"op": "I", "at": "12", "id": 1, "price": 1.5, "more": [1]}, {"op": "D", "at": 13, "id": 1}, options=DECLARED
+    )
+    assert [(r["_op"], r["_seq_1"], r["id"], r["price"]) for r in rows] == [("c", 12, 1, Decimal("1.5")), ("d", 13, 1, None)]
+    assert "more" not in rows[0] and "op" not in rows[0]
+    declared = {**DECLARED, "schema": {"items": {**TYPES, "op": "string", "at": "int64"}}}
+    [row] = decode({"op": "U", "at": 7, "id": 1, "name": "x", "price": "1"}, options=declared)
+    assert (row["_op"], row["op"], row["_seq_1"], row["at"]) == ("u", "U", 7, 7)
+
+
+def test_a_schema_of_another_kind_is_passed_over_where_columns_are_declared():
+    connect = {
+        "schema": {"type": "struct", "fields": [{"field": "id", "type": "int64"}]},
+        "payload": {"op": "I", "at": 1, "id": 4},
+    }
+    assert [row["id"] for row in decode(connect, options=DECLARED)] == [4]
+    [route] = RowsDecoder(KEYED).route(frame(connect)).to_pylist()
+    assert "its table declares no columns" in route["error"]
+
+
+def test_names_that_no_struct_can_have():
+    types = {'a"b': "int64", "c\\d": {"list": "date32"}, "e\nf": "binary"}
+    row = {'a"b': 1, "c\\d": ["2024-02-29", None], "e\nf": "AP8="}
+    rows = decode(typed("u", types=types, before={'a"b': 2}, **row), options={"keys": {"items": ['a"b']}})
+    assert [(r["_op"], r['a"b']) for r in rows] == [("d", 2), ("c", 1)]
+    assert rows[1]["e\nf"] == b"\x00\xff" and rows[1]["c\\d"][0].isoformat() == "2024-02-29"
+
+
+def test_routes():
+    decoder = RowsDecoder(KEYED)
+    bare = {"_op": "c", "_version": 1}
+    routes = decoder.route(frame(typed(id=1), None, bare, {"id": 1}, b"[]", typed(types={"id": "int65"}))).to_pylist()
+    assert [r["table"] for r in routes] == ["items", None, "items", None, None, None]
+    assert routes[1]["ignored"] == "tombstone"
+    assert [Reject.parse(r["error"]).code for r in routes[3:]] == ["UNKNOWN_OPERATION", "MALFORMED", "MALFORMED"]
+    long = RowsDecoder({**KEYED, "limits": {"message_bytes": 50}}).route(frame(typed(id=1))).to_pylist()
+    assert long[0]["error"].startswith("TOO_LARGE")
+    wide = RowsDecoder({**KEYED, "limits": {"columns": 2}}).route(frame(typed(id=1))).to_pylist()
+    assert wide[0]["error"].startswith("TOO_LARGE")
+
+
+def test_what_cannot_be_learnt():
+    decoder = RowsDecoder({})
+    with pytest.raises(ConfigProblem, match="carry no types") as said:
+        learnt(decoder, frame({"_op": "c"}))
+    assert "schema: {id: int64" in said.value.next_step
+    with pytest.raises(Fatal, match="'_ts'"):
+        learnt(decoder, frame(typed(types={"id": "int64", "_ts": "string"})))
+
+
+def test_bookkeeping_of_a_target_is_no_column():
+    types = {"id": "int64", "_cdc_op": "string", "_cdc_seq_1": "int64", "_event_id": "string"}
+    told = {"operation_column": "_cdc_op", "sequence_columns": ["_cdc_seq_1"], **KEYED}
+    decoder, raw = RowsDecoder(told), frame(typed(types=types, id=1, _cdc_op="d", _cdc_seq_1=4))
+    spec = learnt(decoder, raw)
+    [row] = decoder.decode(raw, spec).to_pylist()
+    assert (spec.column_names, row["_op"], row["_seq_1"]) == (("id",), "d", 4)
+
+
+def test_the_epoch_lifts_the_sequence():
+    [row] = decode(typed(at=3, id=1), options={**KEYED, "epoch": 2})
+    assert row["_seq_1"] == (2 << 56) + 3
+
+
+def test_envelopes():
+    raw = frame(typed("u", 9, id=1), typed("d", id=1), {"_op": "x"}, b"junk", None)
+    rows = RowsDecoder(KEYED).envelope(raw).to_pylist()
+    assert [(r["op"], r["table"], r["seq_1"]) for r in rows[:2]] == [("u", "items", 9), ("d", "items", 1)]
+    assert [(bool(r["before"]), bool(r["after"])) for r in rows] == [(False, True), (True, False), *[(False, False)] * 3]
+    assert [bool(r["error"]) for r in rows] == [False, False, True, True, False]
+    assert json.loads(rows[0]["after"])["id"] == 1
+
+
+WRONG = [
+    ({"operations": {"create": ["x"], "update": ["x"]}}, "create and update have a value in common"),
+    ({"operations": {"upsert": ["x"]}}, "operations"),
+    ({"sequence_columns": []}, "sequence_columns"),
+    ({"sequence_columns": ["a", "b", "c", "d", "e"]}, "sequence_columns"),
+    ({"sequence_columns": ["a", "a"]}, "name a column twice"),
+    ({"operation_column": "_row"}, "name a column twice"),
+    ({"tombstones": {"items": "delete"}}, "tombstones"),
+    ({"schema": {"items": {"id": "int65"}}}, "column 'id' of table items is declared as 'int65'"),
+    ({"unknown": 1}, "unknown"),
+]
+
+
+@pytest.mark.parametrize(("options", "sentence"), WRONG)
+def test_options_are_checked(options, sentence):
+    with pytest.raises(ConfigProblem, match=sentence):
+        RowsDecoder(options)

@@ -1,0 +1,114 @@
+"""Sources whose records are rows: which keys they have, and that no other has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.wiring import adapters
+
+ROWS = """\
+  recorded:
+    format: rows
+    transport: delta
+    path: ./lake/customers
+    changes: feed
+"""
+OTHER = "  recorded:\n    format: debezium_json\n    transport: archive\n    path: ./archive\n"
+TABLE = "  - match: audit.log\n    source: recorded\n    policy: append\n"
+
+
+@pytest.fixture
+def rows(folder):
+    """Puts `said` behind the keys of the source of rows; the lines of what was said."""
+
+    def change(said: str = "", source: str = ROWS, table: str = TABLE) -> list[int]:
+        text = folder.file.read_text()
+        added = "".join(f"    {line}\n" for line in said.split("\n") if line)
+        folder.write(text.replace(OTHER, source + added).replace(TABLE, table))
+        lines = folder.file.read_text().splitlines()
+        return [lines.index(f"    {line}") + 1 for line in said.split("\n") if line]
+
+    return change
+
+
+def test_the_source_knows_its_format_and_the_decoder_its_columns(folder, rows):
+    source = ROWS.replace("feed", "appended")
+    rows("start_from: latest\noperation_column: op\nsequence_columns: [at]\noperations: {create: I, delete: [3]}", source)
+    loaded = folder.load()
+    told = adapters.options(loaded.settings.sources["recorded"])
+    assert told == {
+        "format": "rows",
+        "path": str(folder.root / "lake/customers"),
+        "changes": "appended",
+        "start_from": "latest",
+        "operation_column": "op",
+        "sequence_columns": ["at"],
+    }
+    decoder = adapters.decoder(loaded, "recorded")
+    assert decoder._options.operation_of == {"I": "c", "3": "d"} and decoder._options.sequence_columns == ("at",)
+    assert type(adapters.source(loaded, "recorded")).__name__ == "RowsSource"
+
+
+WRONG = [
+    ("topics: [a]", "inapplicable", "means nothing with format 'rows'"),
+    ("table: main.shop.customers", "contradiction", "has both 'path' and 'table'"),
+    ("operation_column: op", "contradiction", "the feed says that itself"),
+    ("operations: {create: [I]}", "contradiction", "the feed says that itself"),
+    ("start_from: 2024-01-01", "value", "start_from"),
+    ("start_from: now", "unknown_value", "start_from"),
+    ("sequence_columns: []", "type", "must not be empty"),
+    ("sequence_columns: [a, b, c, d, e]", "type", "sequence_columns"),
+]
+
+
+@pytest.mark.parametrize(("said", "code", "sentence"), WRONG)
+def test_mistakes_have_their_line(folder, rows, said, code, sentence):
+    [line] = rows(said)
+    [finding, *_] = [f for f in folder.findings() if f.code == code]
+    assert finding.line == line and sentence in finding.message, str(finding)
+
+
+@pytest.mark.parametrize("said", ["operation_column: op", "sequence_columns: [a]", "operations: {create: [I]}"])
+@pytest.mark.parametrize("transport", ["archive", "delta"])
+def test_keys_of_rows_mean_nothing_elsewhere(folder, rows, said, transport):
+    [line] = rows(said, OTHER.replace("archive", transport, 1))
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("inapplicable", line)
+
+
+@pytest.mark.parametrize("said", ["changes: feed", "start_from: latest", "table: a.b"])
+def test_keys_of_a_table_mean_nothing_for_an_event_log(folder, rows, said):
+    [line] = rows(said, OTHER.replace("archive", "delta", 1))
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("inapplicable", line)
+
+
+def test_a_table_has_to_be_named(folder, rows):
+    rows(source=ROWS.replace("    path: ./lake/customers\n", ""))
+    assert folder.only().code == "missing" and "'path'" in folder.only().message
+    folder.write(folder.file.read_text().replace("format: rows", "format: debezium_json").replace("    changes: feed\n", ""))
+    assert folder.only().code == "missing" and "'path'" in folder.only().message
+
+
+def test_a_table_of_a_catalog_is_for_spark(folder, rows):
+    [line] = rows("table: main.shop.customers", ROWS.replace("    path: ./lake/customers\n", ""))
+    assert (folder.only().code, folder.only().line) == ("engine", line)
+    loaded = folder.load(overrides=["engine=spark"])
+    assert adapters.options(loaded.settings.sources["recorded"])["table"] == "main.shop.customers"
+
+
+def test_rows_do_not_say_their_key(folder, rows):
+    rows(table=TABLE.replace("    policy: append\n", ""))
+    finding = folder.only()
+    assert finding.code == "missing" and "keys: [...]" in finding.suggestion
+    rows_table = TABLE.replace("    policy: append\n", "    keys: [id]\n")
+    folder.write(folder.file.read_text().replace(TABLE.replace("    policy: append\n", ""), rows_table))
+    assert folder.load().settings.tables
+
+
+def test_tombstones_delete_nothing(folder, rows):
+    rows(table=TABLE + "    tombstones: delete\n")
+    finding = folder.only()
+    assert (
+        finding.code == "inapplicable" and folder.file.read_text().splitlines()[finding.line - 1] == "    tombstones: delete"
+    )
