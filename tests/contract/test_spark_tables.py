@@ -15,17 +15,21 @@ import pytest
 from deltalake import DeltaTable
 from partitioned import Choice, by_key, by_value, moving_history, partitioned
 from pyspark.sql import functions as sf
-from spark_case import OnSpark, SparkTarget, engine
+from rows_of_tables import decoded, folded, read, table_rows
+from spark_case import OPTIONS, OnSpark, SparkTarget, engine
+from table_of_rows import VERSION, WHOLE
 
 from adapters.delta.partitions import NULL_FOLDER, unnameable
 from adapters.delta.upkeep import FEWEST_FILES
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink
 from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sources.delta import RowsSource
+from adapters.sources.delta.spark import delta_spark_source
 from adapters.spark import ledger, mirror, write
 from adapters.spark.frames import to_arrow
-from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TS, changes_schema
-from replicator.domain.errors import Fatal, ReplicatorError
+from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, changes_schema
+from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
@@ -93,6 +97,7 @@ SALES = TableSpec(
     1,
 )
 PLACE = TopicPartition("cdc.public.items", 0)
+PLACE_OF_ITEMS = TopicPartition("items", 0)
 LINE = "config/replicator.yaml:7"
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 COUNTRIES = ["NL", "it's", "é漢", "a b", "a/b=c%20", "back\\slash", "..", "null", "x" * 70]
@@ -336,3 +341,43 @@ def test_a_newer_protocol_is_refused_by_name(lake, protocol, said):
     with pytest.raises(Fatal, match=said):
         lake.put(of, [sale("NL", 2)])
     assert max(int(file.stem) for file in log.glob("*.json")) == version
+
+
+def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
+    """Spark commits in its own ways: the records are the same whoever reads them, and lead to the table."""
+    spark, path = engine().spark, tmp_path / "items"
+    columns = (
+        "id BIGINT, v STRING, at TIMESTAMP, local TIMESTAMP_NTZ, price DECIMAL(30,4), tags ARRAY<STRUCT<n: DATE>>, p DATE"
+    )
+    spark.sql(
+        f"CREATE TABLE default.items ({columns}) USING delta PARTITIONED BY (p) LOCATION '{path}' "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    values = "concat('é', id), timestamp_micros(id * 7), timestamp_ntz'1500-01-01 00:00:00.000001', id / 3"
+    rows = (
+        f"SELECT id, {values}, array(named_struct('n', date'2024-02-29')), date_add(date'2024-01-01', CAST(id % 2 AS INT))"
+    )
+    for statement in (
+        f"INSERT INTO default.items {rows} FROM range(0, 50, 1, 3)",
+        "UPDATE default.items SET id = CASE WHEN id = 1 THEN 3 ELSE 1 END, v = concat(v, '!') WHERE id IN (1, 3)",
+        "UPDATE default.items SET id = id + 100, p = date'2020-01-01' WHERE id IN (4, 5)",
+        "DELETE FROM default.items WHERE id BETWEEN 10 AND 20",
+        f"MERGE INTO default.items t USING ({rows} FROM range(5, 60, 7)) s ON t.id = s.id "
+        "WHEN MATCHED AND t.id > 40 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'm' WHEN NOT MATCHED THEN INSERT *",
+        "OPTIMIZE default.items",
+        f"INSERT OVERWRITE default.items {rows} FROM range(30, 40)",
+    ):
+        spark.sql(statement)
+    named = {"format": "rows", "changes": "feed", "table": "spark_catalog.default.items"}
+    on_spark = delta_spark_source({**named, "batch_records": 40, **OPTIONS})
+    local = RowsSource({"format": "rows", "changes": "feed", "path": str(path)})
+    assert DeltaTable(str(path)).version() == 7
+    for start in (local.beginning(), {PLACE_OF_ITEMS: 3 * VERSION + WHOLE}):
+        records = read(local, start)
+        theirs = {TopicPartition(named["table"], 0): offset for offset in start.values()}
+        found = read(on_spark, theirs, lambda frame: to_arrow(frame).cast(RAW))
+        assert found.drop_columns("topic").equals(records.drop_columns("topic"))
+        assert folded(decoded(records)) == table_rows(str(path))
+    spark.sql("DROP TABLE default.items")
+    with pytest.raises(EnvironmentProblem, match="no table spark_catalog.default.items"):
+        delta_spark_source({**named, **OPTIONS})

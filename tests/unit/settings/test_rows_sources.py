@@ -54,7 +54,7 @@ WRONG = [
     ("table: main.shop.customers", "contradiction", "has both 'path' and 'table'"),
     ("operation_column: op", "contradiction", "the feed says that itself"),
     ("operations: {create: [I]}", "contradiction", "the feed says that itself"),
-    ("start_from: 2024-01-01", "value", "start_from"),
+    ("start_from: 2024-01-01", "unknown_value", "start_from"),
     ("start_from: now", "unknown_value", "start_from"),
     ("sequence_columns: []", "type", "must not be empty"),
     ("sequence_columns: [a, b, c, d, e]", "type", "sequence_columns"),

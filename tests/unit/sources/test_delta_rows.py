@@ -7,7 +7,6 @@ import math
 import random
 import shutil
 import threading
-from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from rows_of_tables import decoded, folded, read, table_rows
 from table_of_rows import FEED, VERSION, WHOLE
 
 from adapters.decoders.rows import RowsDecoder
@@ -36,44 +36,8 @@ def source(path, changes="feed", **options):
     return delta_source({"format": "rows", "path": path, "changes": changes, **options})
 
 
-def read(one, start: Mapping | None = None) -> pa.Table:
-    """All records from `start`, or from where the source starts; in as many batches as it makes."""
-    batches: list[pa.Table] = []
-    one.run(Position(start or {}), lambda b: batches.append(b.frame), threading.Event(), once=True)
-    return pa.concat_tables(batches)
-
-
 def payloads(frame: pa.Table) -> list[dict[str, Any]]:
     return [json.loads(value)["payload"] for value in frame["value"].to_pylist()]
-
-
-def decoded(frame: pa.Table, keys=("id",)) -> list[dict[str, Any]]:
-    """The changes, of whatever schemas the records have."""
-    decoder, out = RowsDecoder({"keys": {"items": list(keys)}}), []
-    routes = decoder.route(frame)
-    assert not any(routes["error"].to_pylist())
-    prints = routes["fingerprint"].to_pylist()
-    for at, fingerprint in enumerate(prints):
-        one = frame.slice(at, 1)
-        changes = decoder.decode(one, decoder.learn(one, "items", fingerprint)).to_pylist()
-        assert not any(change["_error"] for change in changes), changes
-        out += changes
-    return out
-
-
-def folded(changes: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-    """What the changes leave, each applied only when it is above the last one of its key: as a target does."""
-    rows: dict[Any, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
-    for change in changes:
-        sequence = tuple(change[f"_seq_{i}"] for i in (1, 2, 3))
-        if change["id"] not in rows or rows[change["id"]][0] < sequence:
-            row = {name: value for name, value in change.items() if not name.startswith("_")}
-            rows[change["id"]] = (sequence, None if change["_op"] == "d" else row)
-    return {key: row for key, (_, row) in rows.items() if row is not None}
-
-
-def table_rows(path: str) -> dict[Any, dict[str, Any]]:
-    return {row["id"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
 
 
 def items(*rows: tuple[int, str], **more: Any) -> pa.Table:
