@@ -353,9 +353,10 @@ def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
         f"CREATE TABLE default.items ({columns}) USING delta PARTITIONED BY (p) LOCATION '{path}' "
         "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
     )
-    values = "concat('é', id), timestamp_micros(id * 7), timestamp_ntz'1500-01-01 00:00:00.000001', id / 3"
     rows = (
-        f"SELECT id, {values}, array(named_struct('n', date'2024-02-29')), date_add(date'2024-01-01', CAST(id % 2 AS INT))"
+        "SELECT id, concat('é', id) AS v, timestamp_micros(id * 7) AS at, timestamp_ntz'1500-01-01 00:00:00.000001' AS local, "
+        "CAST(id / 3 AS DECIMAL(30,4)) AS price, array(named_struct('n', date'2024-02-29')) AS tags, "
+        "date_add(date'2024-01-01', CAST(id % 2 AS INT)) AS p"
     )
     for statement in (
         f"INSERT INTO default.items {rows} FROM range(0, 50, 1, 3)",
@@ -379,5 +380,5 @@ def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
         assert found.drop_columns("topic").equals(records.drop_columns("topic"))
         assert folded(decoded(records)) == table_rows(str(path))
     spark.sql("DROP TABLE default.items")
-    with pytest.raises(EnvironmentProblem, match="no table spark_catalog.default.items"):
+    with pytest.raises(EnvironmentProblem, match=r"no table spark_catalog\.default\.items"):
         delta_spark_source({**named, **OPTIONS})
