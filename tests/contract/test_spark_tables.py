@@ -354,7 +354,8 @@ def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
         "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
     )
     rows = (
-        "SELECT id, concat('é', id) AS v, timestamp_micros(id * 7) AS at, timestamp_ntz'1500-01-01 00:00:00.000001' AS local, "
+        "SELECT id, concat('é', id) AS v, timestamp_micros(id * 7) AS at, "
+        "timestamp_ntz'1500-01-01 00:00:00.000001' AS local, "
         "CAST(id / 3 AS DECIMAL(30,4)) AS price, array(named_struct('n', date'2024-02-29')) AS tags, "
         "date_add(date'2024-01-01', CAST(id % 2 AS INT)) AS p"
     )
