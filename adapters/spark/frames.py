@@ -79,12 +79,17 @@ def where(frame: DataFrame, condition: Column) -> DataFrame:
 def mapped(frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
     """`function` over pieces of the frame, in order, on the executors. It gets the Arrow types that the frame stands for and
     gives rows of `schema`; it may give more or fewer rows than it got."""
+    return flat_mapped(frame, lambda piece: (function(piece),), schema)
+
+
+def flat_mapped(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.Table]], schema: pa.Schema) -> DataFrame:
+    """`mapped` by a function that gives the rows of a piece in several tables, none of which is kept."""
     given = arrow_schema(frame.schema)
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            table = function(from_travel(pa.Table.from_batches([batch]), given))
-            yield from to_travel(table.cast(schema)).combine_chunks().to_batches()
+            for table in function(from_travel(pa.Table.from_batches([batch]), given)):
+                yield from to_travel(table.cast(schema)).combine_chunks().to_batches()
 
     return derived(frame.mapInArrow(pieces, spark_schema(schema)), frame)
 

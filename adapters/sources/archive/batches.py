@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,10 +20,25 @@ ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
 ROWS = 10_000
 
 
-def frame(records: Sequence[Record]) -> pa.RecordBatch:
-    """`records` as a raw batch in the same order."""
-    columns = list(zip(*records, strict=True)) if records else [()] * len(RAW)
-    return pa.record_batch([pa.array(list(c), f.type) for c, f in zip(columns, RAW, strict=True)], schema=RAW)
+class Columns:
+    """Records on their way to a raw batch, by column: a tuple per record would be looked at again and again by Python's
+    garbage collector."""
+
+    def __init__(self) -> None:
+        self._columns: list[list[Any]] = [[] for _ in RAW]
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def put(self, record: Record) -> None:
+        """Add one."""
+        for column, value in zip(self._columns, record, strict=True):
+            column.append(value)
+
+    def frame(self) -> pa.RecordBatch:
+        """All of them, in order."""
+        arrays = [pa.array(column, field.type) for column, field in zip(self._columns, RAW, strict=True)]
+        return pa.record_batch(arrays, schema=RAW)
 
 
 class Batches:
@@ -32,14 +47,14 @@ class Batches:
     def __init__(self, options: ArchiveOptions, delivered: Delivered, apply_batch: ApplyBatch) -> None:
         self._options, self._delivered, self._apply = options, delivered, apply_batch
         self._chunks: list[pa.RecordBatch] = []
-        self._rows: list[Record] = []
+        self._rows = Columns()
         self._records = self._size = 0
 
     def put(self, record: Record, label: str) -> None:
         """Take one record, unless it was delivered before."""
         if not self._delivered.take(record.place, record.offset, label):
             return
-        self._rows.append(record)
+        self._rows.put(record)
         self._count(1, record.size)
 
     def put_frame(self, chunk: pa.RecordBatch, label: str) -> None:
@@ -62,8 +77,8 @@ class Batches:
 
     def _close_rows(self) -> None:
         if self._rows:
-            self._chunks.append(frame(self._rows))
-            self._rows = []
+            self._chunks.append(self._rows.frame())
+            self._rows = Columns()
 
     def flush(self, *, even_empty: bool = False) -> bool:
         """Hand over what was gathered; nothing when there is nothing, unless `even_empty`. Whether it did."""

@@ -26,26 +26,36 @@ class Delivered:
 
     def take(self, place: TopicPartition, offset: int, label: str) -> bool:
         """Whether the record at `offset`, found in the file `label`, is to be delivered now."""
-        if self._until is not None and offset >= self._until.get(place, -1):
-            return False
-        expected = self.next.get(place)
-        if expected is not None and offset < expected:
-            self._refuse_late(place, offset, label)
-            return False
-        if expected is None or offset > expected:
-            self._holes.setdefault(place, []).append((-1 if expected is None else expected, offset))
-        self._handed.setdefault(place, offset if expected is None else expected)
-        self.next[place] = offset + 1
-        return True
+        first, end = self.take_range(place, offset, offset + 1, label)
+        return first < end
 
-    def _refuse_late(self, place: TopicPartition, offset: int, label: str) -> None:
+    def take_range(self, place: TopicPartition, first: int, end: int, label: str) -> tuple[int, int]:
+        """What is to be delivered now of the records [first, end), every one of which was found in the file `label`."""
+        if self._until is not None:
+            end = min(end, self._until.get(place, -1))
+        expected = self.next.get(place)
+        if expected is not None and first < expected:
+            self._refuse_late(place, first, min(end, expected), label)
+            first = expected
+        if first >= end:
+            return end, end
+        if expected is None or first > expected:
+            self._holes.setdefault(place, []).append((-1 if expected is None else expected, first))
+        self._handed.setdefault(place, first if expected is None else expected)
+        self.next[place] = end
+        return first, end
+
+    def _refuse_late(self, place: TopicPartition, first: int, end: int, label: str) -> None:
+        """DataLoss for the first of [first, end) that lies in a hole."""
         holes = self._holes.get(place, [])
-        at = bisect_right(holes, offset, key=lambda hole: hole[0]) - 1
-        if at >= 0 and offset < holes[at][1]:
-            raise DataLoss(
-                f"Record {offset} of {place} was found in {label} after later records had been delivered.",
-                next_step=NEXT_STEP,
-            )
+        at = bisect_right(holes, first, key=lambda hole: hole[0]) - 1
+        for start, after in holes[max(at, 0) : at + 2]:
+            late = max(first, start)
+            if late < min(end, after):
+                raise DataLoss(
+                    f"Record {late} of {place} was found in {label} after later records had been delivered.",
+                    next_step=NEXT_STEP,
+                )
 
     def close_to(self, until: Mapping[TopicPartition, int]) -> None:
         """Everything there is below `until` has been delivered: the rest of it are holes."""

@@ -24,28 +24,46 @@ PutRecord = Callable[[Record, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
 
 
+class Progress:
+    """How far each file was read, so that a growing file is not read again from its beginning."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, tuple[ArchiveFile, int, int]] = {}
+
+    def begin(self, file: ArchiveFile) -> tuple[int, int] | None:
+        """Where what is new in `file` begins: byte, and lines before it; None when nothing is."""
+        before, at, lines = self._left.get(file.label, (None, 0, 0))
+        if before == file:
+            return None
+        if before is None or before.stamp[0] != file.stamp[0] or file.size < at or not file.name.endswith(".jsonl"):
+            return 0, 0
+        return at, lines
+
+    def end(self, file: ArchiveFile, at: int, lines: int) -> None:
+        """`file`, as large as it was when it was listed, was read up to there."""
+        self._left[file.label] = (file, at, lines)
+
+
 class Reading:
-    """Remembers per file how far it was read, so that a growing file is not read again from its beginning."""
+    """Puts what is new in files, as large as they were when they were listed."""
 
     def __init__(self, put: PutRecord, put_frame: PutFrame, stop: Stop) -> None:
         self._put, self._put_frame, self._stop = put, put_frame, stop
-        self._left: dict[str, tuple[ArchiveFile, int, int]] = {}
+        self._progress = Progress()
 
     def read(self, file: ArchiveFile) -> None:
-        """Put what is new in `file`, as large as it was when it was listed."""
-        before, at, lines = self._left.get(file.label, (None, 0, 0))
-        if before == file:
+        """Put what is new in `file`."""
+        begun = self._progress.begin(file)
+        if begun is None:
             return
-        if before is None or before.stamp[0] != file.stamp[0] or file.size < at or not file.name.endswith(".jsonl"):
-            at, lines = 0, 0
         try:
-            at, lines = self._read(file, at, lines)
+            at, lines = self._read(file, *begun)
         except FileNotFoundError:
             return
         except OSError as error:
-            raise EnvironmentProblem(f"The archive file {file.path} cannot be read: {error.strerror or error}.") from error
+            raise unusable(file, error) from error
         if not self._stop.is_set():
-            self._left[file.label] = (file, at, lines)
+            self._progress.end(file, at, lines)
 
     def _read(self, file: ArchiveFile, at: int, lines: int) -> tuple[int, int]:
         if file.name.endswith(".parquet"):
@@ -53,7 +71,7 @@ class Reading:
             return 0, 0
         if file.name.endswith(".gz"):
             with gzip.open(file.path) as stream:
-                return self._lines(file, _whole(stream, file), 0, 0)
+                return self._lines(file, whole(stream, file), 0, 0)
         with file.path.open("rb") as stream:
             stream.seek(at)
             return self._lines(file, _upto(stream, file.size - at), at, lines)
@@ -63,48 +81,64 @@ class Reading:
         for line in stream:
             if self._stop.is_set():
                 break
-            record = _record(file, lines + 1, line)
-            if record is None:
-                log.warning("%s: line %d is not written to its end yet.", file.path, lines + 1)
-                break
-            if record.value is not _BLANK:
+            record = read_line(line)
+            if isinstance(record, ValueError):
+                if not line.endswith(b"\n"):
+                    say_unfinished(file, lines + 1)
+                    break
+                record = unreadable(file.label, lines + 1, line.strip(), str(record))
+            if record is not None:
                 self._put(record, file.label)
             at, lines = at + len(line), lines + 1
         return at, lines
 
     def _parquet(self, file: ArchiveFile) -> None:
-        try:
-            reader = pq.ParquetFile(file.path)
-        except pa.ArrowInvalid:
-            # A Parquet file is readable only once its footer, the last thing in it, is written.
-            log.warning("%s is not a whole Parquet file yet.", file.path)
-            return
-        if missing := set(RAW.names) - set(reader.schema_arrow.names):
-            raise ConfigProblem(f"{file.path} is not an archive: it lacks the column(s) {', '.join(sorted(missing))}.")
-        for chunk in reader.iter_batches(columns=RAW.names):
+        reader = parquet(file)
+        for chunk in reader.iter_batches(columns=RAW.names) if reader else ():
             if self._stop.is_set():
                 return
-            self._put_frame(_raw(chunk), file.label)
+            self._put_frame(raw(chunk), file.label)
 
 
-def _raw(chunk: pa.RecordBatch) -> pa.RecordBatch:
+def unusable(file: ArchiveFile, error: OSError) -> EnvironmentProblem:
+    """What to raise when `file` is there and does not open."""
+    return EnvironmentProblem(f"The archive file {file.path} cannot be read: {error.strerror or error}.")
+
+
+def say_unfinished(file: ArchiveFile, number: int) -> None:
+    """Log that a last line is still being written."""
+    log.warning("%s: line %d is not written to its end yet.", file.path, number)
+
+
+def parquet(file: ArchiveFile) -> pq.ParquetFile | None:
+    """A Parquet file; None while it is being written. Raises ConfigProblem when it is no archive."""
+    try:
+        reader = pq.ParquetFile(file.path)
+    except pa.ArrowInvalid:
+        # A Parquet file is readable only once its footer, the last thing in it, is written.
+        log.warning("%s is not a whole Parquet file yet.", file.path)
+        return None
+    if missing := set(RAW.names) - set(reader.schema_arrow.names):
+        raise ConfigProblem(f"{file.path} is not an archive: it lacks the column(s) {', '.join(sorted(missing))}.")
+    return reader
+
+
+def raw(chunk: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a Parquet file as a raw batch."""
     frame = chunk.select(RAW.names).cast(RAW)
     at = RAW.get_field_index("timestamp")
     return frame.set_column(at, RAW.field(at), in_years(frame.column(at)))
 
 
-_BLANK = b"\n"
-
-
-def _record(file: ArchiveFile, number: int, line: bytes) -> Record | None:
-    """The record of a line; one with value `_BLANK` for an empty line; None for a last line that is still being written."""
+def read_line(line: bytes) -> Record | ValueError | None:
+    """The record of a line, or why it is none; None for an empty line."""
     text = line.strip()
     if not text:
-        return Record("", 0, 0, None, None, None, _BLANK)
+        return None
     try:
         return parse(text)
     except ValueError as error:
-        return unreadable(file.label, number, text, str(error)) if line.endswith(b"\n") else None
+        return error
 
 
 def _upto(stream: IO[bytes], size: int) -> Iterator[bytes]:
@@ -114,7 +148,7 @@ def _upto(stream: IO[bytes], size: int) -> Iterator[bytes]:
         yield line
 
 
-def _whole(stream: Iterable[bytes], file: ArchiveFile) -> Iterator[bytes]:
+def whole(stream: Iterable[bytes], file: ArchiveFile) -> Iterator[bytes]:
     """The lines of a compressed file, up to where it has been written."""
     try:
         yield from stream

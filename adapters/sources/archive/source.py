@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
-from .batches import ApplyBatch, Batches
+from .batches import Batches
 from .delivered import Delivered
 from .files import ArchiveFile, list_files
 from .options import ArchiveOptions
@@ -18,6 +19,30 @@ from .summary import Summary, lost
 TICK = 1.0
 """Seconds between two looks for new files and lines, and without a record after which an empty batch is handed over."""
 RELOAD = "Put the missing files back, or reload the table with `replicator lanes resync LANE`."
+
+
+class Delivery(Protocol):
+    """What delivers the records of files in batches, once and in order, as a `Delivered` says."""
+
+    def read(self, files: Iterable[ArchiveFile]) -> None:
+        """Take what is new in `files`, and hand over every batch that is full."""
+
+    def flush(self, *, even_empty: bool = False) -> bool:
+        """Hand over what was gathered; nothing when there is nothing, unless `even_empty`. Whether it did."""
+
+
+class LocalDelivery:
+    """`Delivery` of Arrow tables."""
+
+    def __init__(self, options: ArchiveOptions, delivered: Delivered, apply_batch: Any, stop: Stop) -> None:
+        self._batches = Batches(options, delivered, apply_batch)
+        self._reading = Reading(self._batches.put, self._batches.put_frame, stop)
+        self.flush = self._batches.flush
+
+    def read(self, files: Iterable[ArchiveFile]) -> None:
+        """See `Delivery`."""
+        for file in files:
+            self._reading.read(file)
 
 
 class ArchiveSource:
@@ -36,7 +61,13 @@ class ArchiveSource:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = ArchiveOptions.read(options)
-        self._known = Summary()
+        self._known = self._new_summary()
+
+    def _new_summary(self) -> Summary:
+        return Summary()
+
+    def _delivery(self, delivered: Delivered, apply_batch: Any, stop: Stop) -> Delivery:
+        return LocalDelivery(self._options, delivered, apply_batch, stop)
 
     def _files(self) -> list[ArchiveFile]:
         return list_files(self._options.path)
@@ -44,35 +75,31 @@ class ArchiveSource:
     def _summary(self) -> Summary:
         return self._known.over(self._files())
 
-    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the files as they are now."""
         files = self._files()
         self._refuse(self.losses(start, {}) if start else {})
         delivered = Delivered(start)
         delivered.announce(start)
-        batches = Batches(self._options, delivered, apply_batch)
-        reading = Reading(batches.put, batches.put_frame, stop)
+        delivery = self._delivery(delivered, apply_batch, stop)
         while not stop.is_set():
-            for file in files:
-                reading.read(file)
-            batches.flush(even_empty=not stop.is_set())
+            delivery.read(files)
+            delivery.flush(even_empty=not stop.is_set())
             if once or stop.wait(TICK):
                 return
             files = self._files()
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
         """As the port says. The files are read from their beginning: an archive has no index."""
         asked = start.only(until)
         self._refuse({**self.losses(until, {}), **self.losses(asked, {})})
         unread = until.only(p for p in until if asked.get(p, -1) < until[p])
         delivered = Delivered(asked.only(unread), unread)
-        batches = Batches(self._options, delivered, apply_batch)
-        reading = Reading(batches.put, batches.put_frame, stop)
-        for file in self._files():
-            reading.read(file)
+        delivery = self._delivery(delivered, apply_batch, stop)
+        delivery.read(self._files())
         if not stop.is_set():
             delivered.close_to(unread)
-            batches.flush()
+            delivery.flush()
 
     @staticmethod
     def _refuse(found: Mapping[TopicPartition, str]) -> None:

@@ -29,16 +29,17 @@ class Summary:
         return self
 
     def _record(self, record: Record, _label: str) -> None:
-        self._see(record.place, record.offset)
+        self.see(record.place, record.offset, record.offset + 1)
 
     def _frame(self, chunk: pa.RecordBatch, _label: str) -> None:
         places = map(TopicPartition, chunk.column("topic").to_pylist(), chunk.column("partition").to_pylist())
         for place, offset in zip(places, chunk.column("offset").to_pylist(), strict=True):
-            self._see(place, offset)
+            self.see(place, offset, offset + 1)
 
-    def _see(self, place: TopicPartition, offset: int) -> None:
-        self.firsts[place] = min(offset, self.firsts.get(place, offset))
-        self.ends[place] = max(offset + 1, self.ends.get(place, 0))
+    def see(self, place: TopicPartition, first: int, end: int) -> None:
+        """There are records of `place` from `first` to below `end`."""
+        self.firsts[place] = min(first, self.firsts.get(place, first))
+        self.ends[place] = max(end, self.ends.get(place, 0))
 
 
 def lost(summary: Summary, place: TopicPartition, offset: int) -> str:

@@ -1,0 +1,172 @@
+"""Batches of what executors have read: the driver decides by the facts, and sees no record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import RAW
+from replicator.domain.position import TopicPartition
+from replicator.ports.frames import Batch, Stop
+
+from ....spark.errors import translating
+from ....spark.frames import column, derived, from_arrow, kept, weighed, where
+from ....spark.types import spark_schema
+from ..batches import ROWS as CHUNK_RECORDS
+from ..delivered import Delivered
+from ..files import ArchiveFile
+from ..options import ArchiveOptions
+from .pieces import Piece, waves
+from .reading import Chunk, Moved, Plan, facts_of, scanned
+from .scan import CHUNK, FACTS, ROWS, STRETCH, Limits, Stretch, rows
+
+ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
+CHUNK_BYTES = 8 * 1024 * 1024
+PIECES = 2
+"""Per core, of one batch: so that none is idle while another reads the last one."""
+FROM, END = "_from", "_end"
+PART = pa.schema([(CHUNK, pa.int64()), (STRETCH, pa.int32()), (FROM, pa.int64()), (END, pa.int64())])
+
+
+class Part(NamedTuple):
+    """The records of a stretch with offsets in [first, end)."""
+
+    chunk: int
+    stretch: int
+    first: int
+    end: int
+
+
+class Gathered:
+    """What of a frame goes into the next batch. `is_whole`: every record of the chunks that were added; `is_cut`: of some
+    stretch a part, whose size is not known."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.records = self.size = 0
+        self.is_whole, self.is_cut = True, False
+
+    def add(self, chunk: Chunk, delivered: Delivered) -> None:
+        """Take what of the chunk is to be delivered."""
+        for number, stretch in enumerate(chunk.facts.stretches):
+            first, end, records = _taken(stretch, chunk.piece.file.label, delivered)
+            is_whole = (first, end) == (stretch.bounds[0], stretch.bounds[-1])
+            self.is_whole = self.is_whole and is_whole
+            if records:
+                self.parts.append(Part(chunk.number, number, first, end))
+                self.is_cut = self.is_cut or not is_whole
+                self.records += records
+                self.size += stretch.size
+
+    def has_room(self, chunk: Chunk, options: ArchiveOptions) -> bool:
+        """Whether the whole chunk fits into the batch, or the batch is empty."""
+        records = sum(b - a for s in chunk.facts.stretches for a, b in _runs(s))
+        size = sum(s.size for s in chunk.facts.stretches)
+        fits = self.records + records <= options.batch_records and self.size + size <= options.batch_bytes
+        return fits or not self.parts
+
+
+def _runs(stretch: Stretch) -> Iterator[tuple[int, int]]:
+    return zip(stretch.bounds[::2], stretch.bounds[1::2], strict=True)
+
+
+def _taken(stretch: Stretch, label: str, delivered: Delivered) -> tuple[int, int, int]:
+    """Of a stretch the first offset and the end of what is to be delivered, and how many records that are."""
+    place = TopicPartition(stretch.topic, stretch.partition)
+    taken = [delivered.take_range(place, first, end, label) for first, end in _runs(stretch)]
+    some = [(first, end) for first, end in taken if first < end]
+    return (some[0][0], some[-1][1], sum(b - a for a, b in some)) if some else (0, 0, 0)
+
+
+class OnExecutors:
+    """`Delivery` of Spark frames.
+
+    A wave of pieces, about one batch, is read by the executors and kept in Spark's storage. By the facts of its chunks the
+    driver cuts it into batches: within their bounds as far as one chunk is.
+    """
+
+    def __init__(
+        self, spark: SparkSession, options: ArchiveOptions, delivered: Delivered, apply_batch: ApplyBatch, stop: Stop
+    ) -> None:
+        self._spark, self._options, self._delivered, self._apply, self._stop = spark, options, delivered, apply_batch, stop
+        self._plan = Plan(piece_size(spark, options))
+        self._limits = limits(options)
+        self._nothing = spark.createDataFrame([], spark_schema(RAW))
+
+    def read(self, files: Iterable[ArchiveFile]) -> None:
+        """See `Delivery`."""
+        moved: frozenset[str] = frozenset()
+        for wave in waves(self._plan.pieces(files), self._options.batch_bytes):
+            moved |= self._read([piece for piece in wave if piece.file.label not in moved])
+            if self._stop.is_set():
+                return
+        self._plan.close(without=moved)
+
+    def _read(self, pieces: list[Piece]) -> frozenset[str]:
+        """Hand over what is in the pieces, and say which files moved: nothing of these is handed over."""
+        if not pieces:
+            return frozenset()
+        frame = kept(scanned(self._spark, pieces, rows, self._limits, ROWS))
+        try:
+            chunks = facts_of(frame, pieces)
+        except Moved as moved:
+            return moved.labels | self._read([piece for piece in pieces if piece.file.label not in moved.labels])
+        gathered = Gathered()
+        for chunk in chunks:
+            if not gathered.has_room(chunk, self._options):
+                self._hand_over(frame, gathered)
+                gathered = Gathered()
+            if self._stop.is_set():
+                return frozenset()
+            gathered.add(chunk, self._delivered)
+        self._hand_over(frame, gathered)
+        self._plan.read(chunks)
+        return frozenset()
+
+    def _hand_over(self, frame: DataFrame, gathered: Gathered) -> None:
+        if not gathered.records:
+            return
+        span = self._delivered.span()
+        part = derived(_of(self._spark, frame, gathered).select([column(name) for name in RAW.names]), frame)
+        if not gathered.is_cut:
+            self._apply(Batch(part, span, gathered.records, gathered.size))
+            return
+        with translating("reading the archive"):
+            part, records, size = weighed(part)
+        self._apply(Batch(part, span, records, size))
+
+    def flush(self, *, even_empty: bool = False) -> bool:
+        """See `Delivery`. Of records there are none left; positions may be."""
+        span = self._delivered.span()
+        if not (span.end or even_empty):
+            return False
+        self._apply(Batch(self._nothing, span, 0, 0))
+        return True
+
+
+def piece_size(spark: SparkSession, options: ArchiveOptions) -> int:
+    """So many bytes that a batch keeps every core at work."""
+    return options.batch_bytes // (PIECES * spark.sparkContext.defaultParallelism)
+
+
+def limits(options: ArchiveOptions) -> Limits:
+    """Of a chunk: the driver cuts batches between chunks."""
+    return Limits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
+
+
+def _of(spark: SparkSession, frame: DataFrame, gathered: Gathered) -> DataFrame:
+    """What was gathered, in the order of the frame."""
+    within = column(CHUNK).between(gathered.parts[0].chunk, gathered.parts[-1].chunk)
+    found = where(frame, within & column(FACTS).isNull())
+    if gathered.is_whole:
+        return found
+    parts = from_arrow(
+        spark, pa.Table.from_pylist([dict(zip(PART.names, part, strict=True)) for part in gathered.parts], PART)
+    )
+    # Sent to every executor, so that no record moves.
+    found = found.join(sf.broadcast(parts), [CHUNK, STRETCH])
+    return found.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))

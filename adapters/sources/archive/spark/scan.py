@@ -1,0 +1,214 @@
+"""What executors do: a piece of a file to records, and to what the driver is told of them."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import EnvironmentProblem
+
+from ..batches import Columns
+from ..files import ArchiveFile
+from ..reading import raw, read_line, unusable, whole
+from ..records import Record, unreadable
+from .pieces import Piece
+
+CHUNK, STRETCH, FACTS = "_chunk", "_stretch", "_facts"
+ROWS = pa.schema([*(f.with_nullable(True) for f in RAW), (CHUNK, pa.int64()), (STRETCH, pa.int32()), (FACTS, pa.binary())])
+"""Records, each with the chunk and the stretch it is of, and after those of a chunk one row without a record: its facts."""
+TOLD = pa.schema([(CHUNK, pa.int64()), (FACTS, pa.binary())])
+IN_PIECE = 2**32
+"""Chunks are numbered through a piece, and pieces through a frame."""
+SHARE = "Put the archive into a folder that every machine sees at the same path."
+
+
+class Stretch(msgspec.Struct, array_like=True):
+    """Records of one partition whose offsets rise. `bounds`: start and end of each run of offsets without a hole."""
+
+    topic: str
+    partition: int
+    size: int
+    bounds: list[int]
+
+
+class Facts(msgspec.Struct, array_like=True):
+    """A chunk without its records. `at`: the byte where the next line begins, `lines`: those of the piece up to there;
+    `unfinished`: a last line is still being written."""
+
+    stretches: list[Stretch]
+    at: int = 0
+    lines: int = 0
+    unfinished: bool = False
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """A chunk ends with the record that reaches one of them."""
+
+    records: int
+    size: int
+
+
+class Scan:
+    """Reads one piece, once. Raises EnvironmentProblem when it cannot, and so ends the task: a piece is read in whole or
+    not at all, now and when it is read again because an executor was lost."""
+
+    def __init__(self, piece: Piece, limits: Limits) -> None:
+        self._piece, self._limits = piece, limits
+        self._at, self._lines, self._before = piece.start, 0, -1
+        self._unfinished = False
+
+    def chunks(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, Facts]]:
+        """The records in chunks, with the numbers of their stretches and their facts. The last chunk may have no record."""
+        with _reading(self._piece.file):
+            for chunk in self._frames() if self._piece.groups else self._gathered():
+                numbers, stretches = stretched(chunk)
+                yield chunk, numbers, Facts(stretches, self._at, self._lines, self._unfinished)
+
+    def _frames(self) -> Iterator[pa.RecordBatch]:
+        reader = pq.ParquetFile(self._piece.file.path)
+        size = self._limits.records
+        for chunk in reader.iter_batches(size, row_groups=list(self._piece.groups), columns=RAW.names):
+            yield raw(chunk)
+
+    def _gathered(self) -> Iterator[pa.RecordBatch]:
+        gathered, size = Columns(), 0
+        for record in self._records():
+            gathered.put(record)
+            size += record.size
+            if len(gathered) >= self._limits.records or size >= self._limits.size:
+                yield gathered.frame()
+                gathered, size = Columns(), 0
+        yield gathered.frame()
+
+    def _records(self) -> Iterator[Record]:
+        for line in self._compressed() if self._piece.file.name.endswith(".gz") else self._plain():
+            record = read_line(line)
+            if isinstance(record, ValueError):
+                if not line.endswith(b"\n"):
+                    self._unfinished = True
+                    return
+                record = unreadable(self._piece.file.label, self._number(), line.strip(), str(record))
+            self._at += len(line)
+            self._lines += 1
+            if record is not None:
+                yield record
+
+    def _compressed(self) -> Iterator[bytes]:
+        with gzip.open(self._piece.file.path) as stream:
+            yield from whole(stream, self._piece.file)
+
+    def _plain(self) -> Iterator[bytes]:
+        """The lines that begin in the piece; the last of the file may lack its end."""
+        piece, file = self._piece, self._piece.file
+        with file.path.open("rb") as stream:
+            if piece.start > piece.begun:
+                # A line that began before belongs to the piece before.
+                stream.seek(piece.start - 1)
+                self._at += len(stream.readline()) - 1
+            stream.seek(self._at)
+            at = self._at
+            while at < piece.end and (line := stream.readline(file.size - at)):
+                yield line
+                at += len(line)
+            if at < min(piece.end, file.size):
+                raise EnvironmentProblem(f"The archive file {file.path} became shorter.")
+
+    def _number(self) -> int:
+        """The number of the next line in its file. Lines of the pieces before are counted where one needs a number."""
+        if self._before < 0:
+            self._before = self._piece.lines
+            if self._piece.start > self._piece.begun:
+                self._before += _ends_between(self._piece.file, self._piece.begun, self._piece.start)
+        return self._before + self._lines + 1
+
+
+def _ends_between(file: ArchiveFile, start: int, end: int) -> int:
+    """How many lines begin in [start, end): those that end before `end`, and one that goes on behind it."""
+    count, last = 0, b"\n"
+    with file.path.open("rb") as stream:
+        stream.seek(start)
+        while start < end and (block := stream.read(min(1 << 20, end - start))):
+            count, last, start = count + block.count(b"\n"), block[-1:], start + len(block)
+    return count + (last != b"\n")
+
+
+@contextmanager
+def _reading(file: ArchiveFile) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        here = f"The archive file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
+        raise EnvironmentProblem(here, next_step=SHARE) from error
+    except OSError as error:
+        raise unusable(file, error) from error
+    except pa.ArrowInvalid as error:
+        raise EnvironmentProblem(f"The archive file {file.path} is damaged: it is no Parquet file any more.") from error
+
+
+def stretched(chunk: pa.RecordBatch) -> tuple[pa.Array, list[Stretch]]:
+    """For each record the number of its stretch, and the stretches."""
+    if not chunk.num_rows:
+        return pa.array([], pa.int32()), []
+    topics = chunk.column("topic").dictionary_encode()
+    places = topics.indices.to_numpy().astype(np.int64) * 2**32 + chunk.column("partition").to_numpy()
+    order = np.argsort(places, kind="stable")
+    places, offsets = places[order], chunk.column("offset").to_numpy()[order]
+    sizes = np.concatenate(([0], np.cumsum(_sizes(chunk)[order])))
+    other, steps = np.diff(places) != 0, np.diff(offsets)
+    begins = np.concatenate(([True], other | (steps <= 0)))
+    # A run of offsets without a hole: stretches consist of such.
+    firsts = np.flatnonzero(np.concatenate(([True], other | (steps != 1))))
+    lasts = np.concatenate((firsts[1:], [len(order)])) - 1
+    starts = np.concatenate((np.flatnonzero(begins), [len(order)]))
+    bounds = np.stack((offsets[firsts], offsets[lasts] + 1), axis=1)
+    runs = np.searchsorted(firsts, starts)
+    numbers = np.empty(len(order), np.int32)
+    numbers[order] = np.cumsum(begins) - 1
+    found = [
+        Stretch(
+            topics.dictionary[places[a] >> 32].as_py(),
+            int(places[a] & 0xFFFFFFFF),
+            int(sizes[b] - sizes[a]),
+            bounds[runs[n] : runs[n + 1]].ravel().tolist(),
+        )
+        for n, (a, b) in enumerate(pairwise(starts))
+    ]
+    return pa.array(numbers), found
+
+
+def _sizes(chunk: pa.RecordBatch) -> Any:
+    lengths: list[Any] = [pc.fill_null(pc.binary_length(chunk.column(name)), 0).to_numpy() for name in ("key", "value")]
+    return lengths[0].astype(np.int64) + lengths[1]
+
+
+def rows(number: int, piece: Piece, limits: Limits) -> Iterator[pa.Table]:
+    """A piece as `ROWS`; `number` is the piece's in its frame."""
+    for at, (chunk, numbers, facts) in enumerate(Scan(piece, limits).chunks(), number * IN_PIECE):
+        of_chunk = pa.repeat(pa.scalar(at), chunk.num_rows)
+        no_facts = pa.nulls(chunk.num_rows, pa.binary())
+        yield pa.Table.from_arrays([*chunk.columns, of_chunk, numbers, no_facts], schema=ROWS)
+        yield pa.Table.from_pylist([{CHUNK: at, FACTS: msgspec.msgpack.encode(facts)}], ROWS)
+
+
+def told(number: int, piece: Piece, limits: Limits) -> Iterator[pa.Table]:
+    """A piece as `TOLD`: first and end of each partition in it."""
+    hulls: dict[tuple[str, int], tuple[int, int]] = {}
+    facts = Facts([])
+    for _, _, facts in Scan(piece, limits).chunks():
+        for stretch in facts.stretches:
+            first, end = stretch.bounds[0], stretch.bounds[-1]
+            known = hulls.get((stretch.topic, stretch.partition), (first, end))
+            hulls[stretch.topic, stretch.partition] = min(first, known[0]), max(end, known[1])
+    facts.stretches = [Stretch(topic, partition, 0, list(hull)) for (topic, partition), hull in hulls.items()]
+    yield pa.Table.from_pylist([{CHUNK: number * IN_PIECE, FACTS: msgspec.msgpack.encode(facts)}], TOLD)

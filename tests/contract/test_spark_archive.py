@@ -1,0 +1,242 @@
+"""`ArchiveSparkSource` does what `ArchiveSource` does, and the driver sees no record of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+from spark_case import OPTIONS, engine
+from test_source_archive import Folder
+
+from adapters.sources.archive import ArchiveSource, write_archive
+from adapters.sources.archive.spark import ArchiveSparkSource, pieces, reading
+from adapters.spark.frames import to_arrow
+from replicator.domain.change import RAW
+from replicator.domain.errors import DataLoss, EnvironmentProblem
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Batch
+from replicator.testing.contract import EXAMPLES, SEED
+from replicator.testing.source_contract import Reader, SourceContract
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+"""A JVM starts, and every job takes a moment."""
+
+T = TopicPartition("t", 0)
+
+
+def rows_of(frame: DataFrame) -> pa.Table:
+    """Inside a list Spark has names of its own."""
+    return to_arrow(frame).cast(RAW)
+
+
+def same(table: pa.Table) -> pa.Table:
+    return table
+
+
+def spark_source(path: Path, **options: Any) -> ArchiveSparkSource:
+    engine()
+    return ArchiveSparkSource({"path": str(path), **options, **OPTIONS})
+
+
+@dataclass
+class SparkFolder(Folder):
+    def open(self):
+        return spark_source(self.path, batch_records=self.batch_records)
+
+
+class TestArchiveSparkSource(SourceContract):
+    """`ArchiveSparkSource`."""
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path):
+        self.path, self.batch_records = tmp_path / "archive", 6
+
+    def new_stream(self):
+        return SparkFolder(self.path, self.batch_records)
+
+    def to_arrow(self, frame):
+        return rows_of(frame)
+
+
+@dataclass
+class Archive:
+    """A folder to which anything may happen."""
+
+    folder: Path
+    random: random.Random
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+
+    def change(self) -> None:
+        """A file appears, or one grows."""
+        lines = [line for _ in range(self.random.randint(1, 12)) if (line := self.line()) is not None]
+        half = self.random.choice(["", "", '{"topic": "t", "par'])
+        growing = [f for f in self.files if f.name.endswith(".jsonl") and not f.read_bytes().endswith(b"r")]
+        if growing and self.random.random() < 0.5:
+            with self.random.choice(growing).open("a") as stream:
+                stream.write("".join(lines) + half)
+            return
+        self.appear("".join(lines), half)
+
+    def appear(self, text: str, half: str) -> None:
+        suffix = self.random.choice(["jsonl", "jsonl", "jsonl.gz", "parquet"])
+        file = self.folder / f"{len(self.files):03}.{suffix}"
+        self.files.append(file)
+        if suffix == "jsonl.gz":
+            packed = gzip.compress(text.encode())
+            file.write_bytes(packed[: self.random.choice([len(packed), -6])])
+        elif suffix == "parquet":
+            rows = [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+            named = [{**row, "timestamp": None, "headers": None, "key": None, "value": b"p"} for row in rows]
+            write_archive(pa.Table.from_pylist(named, RAW), file)
+        else:
+            file.write_text(text + half)
+
+    def line(self) -> str:
+        kind = self.random.random()
+        if kind < 0.1:
+            return self.random.choice(["", "  ", "{", "é" * 30]) + "\n"
+        place = TopicPartition(self.random.choice("tu"), self.random.randint(0, 1))
+        end = self.ends.get(place, 0)
+        # Mostly the next one; sometimes a hole, sometimes what was there, or was left out, before.
+        offset = max(0, end + self.random.choice([0, 0, 0, 0, 0, 0, 2, -1, -4]))
+        self.ends[place] = max(end, offset + 1)
+        value = self.random.choice(["v", "é" * self.random.randint(0, 40), None])
+        record = {"topic": place.topic, "partition": place.partition, "offset": offset, "key": "k", "value": value}
+        return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def delivered(source: ArchiveSource, archive: Archive, to_arrow: Any, start: Position) -> tuple[Reader, str]:
+    """What comes while the archive changes, and what ended it."""
+    stop, steps = threading.Event(), [archive.change] * 3
+
+    def step(reader: Reader) -> None:
+        if reader.empties > 3 - len(steps):
+            steps.pop()() if steps else stop.set()
+
+    reader = Reader(to_arrow, dict(start), after_batch=step)
+    try:
+        source.run(start, reader, stop, once=False)
+    except DataLoss as loss:
+        return reader, str(loss)
+    return reader, ""
+
+
+def by_place(reader: Reader) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    out: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in reader.rows:
+        out.setdefault((row["topic"], row["partition"]), []).append(row)
+    return out
+
+
+SEEDS = [0, 5, 8] if EXAMPLES == 25 else range(SEED, SEED + EXAMPLES // 10)
+"""Doubles; a position to begin at, and bad lines; a record that comes too late."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
+    """Overlaps, holes, doubles, bad lines and half ones, files that grow: cut into pieces in the middle of lines."""
+    monkeypatch.setattr(pieces, "SMALLEST", 1)
+    monkeypatch.setattr(reading, "SMALLEST", 1)
+    monkeypatch.setattr("adapters.sources.archive.source.TICK", 0.0)
+    seen = []
+    for name, of in (("local", ArchiveSource), ("spark", spark_source)):
+        archive = Archive(tmp_path / name, random.Random(seed))
+        archive.folder.mkdir()
+        archive.change()
+        bounds = {"batch_bytes": archive.random.choice([300, 3000]), "batch_records": archive.random.choice([2, 7, 100])}
+        start = Position({T: 3}) if archive.ends.get(T, 0) > 3 and archive.random.random() < 0.5 else Position()
+        source = of({"path": str(archive.folder), **bounds}) if name == "local" else of(archive.folder, **bounds)
+        reader, ended = delivered(source, archive, same if name == "local" else rows_of, start)
+        seen.append((reader, ended, source.end(), source.start()))
+    (local, *facts), (spark, *found) = seen
+    assert found == facts
+    if facts[0]:
+        assert "after later records" in facts[0]
+    else:
+        assert by_place(spark) == by_place(local)
+        assert spark.position == local.position
+
+
+def write(file: Path, *offsets: int) -> None:
+    records = [{"topic": "t", "partition": 0, "offset": o, "key": "k", "value": "v" * 90} for o in offsets]
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def counts(source: ArchiveSource, start: Position | None = None) -> list[tuple[int, Batch[DataFrame]]]:
+    got: list[Batch[DataFrame]] = []
+    source.run(start or Position(), got.append, threading.Event(), once=True)
+    return [(batch.records, batch) for batch in got if batch.records]
+
+
+def test_the_driver_sees_no_record(tmp_path, monkeypatch):
+    """Nothing that it fetches has a column of a record, and it makes no rows of its own."""
+    write(tmp_path / "a.jsonl", *range(500))
+    source = spark_source(tmp_path)
+    kind, fetched = type(source._spark.range(1)), []
+
+    def watched(name):
+        original = getattr(kind, name)
+
+        def fetch(frame, *rest):
+            fetched.append(set(frame.columns))
+            return original(frame, *rest)
+
+        monkeypatch.setattr(kind, name, fetch)
+
+    for name in ("collect", "toArrow", "toPandas", "toLocalIterator", "take", "tail"):
+        watched(name)
+    ((records, batch),) = counts(source, Position({T: 100}))
+    assert (records, source.end()) == (400, Position({T: 500}))
+    assert fetched and not {"offset", "key", "value"} & set().union(*fetched)
+    plan = batch.frame._jdf.queryExecution().optimizedPlan().toString()
+    assert "MapInArrow" in plan and "Range (0, " in plan
+
+
+def test_a_large_file_is_read_by_several_tasks(tmp_path):
+    write(tmp_path / "a.jsonl", *range(30_000))
+    ((records, batch),) = counts(spark_source(tmp_path, batch_bytes=2**23))
+    assert records == 30_000
+    assert batch.frame.rdd.getNumPartitions() == (tmp_path / "a.jsonl").stat().st_size // 2**21 + 1
+    assert rows_of(batch.frame)["offset"].to_pylist() == list(range(30_000))
+
+
+def test_a_file_that_goes_while_it_is_read(tmp_path, monkeypatch):
+    """As if it had not been there; one that was put in its place is read anew."""
+    for number in range(3):
+        write(tmp_path / f"{number}.jsonl", number)
+    source = spark_source(tmp_path)
+    listed = source._files()
+    (tmp_path / "0.jsonl").unlink()
+    shutil.copy(tmp_path / "2.jsonl", tmp_path / "new")
+    (tmp_path / "new").replace(tmp_path / "2.jsonl")
+    monkeypatch.setattr(source, "_files", lambda: listed)
+    assert [rows_of(batch.frame)["offset"].to_pylist() for _, batch in counts(source)] == [[1]]
+    monkeypatch.undo()
+    assert source.end() == Position({T: 3})
+
+
+def test_a_folder_that_executors_do_not_see(tmp_path):
+    write(tmp_path / "a.jsonl", 0)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(EnvironmentProblem, match=r"a\.jsonl is not on .*every machine sees"):
+            counts(spark_source(Path(f"/proc/self/fd/{folder}")))
+    finally:
+        os.close(folder)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(b"not gzip at all")
+    with pytest.raises(EnvironmentProblem, match=r"The archive file .*a\.jsonl\.gz is damaged: Not a gzipped file"):
+        counts(spark_source(tmp_path))
