@@ -22,7 +22,8 @@ from pyspark.sql import functions as sf
 
 from adapters.jvm.jars import fetch
 from adapters.jvm.java import find_java_for_spark
-from adapters.spark.session import DEFAULTS, FIXED, session
+from adapters.spark.options import FIXED
+from adapters.spark.session import DEFAULTS, session
 
 ROW = "id BIGINT, version BIGINT, name STRING, active BOOLEAN, visits INT, rating DOUBLE, updated_at STRING, note STRING"
 FIELDS = ", ".join(f"{name}: {kind}" for name, kind in (column.split() for column in ROW.split(", ")))

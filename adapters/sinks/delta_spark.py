@@ -18,7 +18,7 @@ from ..spark.applying import SparkLaneSink
 from ..spark.frames import quoted
 from ..spark.ledger import SparkTombstoneLedger
 from ..spark.mirror import SparkMirror
-from ..spark.session import split
+from ..spark.session import split_later
 from ..sql.dialect import SPARK
 from ..sql.explain import explain
 
@@ -34,20 +34,20 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        own, spark = split(options)
+        own, session = split_later(options)
         said = LakeOptions.checked(own)
         lake = Lake.at(said.path)
         every = said.compact_every
-        ledger = SparkTombstoneLedger(spark, lake, every)
-        stages = SparkMirror(spark, ledger)
+        ledger = SparkTombstoneLedger(session, lake, every)
+        stages = SparkMirror(session, ledger)
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, at_once=AT_ONCE, compact_every=every)
-        self._spark = spark
+        self._session = session
         super().__init__(lake, lanes, ledger)
 
     def _marks_deletes(self, path: Path, /) -> bool:
         # delta-rs would add features to the table that nobody asked for.
         identifier = quoted(str(path))
-        self._spark.sql(f"ALTER TABLE delta.{identifier} SET TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')")
+        self._session.spark.sql(f"ALTER TABLE delta.{identifier} SET TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')")
         return True
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:

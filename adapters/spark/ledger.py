@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import OP, Op
@@ -20,6 +20,7 @@ from ..delta.ledger import ledger_columns
 from ..delta.tables import create, exists, schema_of
 from ..delta.upkeep import EVERY_COMMITS, Upkeep
 from .frames import column, derived
+from .session import Session
 
 THROUGH_DRIVER = 10_000
 """Up to so many deletes of a batch are written by the driver: to append some rows Spark takes 1.8 s, delta-rs 0.1."""
@@ -28,8 +29,8 @@ THROUGH_DRIVER = 10_000
 class SparkTombstoneLedger:
     """`ports.sink.TombstoneLedger` over Spark's frames, for rows frames only. Who records holds the lane's lock."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
-        self._spark = spark
+    def __init__(self, session: Session, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._session = session
         self._lake = lake
         self._upkeep = Upkeep(compact_every)
 
@@ -53,7 +54,7 @@ class SparkTombstoneLedger:
     def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame) -> DataFrame:
         """The highest remembered sequence of each key; entries that the rows' own records made are left out."""
         path = self._table(lane, plan)
-        entries = self._spark.read.format("delta").load(str(path))
+        entries = self._session.spark.read.format("delta").load(str(path))
         own = rows.select(column(EVENT_ID)).distinct()
         others = entries.join(own, EVENT_ID, "left_anti")
         names = cdc_sequence_columns(plan.table.sequence)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -42,6 +42,7 @@ from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from
 from .frames import column, derived, kept, mapped, selected, where
 from .ledger import SparkTombstoneLedger
 from .rows import POSITION, to_rows
+from .session import Session
 from .trim import untouched
 from .types import arrow_schema
 from .watermark import admitted
@@ -54,8 +55,8 @@ Related = Callable[[], DataFrame]
 class SparkMirror:
     """`delta.lane.Stages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema and version."""
 
-    def __init__(self, spark: SparkSession, ledger: SparkTombstoneLedger) -> None:
-        self._spark = spark
+    def __init__(self, session: Session, ledger: SparkTombstoneLedger) -> None:
+        self._session = session
         self._ledger = ledger
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> Staged:
@@ -116,7 +117,7 @@ class SparkMirror:
                 resent=resent,
             )
 
-        done = kept(derived(selected(self._spark, select, relations), rows))
+        done = kept(derived(selected(self._session.spark, select, relations), rows))
         seen = {row[0]: row[1] for row in done.groupBy(VERDICT).count().collect()}
         incomplete = where(done, column(VERDICT) == INCOMPLETE).withColumn(ERROR, _incomplete())
         verdicts = Counts(
@@ -129,7 +130,7 @@ class SparkMirror:
 
     def _related(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
         """The rows of `snapshot` in these partitions."""
-        related = self._spark.read.format("delta").option("versionAsOf", snapshot.version()).load(snapshot.table_uri)
+        related = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version()).load(snapshot.table_uri)
         for name, values in partitions.items():
             related = related.filter(column(name).isin(values))
         return related

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from replicator.domain.change import ERROR
 from replicator.domain.plan import ApplyPlan, LaneState
@@ -23,6 +23,7 @@ from .errors import translating
 from .frames import column, from_arrow, to_arrow
 from .pg_copying import copied_by_tasks
 from .rows import POSITION
+from .session import Session
 from .trim import untouched
 from .types import arrow_schema
 from .watermark import admitted
@@ -45,11 +46,11 @@ class SparkPostgresLanes:
         self,
         lanes: PostgresLanes,
         capabilities: SinkCapabilities,
-        spark: SparkSession,
+        session: Session,
         through_driver: int = THROUGH_DRIVER,
     ) -> None:
         self._lanes = lanes
-        self._spark = spark
+        self._session = session
         self._through_driver = through_driver
         self.capabilities = capabilities
         # Ids of the lanes whose staging tables hold rows: they are emptied before these lanes are written again.
@@ -67,7 +68,7 @@ class SparkPostgresLanes:
         """See `ports.sink.Sink.apply`."""
 
         def refused(lane: Lane, rows: pa.Table) -> None:
-            reject(lane, from_arrow(self._spark, rows))
+            reject(lane, from_arrow(self._session.spark, rows))
 
         return self._lanes.apply_supplied(self._supplied(writes), refused)
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from replicator.domain.errors import ConfigProblem
 
 from ..jvm.jars import fetch
 from ..jvm.java import find_java_for_spark
+from .options import FIXED, wrong
 
 HERE = "127.0.0.1"
 PACKAGES = ("replicator", "adapters")
@@ -47,29 +49,33 @@ LOCAL: Mapping[str, str] = {
     **({JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseParallelGC"} if CORES <= 4 else {}),
 }
 """Further defaults where driver and executors are one process."""
-FIXED: Mapping[str, str] = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.session.timeZone": "UTC",
-    # Columns of a source may differ in case only.
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.timestampType": "TIMESTAMP_LTZ",
-    # Spark's default, INT96, counts nanoseconds: other readers overflow outside the years 1677 to 2262.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.streaming.stopTimeout": "10s",
-}
-"""What the meaning of the stages rests on. Whoever sets one of these under `spark:` is refused."""
+
+
+class Session:
+    """The session of this program, made when it is first asked for."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = options
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """See `session`."""
+        return session(self._options)
 
 
 def split(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSession]:
     """An adapter's own options, and the session that option `spark` (any Spark option) asks for."""
+    own, later = split_later(options)
+    return own, later.spark
+
+
+def split_later(options: Mapping[str, object]) -> tuple[dict[str, object], Session]:
+    """As `split`, for adapters that can do some of their work without Spark."""
     own = dict(options)
     asked = own.pop("spark", None) or {}
     if not isinstance(asked, Mapping):
         raise ConfigProblem("option spark is a mapping of Spark's own options")
-    return own, session(asked)
+    return own, Session(asked)
 
 
 def session(options: Mapping[str, object]) -> SparkSession:
@@ -78,9 +84,8 @@ def session(options: Mapping[str, object]) -> SparkSession:
     Nothing is resolved while it starts: its jars are locked, and on this machine before. Raises `ConfigProblem` for an
     option that is not the user's to set, `EnvironmentProblem` without a Java that Spark runs on or a jar that is locked.
     """
-    clash = sorted(set(options) & set(FIXED))
-    if clash:
-        raise ConfigProblem(f"spark option {clash[0]} is set by replicator itself", next_step="Remove it from `spark:`.")
+    for found in wrong(options):
+        raise ConfigProblem(f"spark option {found.name} {found.problem}", next_step=f"{found.next_step.capitalize()}.")
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
     _choose_python(options.get("spark.pyspark.python"))
     asked = {name: str(value) for name, value in options.items()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +28,17 @@ class Check(Protocol):
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """Everything found, good and bad, in a sensible order of reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongOption:
+    """An option of an engine that is not the user's to set: its name, what is wrong with it (the rest of a sentence that
+    begins with the name), and what to do. Never holds its value."""
+
+    name: str
+    problem: str
+    next_step: str
+
+
+OptionsCheck: TypeAlias = Callable[[Iterable[str]], Sequence[WrongOption]]
+"""Judges the names of an engine's options without the engine. Registered under the engine's name."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from .checks import problems
 from .document import Document, read_document
+from .engine_options import engine_option_problems
 from .findings import ConfigError, Finding, Origin, Path, Problem
 from .interpolate import interpolate
 from .keys import Names, pruned
@@ -96,7 +97,8 @@ def _checked(
     plain = pruned(document.data, names)
     settings, wrong = validated(plain, root, names.settled)
     across = problems(view(document.data), lambda path: document.origins.get(path, document.origins[()]))
-    findings = _located(document, (*document.problems, *names.problems, *wrong, *across))
+    engines = engine_option_problems(document.data, plugins)
+    findings = _located(document, (*document.problems, *names.problems, *wrong, *across, *engines))
     errors = [finding for finding in findings if finding.severity == "error"]
     if settings is None or errors:
         # What is unused is not known while a reference is broken, so warnings wait.

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from replicator.ports.diagnosis import OptionsCheck
 
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """What the entry points of installed packages offer: transports, formats, sink kinds.
+    """What the entry points of installed packages offer: transports, formats, sink kinds, and by engine what judges the
+    names of its options.
 
-    Their own options pass unchecked through the settings; the adapter's options model checks them.
+    Other options of theirs pass unchecked through the settings; the adapter's options model checks them.
     """
 
     transports: frozenset[str] = frozenset()
     formats: frozenset[str] = frozenset()
     sinks: frozenset[str] = frozenset()
+    engine_options: Mapping[str, OptionsCheck] = field(default_factory=dict)
 
 
 NO_PLUGINS = Plugins()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem
@@ -29,6 +30,14 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
     factory = _for_engine(loaded, "replicator.sources", settings.transport, ("sources", name, "transport"))
     made: Source[Any] = _built(factory, {**options(settings), "batch_bytes": batch_bytes(loaded), **_of_engine(loaded)})
     return made
+
+
+def locally(loaded: Loaded) -> Loaded:
+    """The configuration with the local engine, for what only looks; as it is where a transport has no adapter for it."""
+    transports = {loaded.settings.sources[table.source].transport for table in loaded.settings.tables}
+    if not transports <= set(names("replicator.sources")):
+        return loaded
+    return replace(loaded, settings=loaded.settings.model_copy(update={"engine": LOCAL}))
 
 
 def _for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...]) -> Any:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from replicator.settings import Loaded, Plugins, load
 
+from .plugins import load as load_plugin
 from .plugins import names
 
+OPTIONS = "replicator.engine_options"
 DEFAULT = Path("config/replicator.yaml")
 
 
@@ -29,6 +31,7 @@ def installed() -> Plugins:
         transports=_for_any_engine("replicator.sources"),
         formats=frozenset(names("replicator.decoders")),
         sinks=_for_any_engine("replicator.sinks"),
+        engine_options={name: load_plugin(OPTIONS, name) for name in names(OPTIONS)},
     )
 
 

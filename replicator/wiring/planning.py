@@ -15,13 +15,18 @@ from . import adapters, parts
 
 
 def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
-    """Every lane that will run, as plain values: lane, table, policy, keys, columns, stages (SQL by name), problem."""
+    """Every lane that will run, as plain values: lane, table, policy, keys, columns, stages (SQL by name), problem.
+
+    The sinks are the pipeline's, as they explain what they will run; the few records that are looked at pass through this
+    process, whichever engine carries them later.
+    """
     targets: dict[str, str] = {}
     sinks = adapters.sinks(loaded)
-    engine = adapters.engine(loaded)
+    looking = adapters.locally(loaded)
+    engine = adapters.engine(looking)
     try:
         for name in sorted({table.source for table in loaded.settings.tables}):
-            source = adapters.source(loaded, name)
+            source = adapters.source(looking, name)
             try:
                 planning = Planning(source, adapters.decoder(loaded, name), engine, parts.rules_for(loaded, name))
                 begun = FileRegister(parts.register_folder(loaded)).load(name).beginnings

@@ -11,6 +11,7 @@ GROUPS = (
     "replicator.sources",
     "replicator.decoders",
     "replicator.engines",
+    "replicator.engine_options",
     "replicator.sinks",
     "replicator.dead_letters",
     "replicator.telemetry",

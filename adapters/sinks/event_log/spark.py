@@ -14,7 +14,7 @@ from ...delta.options import LakeOptions
 from ...spark.applying import SparkLaneSink
 from ...spark.event_log import SparkAppending
 from ...spark.pg_lanes import THROUGH_DRIVER, SparkPostgresLanes
-from ...spark.session import split
+from ...spark.session import split_later
 from ...sql.pg_event_log import PostgresEventLog
 from .local import check_place
 
@@ -23,7 +23,7 @@ class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
     """The event log as one Delta table; options as of `DeltaEventLog`, and `spark`."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        own, _ = split(options)
+        own, _ = split_later(options)
         said = LakeOptions.checked(own)
         lake = Lake.at(said.path)
         super().__init__(lake, SparkAppending(lake.root), said.compact_every)
@@ -31,9 +31,9 @@ class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
 
 def event_log_spark_sink(options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> Sink[DataFrame]:
     """As `event_log_sink`, over Spark's frames."""
-    own, spark = split(options)
+    own, session = split_later(options)
     check_place(own)
     if "path" in own:
         return DeltaSparkEventLog(options)
     log = PostgresEventLog(own)
-    return SparkPostgresLanes(log, log.capabilities, spark, through_driver)
+    return SparkPostgresLanes(log, log.capabilities, session, through_driver)

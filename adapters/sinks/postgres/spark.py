@@ -8,7 +8,7 @@ from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
 from ...spark.pg_lanes import THROUGH_DRIVER, SparkPostgresLanes
-from ...spark.session import split
+from ...spark.session import split_later
 from .local import PostgresSink
 
 
@@ -17,9 +17,9 @@ class PostgresSparkSink(SparkPostgresLanes):
     follow each other."""
 
     def __init__(self, options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> None:
-        own, spark = split(options)
+        own, session = split_later(options)
         self._postgres = PostgresSink(own)
-        super().__init__(self._postgres.lanes, self._postgres.capabilities, spark, through_driver)
+        super().__init__(self._postgres.lanes, self._postgres.capabilities, session, through_driver)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

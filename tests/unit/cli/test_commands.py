@@ -51,6 +51,19 @@ def test_check(answer, ask):
     assert ask("check").stdout == "config/replicator.yaml: ok, 1 source(s), 2 sink(s), 1 table entries\n"
 
 
+def test_check_names_every_option_of_spark_that_is_not_the_users(answer, project):
+    """With its line, and whichever engine is in use: beside every other finding."""
+    config = project / "config" / "replicator.yaml"
+    lines = len(config.read_text().splitlines())
+    options = "spark:\n  spark.sql.caseSensitive: 'no'\n  spark.executor.memory: 4g\n  memory: 4g\nengin: spark\n"
+    with config.open("a") as more:
+        more.write(options)
+    found = answer("check", code=2)["result"]
+    assert [(one["line"] - lines, one["code"]) for one in found] == [
+        (2, "engine_option"), (4, "engine_option"), (5, "unknown_key")
+    ]  # fmt: skip
+
+
 def test_status(answer, ask):
     said = answer("status")
     assert said["summary"] == "pipeline shop is not running, 3 lanes"
@@ -102,6 +115,15 @@ def test_plan(answer, ask):
     assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
     assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())
     assert "lake.products" in ask("plan").stdout
+
+
+def test_plan_of_spark_starts_no_spark(answer, monkeypatch):
+    def session(_options):
+        raise AssertionError("plan asked for a Spark session")
+
+    monkeypatch.setattr("adapters.spark.session.session", session)
+    (lane,) = answer("plan", "products", "--set", "engine=spark")["result"]
+    assert lane["keys"] == ["sku"] and "MERGE INTO `products`" in lane["stages"]["write"]
 
 
 def test_query(answer, ask):

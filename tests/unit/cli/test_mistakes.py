@@ -32,6 +32,18 @@ MISTAKES = [
     (["check", "--set", "state=./archive/cdc.public.orders.jsonl"], 2, "state is a file", "name another one"),
     (["run", "--engine", "flink"], 2, "'flink' is not one of", ""),
     (["run", "--set", "sinks.lake.kind=detla"], 2, "unknown value", "did you mean 'delta'?"),
+    (
+        ["check", "--set", "spark={spark.sql.ansi.enabled: 'no'}"],
+        2,
+        "'spark.sql.ansi.enabled' is set by replicator",
+        "remove it",
+    ),
+    (
+        ["run", "--engine", "spark", "--set", "spark={master: 'local[2]'}"],
+        2,
+        "'master' is none of Spark's",
+        "begin with 'spark.'",
+    ),
     (["plan", "customerz"], 2, "no lane has a source table 'customerz'", "public.orders"),
     (
         ["plan", "--set", "sources.recorded.path=./nothing_here"],

@@ -1,0 +1,37 @@
+"""Options of Spark, as far as they can be judged without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from replicator.ports.diagnosis import WrongOption
+
+PREFIX = "spark."
+FIXED: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # Columns of a source may differ in case only.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Spark's default, INT96, counts nanoseconds: other readers overflow outside the years 1677 to 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.streaming.stopTimeout": "10s",
+}
+"""What the meaning of the stages rests on. Whoever sets one of these under `spark:` is refused."""
+
+
+def wrong(names: Iterable[str]) -> Sequence[WrongOption]:
+    """`ports.diagnosis.OptionsCheck` for the session's options."""
+    return [found for name in sorted(names) if (found := _wrong(name)) is not None]
+
+
+def _wrong(name: str) -> WrongOption | None:
+    if name in FIXED:
+        return WrongOption(name, "is set by replicator itself", "remove it")
+    if not name.startswith(PREFIX):
+        # Spark passes over such a name without a word.
+        return WrongOption(name, f"is none of Spark's: their names begin with '{PREFIX}'", "correct it, or remove it")
+    return None

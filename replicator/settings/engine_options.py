@@ -1,0 +1,19 @@
+"""Options of engines, judged by the engines' own packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .findings import Problem, quoted
+from .plugins import Plugins
+
+
+def engine_option_problems(config: Mapping[str, Any], plugins: Plugins) -> Iterator[Problem]:
+    """What is wrong with options of any engine, whether it is the one in use or not."""
+    for engine, check in plugins.engine_options.items():
+        options = config.get(engine)
+        names = [name for name in options if isinstance(name, str)] if isinstance(options, Mapping) else []
+        for wrong in check(names):
+            sentence = f"{engine} option {quoted(wrong.name)} {wrong.problem}"
+            yield Problem((engine, wrong.name), "engine_option", sentence, wrong.next_step)
