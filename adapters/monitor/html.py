@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from replicator.ports.telemetry import Pace
+
 STYLE = """
 :root{color-scheme:light dark;font:15px/1.45 system-ui,sans-serif}
 body{margin:0 auto;max-width:70rem;padding:1rem}
@@ -27,7 +29,7 @@ def render(status: Mapping[str, Any]) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<meta http-equiv=refresh content=2><title>replicator {name}</title><style>{STYLE}</style>"
-        f"<h1>replicator: {name}</h1>{_away(status)}<div class=wide><table><thead><tr>{heads}</tr></thead>"
+        f"<h1>replicator: {name}</h1>{_away(status)}{_paces(status)}<div class=wide><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
         "<p><a href=/status.json>status.json</a> <a href=/metrics>metrics</a></p></html>"
     )
@@ -38,6 +40,12 @@ def _away(status: Mapping[str, Any]) -> str:
     away = [source for source in status.get("sources", ()) if source.get("away_since")]
     said = (f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away)
     return "".join(f"<p class=suspended>{escape(line)}</p>" for line in said)
+
+
+def _paces(status: Mapping[str, Any]) -> str:
+    """A line per source whose stream an engine runs."""
+    paced = [source for source in status.get("sources", ()) if source.get("pace")]
+    return "".join(f"<p>{escape(Pace(**source['pace']).told(source['name']))}</p>" for source in paced)
 
 
 def _row(lane: Mapping[str, Any]) -> str:

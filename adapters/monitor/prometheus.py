@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from replicator.domain.plan import Counts
+from replicator.ports.telemetry import Pace
 
 OUTCOMES = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -26,6 +28,7 @@ class PrometheusTelemetry:
         self._freshness = self._gauge("freshness_seconds", "Now minus event time of the newest applied change", "lane")
         self._lag = self._gauge("lag_records", "Records between the lowest lane and the end of the source", "source")
         self._up = self._gauge("lane_up", "1 while the lane applies, 0 while it is suspended or paused", "lane")
+        self._engines: dict[str, Gauge] = {}
         self._gauge("build_info", "Always 1", "version").labels(version).set(1)
 
     def consumed(self, source: str, records: int) -> None:
@@ -54,6 +57,24 @@ class PrometheusTelemetry:
     def lane_up(self, lane: str, up: bool) -> None:
         """See `ports.telemetry.Telemetry`."""
         self._up.labels(lane).set(1 if up else 0)
+
+    def pace(self, source: str, engine: str, pace: Pace) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        values = {
+            "batch_duration_seconds": (pace.batch_seconds, "Time of the last batch of the engine's stream"),
+            "input_rows_per_second": (pace.input_rows_per_second, "Rows that come into the engine's stream"),
+            "processed_rows_per_second": (pace.processed_rows_per_second, "Rows that the engine's stream applies"),
+            "lag_records": (pace.lag_records, "Records between the last batch of the engine's stream and the end"),
+        }
+        for name, (value, what) in values.items():
+            if value is not None:
+                self._of_engine(re.sub(r"\W", "_", f"{engine}_{name}"), what).labels(source).set(value)
+
+    def _of_engine(self, name: str, what: str) -> Gauge:
+        """Named after the engine, so there from its first figure on."""
+        if name not in self._engines:
+            self._engines[name] = self._gauge(name, what, "source")
+        return self._engines[name]
 
     def text(self) -> bytes:
         """The metrics page."""

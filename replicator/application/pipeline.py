@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic
+from typing import Any, Generic
 
 import structlog
 
@@ -14,6 +14,7 @@ from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Run
+from replicator.ports.telemetry import Pace
 
 from .catalog import Catalog, Unusable
 from .catch_up import CatchUp, Toolbox
@@ -41,13 +42,14 @@ class Away:
 @dataclass
 class Flow:
     """What a source has brought so far, for people. `end` is where its stream ended when last asked; `away` is set while it
-    does not answer."""
+    does not answer; `pace` where an engine runs the stream."""
 
     records: int = 0
     position: Position = field(default_factory=Position)
     end: Position = field(default_factory=Position)
     began: float = 0.0
     away: Away | None = None
+    pace: Pace | None = None
 
 
 class Pipeline(Generic[F]):
@@ -307,6 +309,7 @@ class Pipeline(Generic[F]):
 
     def tell_source(self) -> None:
         """Tell the source how far every lane has got, and telemetry how far that is from the end. Both are hints."""
+        self._tell_pace()
         positions = [Position({**run.begun, **run.applied}) for run in self.roster.runs()]
         lowest = Position.lowest(positions)
         try:
@@ -317,6 +320,12 @@ class Pipeline(Generic[F]):
             return
         self._is_back()
         self._shared.telemetry.lag(self.place.name, lag(lowest, self.flow.end))
+
+    def _tell_pace(self) -> None:
+        source: Any = self.place.source
+        self.flow.pace = source.pace() if hasattr(source, "pace") else None
+        if self.flow.pace is not None:
+            self._shared.telemetry.pace(self.place.name, source.engine, self.flow.pace)
 
 
 def _only_away(mine: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Generic
 
 from replicator.domain.position import Position
 from replicator.ports.frames import F
+from replicator.ports.telemetry import Pace
 
 from .lanes import Clock, LaneRun, LaneStatus, monotonic
 from .pipeline import Flow, Pipeline, lag
@@ -39,7 +40,8 @@ class LaneReport:
 @dataclass(frozen=True, slots=True)
 class SourceReport:
     """One source: records read since the start, how many per second on the whole, and how many are left to read. While it
-    does not answer, `away_since` (a time) and `error`; what is left to read is then what was left when it last answered."""
+    does not answer, `away_since` (a time) and `error`; what is left to read is then what was left when it last answered.
+    `pace` where an engine runs the stream by itself."""
 
     name: str
     records: int
@@ -48,6 +50,7 @@ class SourceReport:
     lag_records: int
     away_since: str | None
     error: str | None
+    pace: Pace | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:
         lag_records=lag(flow.position, flow.end),
         away_since=(now - timedelta(seconds=clock - away.since)).isoformat() if away else None,
         error=away.sentence if away else None,
+        pace=flow.pace,
     )
 
 

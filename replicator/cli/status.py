@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from replicator.ports.telemetry import Pace
+
 from .session import Session, command
 
 HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected")
@@ -84,7 +86,7 @@ def _shown(report: dict[str, Any], width: int) -> Any:
 
     table = _table(report)
     lines = table if max(map(len, table), default=0) <= width else _blocks(report)
-    return Text("\n".join((_summary(report), "", *lines, *_troubles(report))), no_wrap=True)
+    return Text("\n".join((_summary(report), "", *lines, *_paces(report), *_troubles(report))), no_wrap=True)
 
 
 def _table(report: dict[str, Any]) -> list[str]:
@@ -102,6 +104,12 @@ def _blocks(report: dict[str, Any]) -> list[str]:
         lines += [name, f"    {status}"]
         lines += [f"    {head} {figure}" for head, figure in zip(HEADS[FIRST_FIGURE:], figures, strict=True) if figure]
     return lines
+
+
+def _paces(report: dict[str, Any]) -> list[str]:
+    """Of sources whose stream an engine runs."""
+    paced = [source for source in report.get("sources", ()) if source.get("pace")]
+    return [line for source in paced for line in ("", Pace(**source["pace"]).told(source["name"]))]
 
 
 def _troubles(report: dict[str, Any]) -> list[str]:

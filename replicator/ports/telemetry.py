@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from replicator.domain.plan import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a stream that an engine runs by itself gets on. `batch_seconds`: what its last batch took; rows per second that
+    came in and that were applied, 0 while none come; `lag_records` between that batch and the stream's end, None when
+    unknown."""
+
+    batch_seconds: float
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    lag_records: int | None
+
+    def told(self, source: str) -> str:
+        """A line for people."""
+        rates = f"{self.input_rows_per_second:,.0f} rows/s in, {self.processed_rows_per_second:,.0f} rows/s applied"
+        behind = "" if self.lag_records is None else f", {self.lag_records:,} records behind"
+        return f"source {source}: the last batch took {self.batch_seconds:.1f} s, {rates}{behind}"
+
+
+class Paced(Protocol):
+    """A source that reads by such a stream."""
+
+    engine: str
+    """The engine's name, as in `engine` of the config."""
+
+    def pace(self) -> Pace | None:
+        """How the stream gets on; None before its first batch has ended. From any thread."""
 
 
 class Telemetry(Protocol):
@@ -27,3 +56,6 @@ class Telemetry(Protocol):
 
     def lane_up(self, lane: str, up: bool) -> None:
         """A lane runs, or is suspended or paused."""
+
+    def pace(self, source: str, engine: str, pace: Pace) -> None:
+        """How the stream of a source gets on."""

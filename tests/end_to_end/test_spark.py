@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -35,8 +36,20 @@ def small(shop: World) -> World:
 
 
 def test_all_five_targets_equal_the_source(small: World) -> None:
-    world, daemon = small, small.daemon(*SPARK)
+    """Also when the checkpoint of the running query is deleted."""
+    world, scratch = small, small.folder / "scratch"
+    scratch.mkdir()
+    world.environment["TMPDIR"] = str(scratch)
+    daemon = small.daemon(*SPARK)
     Load(world.source, (71, 72), 40, rest=0).finish()
+    await_equal(world, daemon, seconds=PATIENCE)
+    await_caught_up(world, daemon)
+    pace = daemon.until(lambda: (daemon.status() or {})["sources"][0]["pace"], "the pace of the stream is known")
+    assert pace["batch_seconds"] > 0 and pace["lag_records"] is not None
+    assert daemon.metrics()['replicator_spark_batch_duration_seconds{source="shop"}'] > 0
+    (checkpoint,) = scratch.glob("replicator-checkpoint-*")
+    shutil.rmtree(checkpoint)
+    Load(world.source, (75,), 10, rest=0).finish()
     await_equal(world, daemon, seconds=PATIENCE)
     await_caught_up(world, daemon)
     await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import rmtree
 from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
@@ -77,6 +79,35 @@ def test_one_partition_is_read_by_several_tasks_in_order(broker: Broker) -> None
     assert to_arrow(frame)["offset"].to_pylist() == list(range(40))
 
 
+def test_the_pace_of_a_query(broker: Broker, spark: SparkEngine) -> None:
+    """What the first batch left behind is told while the second is applied; no rate while nothing comes."""
+    spark.spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "200")
+    name, stop, paces = f"paced-{uuid4()}", Event(), list[Any]()
+    broker.create(name)
+    broker.produce(name, [b"%d" % i for i in range(40)])
+    options = {"bootstrap_servers": broker.address, "topics": [name], "max_records_per_trigger": 30, "trigger": "0 seconds"}
+    source = KafkaSparkSource(options)
+
+    def apply(batch: Batch[Any]) -> None:
+        if batch.records == 10:
+            until(lambda: source.pace() is not None, 20)
+            paces.append(source.pace())
+
+    thread = Thread(target=source.run, args=(Position(), apply, stop), kwargs={"once": False})
+    thread.start()
+    try:
+        until(lambda: bool(paces), 60)
+        until(lambda: source.pace().lag_records == 0 and source.pace().input_rows_per_second == 0, 30)  # type: ignore[union-attr]
+    finally:
+        stop.set()
+        thread.join(60)
+    (first,) = paces
+    assert first.lag_records == 10 and first.batch_seconds > 0
+    assert first.processed_rows_per_second == pytest.approx(30 / first.batch_seconds, rel=0.1)
+    last = source.pace()
+    assert last is not None and last.batch_seconds > 0
+
+
 class Read(Seen):
     """Takes Spark's frames."""
 
@@ -111,6 +142,45 @@ def test_a_broker_that_is_away_for_a_minute(own_broker: Broker) -> None:
         thread.join(90)
     assert not thread.is_alive()
     assert seen.values == [b"%d" % i for i in range(200)]
+
+
+def test_a_checkpoint_that_is_deleted(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a batch is applied, and while nothing comes: what ends is tried again where it stood, as a pipeline does."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    name, seen, stop, deleted = f"t-{uuid4()}", Read(), Event(), list[int]()
+    broker.create(name)
+    options = {"bootstrap_servers": broker.address, "topics": [name], "trigger": "0 seconds"}
+
+    def delete() -> None:
+        folders = list(tmp_path.glob("replicator-checkpoint-*"))
+        deleted.append(len(folders))
+        for folder in folders:
+            rmtree(folder)
+
+    def apply(batch: Batch[Any]) -> None:
+        seen(batch)
+        if len(deleted) == 0 and batch.records:
+            delete()
+
+    def follow() -> None:
+        while not stop.is_set():
+            with suppress(Retryable):
+                KafkaSparkSource(options).run(Position(seen.position), apply, stop, once=False)
+
+    thread = Thread(target=follow)
+    thread.start()
+    try:
+        for number in range(4):
+            broker.produce(name, [b"%d" % i for i in range(10 * number, 10 * number + 10)])
+            until(lambda end=10 * number + 10: len(seen.rows) >= end or not thread.is_alive(), 60)  # type: ignore[misc]
+            if number == 1:
+                sleep(1)
+                delete()
+    finally:
+        stop.set()
+        thread.join(90)
+    assert len(deleted) == 2 and all(deleted)
+    assert seen.values == [b"%d" % i for i in range(40)]
 
 
 def until(condition: Callable[[], bool], seconds: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -16,6 +16,7 @@ from tuple_ports import Crash, Machine
 from replicator.application.lanes import LaneStatus
 from replicator.application.status import Status
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable
+from replicator.ports.telemetry import Pace
 
 HISTORY = [change(0, "c", 1), change(1, "c", 2), change(2, "u", 1), change(3, "d", 2), tombstone(4, 2), change(5, "c", 3)]
 
@@ -264,3 +265,12 @@ def test_the_source_is_told_the_lowest_position():
     running.once()
     assert running.source.told[-1].to_json() == {"t": {"0": 9}}
     assert running.telemetry.lags[-1] == 0
+
+
+def test_the_pace_of_a_stream_that_an_engine_runs_is_told():
+    running = World(HISTORY).start()
+    pace = Pace(2.5, 10.0, 20.0, 3)
+    running.source.engine, running.source.pace = "spark", lambda: pace
+    running.once()
+    assert running.telemetry.paces[-1][1:] == ("spark", pace)
+    assert Status(running.supervisor._pipelines, running.shared).report().to_dict()["sources"][0]["pace"] == asdict(pace)

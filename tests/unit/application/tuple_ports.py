@@ -16,6 +16,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Lane, LaneApplied
 from replicator.ports.register import Seen
 from replicator.ports.sink import SinkCapabilities
+from replicator.ports.telemetry import Pace
 
 
 class Crash(BaseException):
@@ -285,6 +286,7 @@ class Gauges:
         self.of_lane: dict[str, Counts] = {}
         self.up: dict[str, bool] = {}
         self.lags: list[int] = []
+        self.paces: list[tuple[str, str, Pace]] = []
 
     def consumed(self, source: str, records: int) -> None:
         self.totals["consumed"] += records
@@ -302,3 +304,6 @@ class Gauges:
 
     def lane_up(self, lane: str, up: bool) -> None:
         self.up[lane] = up
+
+    def pace(self, source: str, engine: str, pace: Pace) -> None:
+        self.paces.append((source, engine, pace))

@@ -30,7 +30,7 @@ def test_run(caught_up):
     assert (said["command"], said["ok"], said["error"]) == ("run", True, None)
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE for lane in said["result"]["lanes"])
-    names = "name records records_per_second position lag_records away_since error"
+    names = "name records records_per_second position lag_records away_since error pace"
     assert set(said["result"]["sources"][0]) == set(names.split())
 
 
@@ -229,7 +229,15 @@ def test_doctor(answer):
 REPORT = {
     "pipeline": "shop",
     "running": True,
-    "sources": [{"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": "the broker does not answer"}],
+    "sources": [
+        {"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": "the broker does not answer"},
+        {
+            "name": "bulk",
+            "pace": {
+                "batch_seconds": 2.5, "input_rows_per_second": 1.0, "processed_rows_per_second": 9.0, "lag_records": 1234
+            },
+        },
+    ],
     "lanes": [
         {
             "id": "target.a_table_with_quite_a_long_name", "table": "public.a_table_with_quite_a_long_name",
@@ -253,6 +261,7 @@ def test_status_never_breaks_a_name(width):
     assert "target.a_table_with_quite_a_long_name is suspended: the [/target] was removed\n  Run `replicator" in text
     assert "lake.b is retrying: it is away" in text
     assert re.search(r"source shop is away since \S+ \S+: the broker does not answer", text)
+    assert "source bulk: the last batch took 2.5 s, 1 rows/s in, 9 rows/s applied, 1,234 records behind" in text
     assert "1,234,567" in text and "12.3" in text
     if width >= 200:
         heads, rule, first = lines[2:5]

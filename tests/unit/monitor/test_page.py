@@ -13,6 +13,7 @@ from adapters.monitor.prometheus import PrometheusTelemetry
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.plan import Counts
 from replicator.ports.monitor import Views
+from replicator.ports.telemetry import Pace
 
 HOSTILE = "<script>alert(1)</script>\"'& onclick=x"
 NAMES = {
@@ -26,6 +27,10 @@ NAMES = {
     "lag_records": {"source"},
     "lane_up": {"lane"},
     "build_info": {"version"},
+    "spark_batch_duration_seconds": {"source"},
+    "spark_input_rows_per_second": {"source"},
+    "spark_processed_rows_per_second": {"source"},
+    "spark_lag_records": {"source"},
 }
 """Every metric of the public contract, and its labels."""
 
@@ -166,6 +171,7 @@ def filled() -> PrometheusTelemetry:
     telemetry.applied("lake.customers", 0.2, 1)
     telemetry.lag("shop", 11)
     telemetry.lane_up("lake.customers", False)
+    telemetry.pace("shop", "spark", Pace(2.5, 1200.0, 1500.0, 34))
     return telemetry
 
 
@@ -190,6 +196,15 @@ def test_the_metrics_hold_the_figures():
     assert 'records_consumed_total{source="shop"} 7.0' in text
     assert 'lane_up{lane="lake.customers"} 0.0' in text
     assert 'build_info{version="1.2.3"} 1.0' in text
+    assert 'replicator_spark_batch_duration_seconds{source="shop"} 2.5' in text
+    assert 'replicator_spark_lag_records{source="shop"} 34.0' in text
+
+
+def test_an_engines_stream_is_shown(daemon):
+    pace = {"batch_seconds": 2.5, "input_rows_per_second": 1200.0, "processed_rows_per_second": 1500.0, "lag_records": None}
+    daemon.sources = [{"name": "<b>", "pace": pace}, {"name": "other", "pace": None}]
+    shown = daemon.client().get("/").text
+    assert "source &lt;b&gt;: the last batch took 2.5 s, 1,200 rows/s in, 1,500 rows/s applied</p>" in shown
 
 
 def test_a_taken_address_is_said(daemon):

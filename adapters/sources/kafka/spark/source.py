@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Stop
+from replicator.ports.telemetry import Pace
 
 from ....spark.frames import in_session
 from ....spark.session import split
@@ -20,6 +21,7 @@ from ..losses import lost, refuse
 from ..source import KafkaSource
 from ..watch import TICK, WAIT, Watch, patiently
 from .client import java_client
+from .pace import PaceListener
 from .records import offsets_json, partitions_json, pieces, raw, weighed
 from .streaming import MicroBatch, Streaming
 
@@ -35,8 +37,11 @@ class KafkaSparkSource(KafkaSource):
     What is under `options` holds for the driver's own connections, not for the executors'.
     """
 
+    engine = "spark"
+
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._spark = split(options)
+        self._pace = PaceListener()
         super().__init__(own)
         self._client = java_client({name: value.get_secret_value() for name, value in self._options.security.items()})
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
@@ -50,13 +55,15 @@ class KafkaSparkSource(KafkaSource):
         watch = Watch(self._cluster, topics, self._options.patience_seconds, grow=not once)
         run = _Run(self._streaming, watch, apply_batch, self._nothing, self._spark)
         run.announce(Position(self._starts(start, topics)))
-        while not stop.is_set():
-            if run.position:
-                run.stream(stop, once=once)
-            else:
-                run.wait(stop)
-            if once:
-                return
+        self._spark.streams.addListener(self._pace)
+        try:
+            run.follow(stop, once=once)
+        finally:
+            self._spark.streams.removeListener(self._pace)
+
+    def pace(self) -> Pace | None:
+        """See `ports.telemetry.Paced`."""
+        return self._pace.pace
 
     def _streaming(self, position: Position, *, once: bool) -> Streaming:
         options = {
@@ -65,7 +72,9 @@ class KafkaSparkSource(KafkaSource):
             "maxOffsetsPerTrigger": str(self._options.max_records_per_trigger),
         }
         records = raw(self._spark.readStream.format("kafka").options(**options).load())
-        return Streaming(records, None if once else self._options.trigger)
+        query = Streaming(records, None if once else self._options.trigger)
+        self._pace.run_id = query.run_id
+        return query
 
     def _reading(self, position: Mapping[TopicPartition, int]) -> dict[str, str]:
         return {
@@ -117,6 +126,16 @@ class _Run:
         self._apply_batch(Batch(self._nothing, Span(position, position), 0, 0, self._watch.identity))
         self.position = self.position.advanced_to(position)
         self._handed = time.monotonic()
+
+    def follow(self, stop: Stop, *, once: bool) -> None:
+        """Until `stop`, or with `once` the end of the stream: a query, and a new one whenever partitions appear."""
+        while not stop.is_set():
+            if self.position:
+                self.stream(stop, once=once)
+            else:
+                self.wait(stop)
+            if once:
+                return
 
     def wait(self, stop: Stop) -> None:
         """There is no partition yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import tempfile
 import threading
@@ -17,12 +18,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, TopicPartition
 
 from .errors import translated
 
 log = logging.getLogger(__name__)
 WAIT = 0.2
+BEGUN = ("offsets", "commits")
+"""Folders that every checkpoint has."""
 
 
 @dataclass
@@ -50,6 +54,7 @@ class Streaming:
         writer = writer.option("checkpointLocation", str(self._checkpoint))
         writer = writer.trigger(processingTime=every) if every is not None else writer.trigger(availableNow=True)
         self._query: StreamingQuery = writer.start()
+        self.run_id = str(self._query.runId)
 
     def _hand_over(self, frame: DataFrame, number: int) -> None:
         """In Spark's thread: wait until the batch is applied."""
@@ -91,4 +96,11 @@ class Streaming:
         error = self._query.exception()
         if error is None:
             return
+        if self._is_gone(str(error)):
+            raise Retryable("The checkpoint of the query over Kafka was deleted; another query goes on.") from error
         raise translated(error) from error
+
+    def _is_gone(self, said: str) -> bool:
+        """Whether somebody has deleted the checkpoint, or something in it that Spark looked for."""
+        missing = rf"{self._checkpoint.name}/\S+ does not exist|No such file or directory: '\S*{self._checkpoint.name}"
+        return not all((self._checkpoint / name).is_dir() for name in BEGUN) or re.search(missing, said) is not None
