@@ -1,0 +1,57 @@
+"""A random history through both engines, each into a lake of its own: the same tables, value for value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from spark_case import OnSpark, SparkTarget, engine
+from test_sink_delta_rs import DeltaTarget
+
+from adapters.engines.local import LocalEngine
+from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.testing.contract import EXAMPLES, SEED
+from replicator.testing.delivery import Delivering, canonical_rows
+from replicator.testing.histories import History, random_history
+from replicator.testing.sink_contract import KEYED
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+"""A JVM starts, and every job takes a moment."""
+
+KEYS = {"scd1": KEYED, "append": (*KEYED, "none")}
+"""By every policy that is supported."""
+LENGTH = 14
+EACH = max(1, EXAMPLES // 25)
+"""Histories per policy: one on every commit."""
+
+
+def delivered(engine: Any, target: Any, history: History, policy: str, **frames: Any) -> Delivering:
+    delivering = Delivering(engine, target, history, policy, **frames)
+    for delivery in history.deliveries:
+        delivering.deliver(delivery)
+    delivering.sink.close()
+    return delivering
+
+
+def table(delivering: Delivering, target: Any) -> tuple[pa.Schema, Any, list[str]]:
+    """Schema, rows and rejects; all read by one reader, so that a difference is in the files."""
+    found = DeltaTable(str(target.folder / delivering.lane.into))
+    rows = pa.RecordBatchReader.from_stream(found.scan()).read_all()
+    columns = sorted(set(rows.column_names) - {CDC_APPLIED_AT})
+    rejects = sorted(f"{row['_offset']} {row['_error']}" for row in delivering.rejects)
+    return pa.schema(found.schema().to_arrow()), canonical_rows(rows.to_pylist(), columns), rejects
+
+
+@pytest.mark.parametrize("policy", sorted(KEYS))
+@pytest.mark.parametrize("seed", range(SEED, SEED + EACH))
+def test_local_and_spark_write_the_same(tmp_path, policy, seed):
+    history = random_history(seed + 49, LENGTH, toast=bool(seed % 2 == 0), keys=KEYS[policy])
+    case, lakes = OnSpark(), (DeltaTarget(tmp_path / "local"), SparkTarget(tmp_path / "spark"))
+    local = delivered(LocalEngine(), lakes[0], history, policy)
+    spark = delivered(engine(), lakes[1], history, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    wanted, found = table(local, lakes[0]), table(spark, lakes[1])
+    assert local.counts.applied
+    assert found == wanted
+    assert spark.counts == local.counts
