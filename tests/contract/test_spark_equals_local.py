@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KEYS = {"scd1": KEYED, "append": (*KEYED, "none")}
 """By every policy that is supported."""
 LENGTH = 14
-EACH = max(1, EXAMPLES // 25)
+EACH = max(1, EXAMPLES // OnSpark.one_in)
 """Histories per policy: one on every commit."""
 
 
