@@ -48,7 +48,9 @@ class Routing:
                 out[place] = outcome
         for place, error in (found.errors | large | unread(raw.column("headers"))).items():
             out[place] = (None, None, None, str(error))
-        return pa.Table.from_arrays([pa.array(column, pa.string()) for column in zip(*out, strict=True)], schema=ROUTE)
+        return pa.Table.from_arrays(
+            [pa.array([one[i] for one in out], pa.string()) for i in range(len(ROUTE))], schema=ROUTE
+        )
 
     def _group(self, group: Group, topics: Sequence[str]) -> list[Outcome]:
         """Rows that carry their types are looked into when they are decoded; whether others are rows at all, here."""

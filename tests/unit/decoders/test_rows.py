@@ -146,6 +146,13 @@ def test_routes():
     assert wide[0]["error"].startswith("TOO_LARGE")
 
 
+def test_frames_with_empty_chunks():
+    decoder, raw = RowsDecoder(KEYED), frame(typed(id=1))
+    raw = pa.table([pa.chunked_array([pa.array([], f.type), *raw[f.name].chunks], f.type) for f in RAW], schema=RAW)
+    assert decoder.route(raw).num_rows == decoder.decode(raw, learnt(decoder, raw)).num_rows == 1
+    assert decoder.envelope(raw).num_rows == 1
+
+
 def test_what_cannot_be_learnt():
     decoder = RowsDecoder({})
     with pytest.raises(ConfigProblem, match="carry no types") as said:
