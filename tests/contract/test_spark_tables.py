@@ -29,7 +29,7 @@ from adapters.sources.delta.spark import delta_spark_source
 from adapters.spark import ledger, mirror, write
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, changes_schema
-from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError
+from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, ReplicatorError
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
@@ -380,6 +380,9 @@ def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
         found = read(on_spark, theirs, lambda frame: to_arrow(frame).cast(RAW))
         assert found.drop_columns("topic").equals(records.drop_columns("topic"))
         assert folded(decoded(records)) == table_rows(str(path))
+    next(path.glob("_change_data/**/*.parquet")).unlink()
+    with pytest.raises(DataLoss, match=r"cannot be read any more: its file .* was removed"):
+        read(on_spark, {TopicPartition(named["table"], 0): 0})
     spark.sql("DROP TABLE default.items")
     with pytest.raises(EnvironmentProblem, match=r"no table spark_catalog\.default\.items"):
         delta_spark_source({**named, **OPTIONS})

@@ -6,9 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from cli_program import run_program
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from small_spark import SMALL
 
 pytestmark = pytest.mark.slow
@@ -71,3 +72,21 @@ def test_a_mirror_is_the_source_of_the_next_layer(project: Path, engine: str) ->
     assert {row["op"] for row in log} == {"r", "c", "u", "d"} and {row["table"] for row in log} == {"products"}
     again = run(project, "local", *second)
     assert all(lane["counts"]["applied"] == 0 for lane in again["result"]["lanes"])
+
+
+def test_a_table_that_cannot_be_read_on_stops_its_lane_with_code_4(project: Path) -> None:
+    """Because it was changed where only appended rows are asked for, and because it is another one under the same name."""
+    orders, config = project / "plain" / "orders", NEXT.replace("./lake/orders, changes: feed", "./plain/orders")
+    values = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
+    write_deltalake(str(orders), values)
+    lines = [line for line in config.splitlines(keepends=True) if "products" not in line]
+    second = pipeline(project, "".join(lines).replace("  raw: {kind: event_log, path: ./next/cdc_events}\n", ""))
+    run(project, "local", *second)
+    assert [row["v"] for row in rows(project / "next" / "orders")] == ["a", "b"]
+    DeltaTable(str(orders)).update(predicate="id = 1", updates={"v": "'x'"})
+    said = json.dumps(run(project, "local", *second, code=4))
+    assert "Version 1 of the table orders changes or deletes rows (UPDATE)" in said and "changes: feed" in said
+    shutil.rmtree(orders)
+    write_deltalake(str(orders), values)
+    said = json.dumps(run(project, "local", *second, code=4))
+    assert "it was made anew" in said and "replicator lanes resync lake.orders" in said
