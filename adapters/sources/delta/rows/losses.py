@@ -36,8 +36,8 @@ def rewritten(name: str, version: int, operation: str) -> DataLoss:
     """A version did not only append rows."""
     said = f" ({operation})" if operation else ""
     return DataLoss(
-        f"Version {version} of the table {name} changes or deletes rows{said}, and the source reads appended ones only; with "
-        "`changes: feed` it reads them all.",
+        f"Version {version} of the table {name} changes or deletes rows{said}, and the source reads appended ones only; "
+        "with `changes: feed` it reads them all.",
         next_step="Write `changes: feed` for this source (the table needs delta.enableChangeDataFeed), and load its targets "
         "with `replicator lanes resync LANE`; or accept the loss with `replicator lanes skip LANE --until POSITION`.",
     )
