@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from object_store import ObjectStore, object_store
 from psycopg import sql
 
 from adapters.stack.pg_install import choose, own_folder, reachable, server_user
@@ -93,3 +94,10 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_dsn(postgres_server: PostgresServer) -> str:
     """A database of one's own."""
     return postgres_server.database()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[ObjectStore]:
+    """An object store that lets everybody in."""
+    with object_store() as store:
+        yield store

@@ -1,4 +1,4 @@
-"""A folder of Delta tables."""
+"""A folder of Delta tables, on a disk or in an object store."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from typing import Any
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
-from ..delta.layout import Lake
+from ..delta.folders import LocalFolder
+from ..delta.options import LakeOptions
 from .disk import room, writable
+from .store import answers
 
 
 class DeltaCheck:
-    """`ports.diagnosis.Check`; option `path`: the folder of a lake, an event log or of dead letters."""
+    """`ports.diagnosis.Check`; options `path`, the folder of a lake, an event log or of dead letters, and
+    `storage`, what reaches it."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
-        self._path = str(options["path"])
+        self._options = {key: options[key] for key in ("path", "storage") if key in options}
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         try:
-            return list(self._look(Lake.at(self._path).root))
+            root = LakeOptions.checked(self._options).lake.root
+            return list(self._look(root) if isinstance(root, LocalFolder) else answers(self._name, root))
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
 

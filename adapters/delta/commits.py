@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
@@ -20,9 +19,10 @@ from replicator.domain.plan import LaneState
 from replicator.domain.position import Span
 
 from .errors import first_line, is_damage, is_newer, translated
+from .folders import Folder
 from .positions import Positions
 from .protocol import unwritable
-from .tables import schema_of
+from .tables import opened, schema_of
 
 ATTEMPT = "replicatorAttempt"
 """Names the attempt in the commit's own record, so that a commit whose answer was lost is known again."""
@@ -61,7 +61,7 @@ class LostRace(Exception):
 class LaneLog:
     """The transactions of one lane in one table. Not safe for use from several threads."""
 
-    def __init__(self, path: Path, pipeline: str, lane: str, positions: Positions) -> None:
+    def __init__(self, path: Folder, pipeline: str, lane: str, positions: Positions) -> None:
         self._path = path
         self._lane = lane
         self._app = f"replicator/{pipeline}/{lane}"
@@ -70,7 +70,7 @@ class LaneLog:
     def open(self) -> DeltaTable:
         """The table's newest snapshot. DataLoss when its log cannot be read, Fatal when that takes a newer program."""
         try:
-            return DeltaTable(str(self._path))
+            return opened(self._path)
         except DeltaError as error:
             if is_newer(error):
                 raise unwritable(self._path.name, f"something new ({first_line(error)})") from error
@@ -95,43 +95,46 @@ class LaneLog:
         version = self.version(snapshot)
         return self._positions.read(version).state if version else None
 
-    def commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> None:
+    def commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> int:
         """Make the rows of `write` and `state` visible together, on exactly this snapshot, which is current afterwards.
+        The number of the commit.
 
         Raises `LostRace` when the table moved on (nothing was committed), `Fenced` when this lane did, and the
         translated error when the commit is not there for another reason. An error after which the commit turns out
         to be there is no error. After any error the snapshot is of no more use.
         """
-        version = self.version(snapshot) + 1
-        if self._positions.has(version):
-            self._refuse_moved(version)
-        attempt = Attempt(self._app, version, self._positions.announce(version, state, span).attempt)
+        before = self.version(snapshot)
+        if self._positions.has(before + 1):
+            self._refuse_moved(before)
+        announced = self._positions.announce(before + 1, state, span)
+        attempt = Attempt(self._app, announced.version, announced.attempt)
         try:
             if write is not None:
                 write(snapshot, attempt)
-            if self.version(snapshot) == version - 1:
+            if self.version(snapshot) == before:
                 write_deltalake(snapshot, _no_rows(snapshot), mode="append", commit_properties=attempt.properties)
         except (DeltaError, OSError) as error:
-            if not self._landed(version, attempt.name):
+            if not self._landed(before, attempt.name):
                 if isinstance(error, CommitFailedError):
                     raise LostRace from error
                 raise translated(error, self._path.name) from error
             snapshot.update_incremental()
-        self._positions.prune(version)
+        self._positions.prune(attempt.version)
+        return attempt.version
 
-    def _landed(self, version: int, attempt: str) -> bool:
+    def _landed(self, before: int, attempt: str) -> bool:
         """Whether our attempt is in the table after all; `Fenced` when somebody else's is."""
         if any(attempt in (entry.get(ATTEMPT), entry.get(USER_METADATA)) for entry in self.open().history(RECENT)):
             return True
-        self._refuse_moved(version)
+        self._refuse_moved(before)
         return False
 
-    def _refuse_moved(self, version: int) -> None:
-        """Raise Fenced when the table has this lane's commit `version` already: a position file that is no orphan."""
+    def _refuse_moved(self, before: int) -> None:
+        """Raise Fenced when the lane has committed since it stood at `before`."""
         now = self.version(self.open())
-        if now >= version:
+        if now > before:
             raise Fenced(
-                f"another instance has written lane {self._lane}: its version is {now}, not {version - 1}",
+                f"another instance has written lane {self._lane}: its version is {now}, not {before}",
                 next_step="Stop one of the two instances.",
             )
 

@@ -11,6 +11,8 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchE
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
+from .store_errors import is_of_store, store_problem
+
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 _NEWER = re.compile(r"Kernel error: (Unsupported|Invalid protocol)")
@@ -32,6 +34,9 @@ def translated(error: Exception, table: str) -> ReplicatorError:
     """
     if isinstance(error, ReplicatorError):
         return error
+    problem_of_store = store_problem(str(error), f"table {table}")
+    if problem_of_store is not None:
+        return problem_of_store
     number = os_error(error)
     if number in _PASSING:
         return Retryable(f"the disk under table {table} refuses to write: {errno.errorcode[number]}")
@@ -62,7 +67,7 @@ def is_newer(error: DeltaError) -> bool:
 
 def is_damage(error: DeltaError) -> bool:
     """True when what delta-rs could not read is there and is nothing that it knows."""
-    return type(error) is DeltaError and os_error(error) is None
+    return type(error) is DeltaError and os_error(error) is None and not is_of_store(str(error))
 
 
 def first_line(error: Exception) -> str:

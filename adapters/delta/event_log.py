@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +21,7 @@ from ..sql.dialect import text_literal
 from .commits import Attempt, Operation
 from .errors import translating
 from .fit import as_rejects, fit, placed
+from .folders import Folder
 from .lane import Stages
 from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_options, refuse_policy
@@ -104,14 +104,14 @@ class DeltaEventLog(LogTable[pa.Table]):
 
     def __init__(self, options: Mapping[str, object]) -> None:
         said = LakeOptions.checked(options)
-        lake = Lake.at(said.path)
+        lake = said.lake
         super().__init__(lake, _Appending(lake.root), said.compact_every)
 
 
 class Clearing:
     """The half of `lane.Stages` that takes records out of the event log in the folder `root`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Folder) -> None:
         self._root = root
 
     def cleared(self, state: LaneState | None) -> Operation | None:

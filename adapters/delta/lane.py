@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -16,8 +15,8 @@ from replicator.ports.frames import Lane, LaneApplied, RejectRows, Write
 
 from .commits import LaneLog, LostRace, Operation
 from .errors import translating
+from .folders import Folder
 from .layout import Lake
-from .locks import LaneLock
 from .positions import Positions
 from .protocol import refuse_newer
 from .staged import Staged
@@ -26,7 +25,7 @@ from .upkeep import Upkeep
 ATTEMPTS = 8
 """How often a write is redone because others commit to its table; then it is left to the caller to try again."""
 
-Shelf = dict[Path, DeltaTable]
+Shelf = dict[Folder, DeltaTable]
 """The snapshots that this process's own commits left, by table; lanes that share a table share them."""
 
 
@@ -43,19 +42,19 @@ class Stages(Protocol):
         """Removes the rows of a lane whose state cannot be read; Fatal where its rows cannot be told without."""
 
 
-def lane_log(lake: Lake, path: Path, lane: Lane) -> LaneLog:
+def lane_log(lake: Lake, path: Folder, lane: Lane) -> LaneLog:
     """The transactions of `lane` in the table at `path`."""
     positions = Positions(lake.positions(lane.pipeline, lane.id), lane.id)
     return LaneLog(path, lane.pipeline, lane.id, positions)
 
 
 class DeltaLane:
-    """Writes one lane; holds its lock from construction to `close`. Raises `Fenced` when another instance holds it."""
+    """Writes one lane; holds it from construction to `close`. Raises `Fenced` when another instance holds it."""
 
-    def __init__(self, lake: Lake, path: Path, lane: Lane, stages: Stages, shelf: Shelf, *, upkeep: Upkeep) -> None:
+    def __init__(self, lake: Lake, path: Folder, lane: Lane, stages: Stages, shelf: Shelf, *, upkeep: Upkeep) -> None:
         self.lane = lane
         with translating(lane.into):
-            self._lock = LaneLock(lake.lock(lane.pipeline, lane.id), lane.id)
+            self._hold = lake.hold(lane)
         self._log = lane_log(lake, path, lane)
         self._stages = stages
         self._upkeep = upkeep
@@ -83,9 +82,10 @@ class DeltaLane:
         with translating(self.lane.into):
             for _ in range(ATTEMPTS):
                 try:
-                    self._log.commit(self.newest(), state, None, write)
+                    number = self._log.commit(self.newest(), state, None, write)
                 except LostRace:
                     continue
+                self._hold.committed(number)
                 self.forget_snapshot()
                 return
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
@@ -102,9 +102,10 @@ class DeltaLane:
         self.record(None, write)
 
     def newest(self) -> DeltaTable:
-        """The newest snapshot of the lane's table; Fatal when we cannot write to it."""
+        """The newest snapshot of the lane's table; Fatal when we cannot write to it, Fenced when another instance has."""
         snapshot = self._log.open()
         refuse_newer(snapshot, self.lane.into)
+        self._hold.expect(self._log.version(snapshot))
         return snapshot
 
     def forget_snapshot(self) -> None:
@@ -112,12 +113,17 @@ class DeltaLane:
         self._shelf.pop(self._path, None)
 
     def close(self) -> None:
-        """Release the lock; may be called twice."""
-        self._lock.release()
+        """Let others have the lane; may be called twice."""
+        self._hold.release()
 
     def _current(self) -> DeltaTable:
         """The snapshot that the last commit left, or the newest one. It leaves the shelf: after a failure it is void."""
-        return self._shelf.pop(self._path, None) or self.newest()
+        kept = self._shelf.pop(self._path, None)
+        if kept is None:
+            return self.newest()
+        # A lane that shares the table left it, and may have seen there what another instance wrote.
+        self._hold.expect(self._log.version(kept))
+        return kept
 
     def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneApplied:
         state = self._log.state(snapshot) or LaneState()
@@ -133,7 +139,7 @@ class DeltaLane:
         position = state.position.advanced_to(write.span.end)
         identity = tuple(sorted({**dict(state.identity), **write.identity}.items()))
         after = replace(staged.state, position=position, identity=identity, rule=write.plan.rule)
-        self._log.commit(snapshot, after, write.span, staged.write)
+        self._hold.committed(self._log.commit(snapshot, after, write.span, staged.write))
         return LaneApplied(position, staged.counts)
 
 

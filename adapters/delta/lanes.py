@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
 from .errors import translating
+from .folders import Folder
 from .lane import DeltaLane, Shelf, Stages, lane_log
 from .layout import Lake
 from .options import TableOptions, config_place
@@ -30,7 +30,7 @@ class Lanes:
     def __init__(
         self,
         lake: Lake,
-        path_of: Callable[[Lane], Path],
+        path_of: Callable[[Lane], Folder],
         stages: Stages,
         *,
         at_once: int = 1,
@@ -82,7 +82,7 @@ class Lanes:
         return applied
 
     def _by_table(self, writes: Sequence[Write[Any]]) -> list[list[Write[Any]]]:
-        found: dict[Path, list[Write[Any]]] = {}
+        found: dict[Folder, list[Write[Any]]] = {}
         for write in writes:
             found.setdefault(self._path_of(write.lane), []).append(write)
         return list(found.values())

@@ -1,4 +1,4 @@
-"""Where things lie in a lake on a local disk."""
+"""Where things lie in a lake."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from urllib.parse import unquote, urlsplit
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.ports.frames import Lane
 
+from .folders import Folder, Hold, LocalFolder
 from .names import decode, encode
+from .storage import Storage
 
 HOME = "_replicator"
 
@@ -17,25 +19,23 @@ HOME = "_replicator"
 class Lake:
     """A folder of Delta tables and, in `_replicator`, of what replicator remembers about them."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root.absolute()
+    def __init__(self, root: Folder) -> None:
+        self.root = root
 
     @classmethod
-    def at(cls, path: str) -> Lake:
-        """The lake at a local path or `file://` URL; ConfigProblem for an object store."""
-        if "://" not in path:
-            return cls(Path(path).expanduser())
-        url = urlsplit(path)
-        if url.scheme != "file" or url.netloc not in ("", "localhost"):
-            raise ConfigProblem(
-                f"a Delta sink on {url.scheme}:// is not yet supported", next_step="Give `path` as a local folder."
-            )
-        return cls(Path(unquote(url.path)))
+    def at(cls, path: str, storage: Storage | None = None) -> Lake:
+        """The lake at a local path, a `file://` URL or an `s3://` URL, which `storage` says how to reach. ConfigProblem for
+        another kind of store."""
+        if is_local(path):
+            return cls(local_folder(path))
+        from .stored import StoredFolder  # noqa: PLC0415 - a client that a local lake does without
 
-    def table(self, name: str) -> Path:
+        return cls(StoredFolder.at(path, storage or Storage()))
+
+    def table(self, name: str) -> Folder:
         """The folder of the table `name`; always directly under the root."""
         folder = self.root / encode(name)
-        if folder.is_symlink() and not folder.resolve().is_relative_to(self.root.resolve()):
+        if folder.leaves(self.root):
             raise Fatal(f"the folder of table {name!r} is a link that leaves the lake", next_step="Remove the link.")
         return folder
 
@@ -49,32 +49,49 @@ class Lake:
                     next_step="Give one of them another name with `into`.",
                 )
 
-    def folders(self) -> Iterator[Path]:
+    def folders(self) -> Iterator[Folder]:
         """The folders that hold tables, by name."""
-        if self.root.is_dir():
-            yield from sorted(p for p in self.root.iterdir() if p.name != HOME and (p / "_delta_log").is_dir())
+        yield from (folder for folder in self.root.tables() if folder.name != HOME)
 
-    def positions(self, pipeline: str, lane: str) -> Path:
+    def positions(self, pipeline: str, lane: str) -> Folder:
         """The folder of a lane's position files."""
         return self._home("positions", pipeline, lane)
 
-    def other_writers(self, lane: Lane) -> list[Path]:
+    def other_writers(self, lane: Lane) -> list[Folder]:
         """The folders of position files of other lanes, of this pipeline or another, that wrote the table of `lane`."""
-        own, homes = self.positions(lane.pipeline, lane.id), self.root.joinpath(HOME, "positions").glob("*/*")
-        return sorted(home for home in homes if home != own and decode(home.name).partition(".")[2] == lane.into)
+        own, pipelines = self.positions(lane.pipeline, lane.id), self._home("positions").folders()
+        homes = (home for pipeline in pipelines for home in pipeline.folders())
+        return [home for home in homes if home != own and decode(home.name).partition(".")[2] == lane.into]
 
-    def lock(self, pipeline: str, lane: str) -> Path:
-        """The lock file of a lane."""
-        folder = self._home("locks", pipeline, lane)
-        return folder.with_name(folder.name + ".lock")
+    def hold(self, lane: Lane) -> Hold:
+        """Take a lane for this instance; `Fenced` when another one has it and that can be told now."""
+        return self._home("locks", lane.pipeline, lane.id).hold(lane.id)
 
-    def tombstones(self, table: str) -> Path:
+    def tombstones(self, table: str) -> Folder:
         """The Delta table of a target's remembered deletes."""
         return self._home("tombstones", table)
 
-    def schemas(self, table: str) -> Path:
+    def schemas(self, table: str) -> Folder:
         """The folder of the source schemas a target was made ready for."""
         return self._home("schemas", table)
 
-    def _home(self, *names: str) -> Path:
-        return self.root.joinpath(HOME, names[0], *(encode(n) for n in names[1:]))
+    def _home(self, kind: str, *names: str) -> Folder:
+        folder = self.root / HOME / kind
+        for name in names:
+            folder = folder / encode(name)
+        return folder
+
+
+def is_local(path: str) -> bool:
+    """True for a path and for a `file://` URL."""
+    return "://" not in path or path.startswith("file://")
+
+
+def local_folder(path: str) -> LocalFolder:
+    """The folder at a local path or `file://` URL; ConfigProblem for anything else."""
+    if "://" not in path:
+        return LocalFolder(Path(path).expanduser().absolute())
+    url = urlsplit(path)
+    if url.scheme != "file" or url.netloc not in ("", "localhost"):
+        raise ConfigProblem(f"a folder on {url.scheme}:// is not yet supported here", next_step="Give a local `path`.")
+    return LocalFolder(unquote(url.path))

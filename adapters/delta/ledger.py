@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
@@ -20,9 +17,10 @@ from ..sql.duck import session
 from ..sql.rows import event_ids
 from .errors import translating
 from .fit import fit, placed
+from .folders import Folder
 from .layout import Lake
 from .related import lookup
-from .tables import create, exists, schema_of
+from .tables import create, exists, opened, schema_of
 from .upkeep import EVERY_COMMITS, Upkeep
 
 
@@ -36,8 +34,8 @@ class DeltaTombstoneLedger:
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._lake = lake
         self._upkeep = Upkeep(compact_every)
-        self._open: dict[Path, DeltaTable] = {}
-        self._highest: dict[Path, Sequence | None] = {}
+        self._open: dict[Folder, DeltaTable] = {}
+        self._highest: dict[Folder, Sequence | None] = {}
 
     def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> Sequence | None:
         """See `ports.sink.TombstoneLedger.record`. Rows of other operations are left out. Visible on return."""
@@ -69,14 +67,13 @@ class DeltaTombstoneLedger:
         self._open.pop(path, None)
         self._highest.pop(path, None)
         with translating(f"tombstones of {lane.into}"):
-            if path.exists():
-                shutil.rmtree(path)
+            path.clear()
 
-    def _table(self, path: Path, lane: Lane, plan: ApplyPlan) -> DeltaTable:
+    def _table(self, path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
         if path not in self._open:
             if not exists(path):
                 create(path, lane.into, ledger_columns(plan, lane, self._lake), settings={}, partition_by=[])
-            self._open[path] = DeltaTable(str(path))
+            self._open[path] = opened(path)
             self._highest[path] = _extreme(plan, _sequences(self._open[path], plan))
         return self._open[path]
 
@@ -85,7 +82,7 @@ def ledger_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...
     """The keys as the target keeps them, where it is there already, and the sequence."""
     kept: dict[str, pa.DataType] = {}
     if exists(lake.table(lane.into)):
-        schema = schema_of(DeltaTable(str(lake.table(lane.into))))
+        schema = schema_of(opened(lake.table(lane.into)))
         kept = {f.name: f.type for f in schema}
     keys = tuple(Column(k, kept.get(k, plan.table.column(k).type)) for k in plan.table.keys)
     sequence = (Column(n, pa.int64()) for n in cdc_sequence_columns(plan.table.sequence))

@@ -30,6 +30,12 @@ class LaneLock:
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, str(os.getpid()).encode(), 0)
 
+    def expect(self, version: int) -> None:
+        """See `folders.Hold.expect`: the lock keeps others out."""
+
+    def committed(self, version: int) -> None:
+        """See `folders.Hold.committed`."""
+
     def release(self) -> None:
         """Free the lock; may be called twice."""
         if self._handle is not None:

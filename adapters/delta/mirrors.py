@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from replicator.ports.sink import SinkCapabilities
 
 from .column_names import stored_columns
 from .errors import translating
+from .folders import Folder
 from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_policy
 from .layout import Lake
@@ -92,7 +92,7 @@ class Mirrors(LaneSink[F]):
                 f"stop the daemon, remove {home} and the table's folder, and `replicator lanes resync {lane.id}`.",
             )
 
-    def _switched_on(self, lane: Lane, table: DeltaTable, path: Path, options: TableOptions) -> bool:
+    def _switched_on(self, lane: Lane, table: DeltaTable, path: Folder, options: TableOptions) -> bool:
         """Give an existing table the properties it lacks; true when there were any."""
         there = table.metadata().configuration
         wanted = _settings(options) | ({RANDOM_FOLDERS: ON} if partition_columns(table) else {})
@@ -108,7 +108,7 @@ class Mirrors(LaneSink[F]):
             return True
         return bool(missing)
 
-    def _marks_deletes(self, _: Path, /) -> bool:
+    def _marks_deletes(self, _: Folder, /) -> bool:
         """From now on deleted rows of the table there are marked; False where the sink cannot do that."""
         return False
 

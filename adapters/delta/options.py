@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.frames import Lane
 
+from .layout import Lake
+from .storage import Storage
 from .upkeep import EVERY_COMMITS
 
 
@@ -17,9 +19,11 @@ class _Options(BaseModel):
 
 
 class LakeOptions(_Options):
-    """`path`: a local folder or `file://` URL. `compact_every`: see `Upkeep`."""
+    """`path`: a local folder, `file://` or `s3://` URL. `storage`: what reaches an object store. `compact_every`: see
+    `Upkeep`."""
 
     path: str
+    storage: Storage | None = None
     compact_every: int = Field(EVERY_COMMITS, ge=0)
 
     @classmethod
@@ -30,8 +34,13 @@ class LakeOptions(_Options):
         except ValidationError as error:
             raise ConfigProblem(
                 f"options of a Delta sink: {_found(error)}",
-                next_step="The options are `path`, the lake's folder, and `compact_every`, a number of commits.",
+                next_step="The options are `path`, the lake's folder, `storage`, and `compact_every`, a number of commits.",
             ) from None
+
+    @property
+    def lake(self) -> Lake:
+        """The lake that they name; ConfigProblem where it cannot be."""
+        return Lake.at(self.path, self.storage)
 
 
 class TableOptions(_Options):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -14,12 +13,13 @@ from replicator.domain.errors import ConfigProblem, Fatal
 
 from .column_names import source_name
 from .errors import first_line
+from .folders import Folder
 from .names import decode, is_hashed
-from .tables import exists, schema_of
+from .tables import exists, opened, schema_of
 
 
 def read_table(
-    path: Path, name: str, *, version: int | None, as_of: datetime | None, where: str | None, limit: int | None
+    path: Folder, name: str, *, version: int | None, as_of: datetime | None, where: str | None, limit: int | None
 ) -> pa.Table:
     """See `ports.reader.Reader.read`; `path` is the table's folder. Columns have the names that the source gives them."""
     table = _then(path, name, version=version, as_of=as_of)
@@ -36,14 +36,14 @@ def _spelt(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_name(source_name(field.name)) for field in schema])
 
 
-def table_name(folder: Path) -> str:
+def table_name(folder: Folder) -> str:
     """The name under which the table in `folder` was created."""
     if is_hashed(folder.name):
-        return DeltaTable(str(folder)).metadata().name or folder.name
+        return opened(folder).metadata().name or folder.name
     return decode(folder.name)
 
 
-def _then(path: Path, name: str, *, version: int | None, as_of: datetime | None) -> DeltaTable:
+def _then(path: Folder, name: str, *, version: int | None, as_of: datetime | None) -> DeltaTable:
     if not exists(path):
         raise Fatal(f"there is no table {name!r} in the lake", next_step="`replicator status` lists the targets.")
     if version is not None and as_of is not None:
@@ -58,14 +58,14 @@ def _then(path: Path, name: str, *, version: int | None, as_of: datetime | None)
     return table
 
 
-def _at_version(path: Path, version: int | None) -> DeltaTable:
+def _at_version(path: Folder, version: int | None) -> DeltaTable:
     """The table at that version, or the newest; ValueError for one to come, which delta-rs would look for one by one."""
-    table = DeltaTable(str(path))
+    table = opened(path)
     if version is None:
         return table
     if not 0 <= version <= table.version():
         raise ValueError("the table has no such version")
-    return DeltaTable(str(path), version=version)
+    return opened(path, version)
 
 
 def _travel(table: DeltaTable, moment: datetime) -> None:
@@ -75,8 +75,8 @@ def _travel(table: DeltaTable, moment: datetime) -> None:
     table.load_as_version(moment)
 
 
-def _versions(path: Path) -> str:
-    entries = DeltaTable(str(path)).history()
+def _versions(path: Folder) -> str:
+    entries = opened(path).history()
     versions = [entry["version"] for entry in entries]
     first = datetime.fromtimestamp(min(entry["timestamp"] for entry in entries) / 1000, UTC)
     return f"it has versions {min(versions)} to {max(versions)}, from {first.isoformat(timespec='seconds')} on"

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from replicator.domain.table import TableSpec
 
-from .durable import write_json
+from .folders import Folder
 
 
-def remember_schema(folder: Path, table: TableSpec) -> None:
+def remember_schema(folder: Folder, table: TableSpec) -> None:
     """Write `table` as the next numbered file of `folder`, unless it is what the last one says."""
     record = _record(table)
-    numbers = sorted(int(p.stem) for p in folder.glob("[0-9]*.json")) if folder.is_dir() else []
-    if numbers and json.loads((folder / f"{numbers[-1]}.json").read_text(encoding="utf-8")) == record:
+    numbers = [int(name) for name in (file.removesuffix(".json") for file in folder.files()) if name.isdecimal()]
+    last = max(numbers, default=0)
+    if last and json.loads(folder.load(f"{last}.json")) == record:
         return
-    write_json(folder / f"{numbers[-1] + 1 if numbers else 1}.json", record)
+    folder.put(f"{last + 1}.json", record)
 
 
 def _record(table: TableSpec) -> dict[str, object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
@@ -13,6 +11,7 @@ from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import Column
 
 from .column_names import stored_columns
+from .folders import Folder
 from .types import EXACT_DECIMAL_DIGITS, accepts, has_exact_statistics, storage_type
 
 STATISTICS = "delta.dataSkippingStatsColumns"
@@ -28,9 +27,14 @@ OWN_KINDS = {
 """Tables of this program that are no mirrors, by columns that all of the kind have."""
 
 
-def exists(path: Path) -> bool:
+def exists(path: Folder) -> bool:
     """True when there is a Delta table at `path`."""
-    return DeltaTable.is_deltatable(str(path))
+    return path.has_table()
+
+
+def opened(path: Folder, version: int | None = None) -> DeltaTable:
+    """The table at `path`, at its newest version by default."""
+    return DeltaTable(path.uri, version=version, storage_options=path.options)
 
 
 def schema_of(table: DeltaTable) -> pa.Schema:
@@ -39,7 +43,9 @@ def schema_of(table: DeltaTable) -> pa.Schema:
     return pa.schema([pa.field(f.name, storage_type(f.type), f.nullable) for f in schema])
 
 
-def create(path: Path, name: str, columns: tuple[Column, ...], *, settings: dict[str, str], partition_by: list[str]) -> None:
+def create(
+    path: Folder, name: str, columns: tuple[Column, ...], *, settings: dict[str, str], partition_by: list[str]
+) -> None:
     """Create the table at `path` as version 0, all columns nullable, with the stored types of `types`.
 
     No deletion vectors and no type widening, so that every engine can write it. Statistics leave out what delta-rs
@@ -48,7 +54,7 @@ def create(path: Path, name: str, columns: tuple[Column, ...], *, settings: dict
     refuse_names(name, columns)
     schema = pa.schema([pa.field(c.name, storage_type(c.type)) for c in columns])
     DeltaTable.create(
-        str(path),
+        path.uri,
         schema,
         mode="ignore",
         name=name,
@@ -58,6 +64,7 @@ def create(path: Path, name: str, columns: tuple[Column, ...], *, settings: dict
             FILE_SIZE: str(FILE_BYTES),
             **settings,
         },
+        storage_options=path.options,
     )
 
 

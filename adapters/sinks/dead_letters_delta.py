@@ -16,7 +16,7 @@ from replicator.ports.dead_letters import DeadLetter
 from ..delta.commits import WRITER
 from ..delta.durable import sync_commit
 from ..delta.errors import translating
-from ..delta.layout import Lake
+from ..delta.layout import local_folder
 from ..delta.options import LakeOptions
 from ..delta.tables import STATISTICS, create, exists, schema_of
 from ..delta.upkeep import Upkeep
@@ -48,7 +48,7 @@ class DeltaDeadLetters:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         said = LakeOptions.checked(options)
-        self._path = Lake.at(said.path).root
+        self._path = local_folder(said.path)
         self._upkeep = Upkeep(said.compact_every)
         self._table: DeltaTable | None = None
 

@@ -1,4 +1,4 @@
-"""Delta Lake tables on a local disk, written in process by delta-rs."""
+"""Delta Lake tables on a disk or in an object store, written in process by delta-rs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
 from ..delta.lanes import Lanes
-from ..delta.layout import Lake
 from ..delta.ledger import DeltaTombstoneLedger
 from ..delta.mirror import Mirror
 from ..delta.mirrors import Mirrors
@@ -26,7 +25,7 @@ class DeltaRsSink(Mirrors[pa.Table]):
 
     def __init__(self, options: Mapping[str, object]) -> None:
         said = LakeOptions.checked(options)
-        lake = Lake.at(said.path)
+        lake = said.lake
         ledger = DeltaTombstoneLedger(lake, said.compact_every)
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), Mirror(ledger), compact_every=said.compact_every)
         super().__init__(lake, lanes, ledger)

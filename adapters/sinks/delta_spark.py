@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
+from ..delta.folders import Folder
 from ..delta.lanes import Lanes
-from ..delta.layout import Lake
 from ..delta.mirrors import DELETION_VECTORS, Mirrors
 from ..delta.options import LakeOptions
 from ..spark.applying import SparkLaneSink
@@ -36,7 +35,7 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
     def __init__(self, options: Mapping[str, object]) -> None:
         own, session = split_later(options)
         said = LakeOptions.checked(own)
-        lake = Lake.at(said.path)
+        lake = said.lake
         every = said.compact_every
         ledger = SparkTombstoneLedger(session, lake, every)
         stages = SparkMirror(session, ledger)
@@ -44,7 +43,7 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
         self._session = session
         super().__init__(lake, lanes, ledger)
 
-    def _marks_deletes(self, path: Path, /) -> bool:
+    def _marks_deletes(self, path: Folder, /) -> bool:
         # delta-rs would add features to the table that nobody asked for.
         identifier = quoted(str(path))
         self._session.spark.sql(f"ALTER TABLE delta.{identifier} SET TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -15,9 +12,10 @@ from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Lane
 
 from ..delta.errors import translating
+from ..delta.folders import Folder
 from ..delta.layout import Lake
 from ..delta.ledger import ledger_columns
-from ..delta.tables import create, exists, schema_of
+from ..delta.tables import create, exists, opened, schema_of
 from ..delta.upkeep import EVERY_COMMITS, Upkeep
 from .frames import column, derived
 from .session import Session
@@ -45,7 +43,7 @@ class SparkTombstoneLedger:
         if few.num_rows > THROUGH_DRIVER:
             deletes.write.format("delta").mode("append").save(str(path))
         with translating(f"tombstones of {lane.into}"):
-            table = DeltaTable(str(path))
+            table = opened(path)
             if 0 < few.num_rows <= THROUGH_DRIVER:
                 write_deltalake(table, few.cast(schema_of(table)), mode="append")
             self._upkeep.after_commit(table, table.version())
@@ -67,10 +65,9 @@ class SparkTombstoneLedger:
         """Forget every delete of this lane's target."""
         path = self._lake.tombstones(lane.into)
         with translating(f"tombstones of {lane.into}"):
-            if path.exists():
-                shutil.rmtree(path)
+            path.clear()
 
-    def _table(self, lane: Lane, plan: ApplyPlan) -> Path:
+    def _table(self, lane: Lane, plan: ApplyPlan) -> Folder:
         path = self._lake.tombstones(lane.into)
         with translating(f"tombstones of {lane.into}"):
             if not exists(path):

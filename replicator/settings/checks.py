@@ -206,7 +206,7 @@ def _places(config: View, where: Where) -> Iterator[Problem]:
 
 def _place_of(kind: object, path: str | None, dsn: str | None, schema: str | None) -> tuple[str, ...] | None:
     if path:
-        return ("path", posixpath.normpath(path))
+        return ("path", posixpath.normpath(path.replace("s3a://", "s3://", 1)))
     return (str(kind), dsn, schema or "public" if kind == "postgres" else "") if dsn else None
 
 

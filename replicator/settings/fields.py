@@ -15,12 +15,14 @@ from pydantic_core import PydanticCustomError
 
 from .findings import Path
 from .globs import malformed
-from .supported import LATER_STORES, OBJECT_STORES
+from .supported import LAKE_STORES, OBJECT_STORES
 
 SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
 DURATION = r"^\d{1,7} (milliseconds?|seconds?|minutes?|hours?|days?)$"
 LAST_PORT = 65535
-SECRET_KEYS = frozenset({"dsn", "token"})
+STORED = re.compile(r"s3a?://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?")
+NO_STORES: frozenset[str] = frozenset()
+SECRET_KEYS = frozenset({"dsn", "token", "access_key_id", "secret_access_key", "session_token"})
 SECRET_PARENTS = frozenset({"security"})
 
 
@@ -63,8 +65,9 @@ def _size(value: Any) -> int:
     raise _refused("size", "must be a number of bytes, or a size such as 64MiB")
 
 
-def plain_path(text: str, root: FilePath | None) -> str:
-    """A path from the config as adapters use it: object-store URLs as they are, others absolute under `root`.
+def plain_path(text: str, root: FilePath | None, stores: frozenset[str] = NO_STORES) -> str:
+    """A path from the config as adapters use it: URLs of the object stores `stores` as they are, others absolute under
+    `root`.
 
     Raises PydanticCustomError for a path that is empty, leaves `root` by `..`, starts with `~`, holds control
     characters, or is a URL that is of an unknown kind, not yet supported, or with credentials in it.
@@ -73,7 +76,7 @@ def plain_path(text: str, root: FilePath | None) -> str:
         raise _refused("path", "must be a path, without control characters")
     scheme, separator, _ = text.partition("://")
     if separator:
-        return _url(text, scheme)
+        return _url(text, scheme, stores)
     if text.startswith("~"):
         raise _refused("path", "starts with ~, which is not expanded; write ${HOME}")
     path = FilePath(text)
@@ -82,26 +85,31 @@ def plain_path(text: str, root: FilePath | None) -> str:
     return str(root / path) if root is not None else str(path)
 
 
-def _url(text: str, scheme: str) -> str:
+def _url(text: str, scheme: str, stores: frozenset[str]) -> str:
     """A `file://` URL as a path; an object store's URL as it is."""
     url = urlsplit(text)
     if ".." in text.split("/"):
         raise _refused("path_escapes", "leaves its folder by '..'")
     if scheme == "file" and not url.netloc and url.path.startswith("/") and not url.query:
         return url2pathname(url.path)
-    if scheme in LATER_STORES:
-        raise _refused(
-            "not_yet_supported", f"is in an object store ({scheme}), which is not yet supported; give a local folder"
-        )
     if scheme not in OBJECT_STORES:
         raise _refused("path", "is a URL of an unknown kind; give a local folder")
-    if scheme not in {"abfs", "abfss"} and "@" in url.netloc:
-        raise _refused("path", "holds credentials; give them to the process by its environment")
-    return text
+    if scheme not in stores:
+        instead = "a local folder, or s3://BUCKET/FOLDER" if stores else "a local folder"
+        raise _refused("not_yet_supported", f"is in an object store ({scheme}), which is not yet supported; give {instead}")
+    if "@" in url.netloc:
+        raise _refused("path", "holds credentials; write them under 'storage'")
+    if not STORED.fullmatch(text):
+        raise _refused("path", "must be s3://BUCKET/FOLDER, with letters, digits and . _ - = in the folder's name")
+    return text.rstrip("/")
 
 
 def _path(text: str, info: ValidationInfo) -> str:
     return plain_path(text, (info.context or {}).get("root"))
+
+
+def _lake_path(text: str, info: ValidationInfo) -> str:
+    return plain_path(text, (info.context or {}).get("root"), LAKE_STORES)
 
 
 def _dsn(secret: SecretStr) -> SecretStr:
@@ -198,7 +206,10 @@ Size = Annotated[int, Field(ge=1, json_schema_extra={"type": ["integer", "string
 """Bytes; written as a number or with a unit (64MiB)."""
 
 ConfigPath = Annotated[str, AfterValidator(_path)]
-"""A path or object-store URL; absolute once loaded."""
+"""A path; absolute once loaded."""
+
+LakePath = Annotated[str, AfterValidator(_lake_path)]
+"""A path, absolute once loaded, or the URL of a folder in an object store."""
 
 Dsn = Annotated[SecretStr, AfterValidator(_dsn)]
 """A PostgreSQL URL."""

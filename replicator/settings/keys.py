@@ -12,7 +12,7 @@ from .findings import Path, Problem, inside, place, quoted
 from .nearest import did_you_mean, nearest
 from .plugins import Plugins
 from .schema import HttpSettings, LimitSettings, Settings
-from .sinks import SINKS, DeadLetterSettings, PluginSinkSettings
+from .sinks import SINKS, DeadLetterSettings, DeltaSettings, EventLogSettings, PluginSinkSettings, StorageSettings
 from .sources import FORMATS, SOURCES, ConnectSettings, DatabaseSettings, KafkaSettings, PluginSourceSettings
 from .supported import REASONS, is_later, later_keys
 from .tables import EntrySettings, PolicyKeys, TableSettings
@@ -157,6 +157,8 @@ NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     (Settings, "http"): _always(HttpSettings),
     (KafkaSettings, "database"): _always(DatabaseSettings),
     (KafkaSettings, "connect"): _always(ConnectSettings),
+    (DeltaSettings, "storage"): _always(StorageSettings),
+    (EventLogSettings, "storage"): _always(StorageSettings),
 }
 COLLECTIONS: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     (Settings, "sources"): _source,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
 
-from .fields import ConfigPath, Dsn, FromZero, Strict, _refused
+from .fields import ConfigPath, Dsn, FromZero, HttpUrl, LakePath, Strict, _refused
 
 Engine = Literal["local", "spark"]
 
@@ -18,22 +18,61 @@ class SinkSettings(Strict):
     """The engines that may write it. Another one is refused before anything starts."""
 
 
+class StorageSettings(Strict):
+    """What reaches an object store. What is not said comes from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, ...), or
+    from the role of the machine."""
+
+    access_key_id: SecretStr | None = None
+    secret_access_key: SecretStr | None = None
+    session_token: SecretStr | None = None
+    """Of credentials that last for a while only."""
+    region: str | None = Field(None, min_length=1)
+    endpoint: HttpUrl | None = None
+    """The URL of a store other than Amazon's."""
+    allow_http: bool = False
+    """The endpoint may be one without encryption."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> StorageSettings:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise _refused("storage", "needs both 'access_key_id' and 'secret_access_key', or none of them")
+        if self.session_token is not None and self.access_key_id is None:
+            raise _refused("storage", "has a 'session_token' without 'access_key_id'")
+        if (self.endpoint or "").startswith("http://") and not self.allow_http:
+            raise _refused("storage", "has an 'endpoint' without encryption; write https://, or 'allow_http: true'")
+        return self
+
+
 class DeltaSettings(SinkSettings):
     """Delta Lake tables, one folder per table."""
 
     kind: Literal["delta"]
-    path: ConfigPath
-    """The lake's folder or object-store URL; tables are folders in it."""
+    path: LakePath
+    """The lake's folder, or s3://BUCKET/FOLDER; tables are folders in it."""
+    storage: StorageSettings | None = None
+    """With an object store: what reaches it."""
     compact_every: FromZero | None = None
     """Small files of a table are compacted after every so many commits, 50 by default; 0 is never."""
+
+    @model_validator(mode="after")
+    def _stored(self) -> DeltaSettings:
+        _refuse_idle_storage(self.path, self.storage)
+        return self
+
+
+def _refuse_idle_storage(path: str | None, storage: StorageSettings | None) -> None:
+    if storage is not None and "://" not in (path or ""):
+        raise _refused("inapplicable", "has a 'storage', which means nothing without an s3:// URL in 'path'; remove it")
 
 
 class EventLogSettings(SinkSettings):
     """Every record as it came, append-only: a Delta table at `path`, or cdc_raw.cdc_events at `dsn`."""
 
     kind: Literal["event_log"]
-    path: ConfigPath | None = None
-    """The Delta table's own folder."""
+    path: LakePath | None = None
+    """The Delta table's own folder, or its s3://BUCKET/FOLDER."""
+    storage: StorageSettings | None = None
+    """With an object store: what reaches it."""
     dsn: Dsn | None = None
     """The PostgreSQL database."""
     compact_every: FromZero | None = None
@@ -45,6 +84,7 @@ class EventLogSettings(SinkSettings):
             raise _refused("place", "needs exactly one of 'path' and 'dsn'")
         if self.path is None and self.compact_every is not None:
             raise _refused("inapplicable", "has a 'compact_every', which means nothing without 'path'; remove it")
+        _refuse_idle_storage(self.path, self.storage)
         return self
 
 

@@ -54,8 +54,8 @@ LATER_MAPPINGS = frozenset({"schema_changes"})
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "abfs", "abfss"})
 """Schemes of URLs that are known as paths."""
 
-LATER_STORES = OBJECT_STORES
-"""Which of them are not yet supported."""
+LAKE_STORES = frozenset({"s3", "s3a"})
+"""Which of them can hold the tables of a sink; the others, and any for another path, are not yet supported."""
 
 
 def later_keys(model: type) -> frozenset[str]:

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from replicator.ports.sink import Sink
 
 from ...delta.event_log import LogTable
-from ...delta.layout import Lake
 from ...delta.options import LakeOptions
 from ...spark.applying import SparkLaneSink
 from ...spark.event_log import SparkAppending
@@ -25,7 +24,7 @@ class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
     def __init__(self, options: Mapping[str, object]) -> None:
         own, _ = split_later(options)
         said = LakeOptions.checked(own)
-        lake = Lake.at(said.path)
+        lake = said.lake
         super().__init__(lake, SparkAppending(lake.root), said.compact_every)
 
 

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from replicator.domain.errors import EnvironmentProblem
 
 from ...delta.errors import first_line, is_damage, translating
-from ...delta.layout import Lake
+from ...delta.layout import local_folder
 from ...delta.tables import exists
 
 
@@ -20,7 +20,7 @@ class OpenedTable:
     """The table in the folder `path`; `missing`: what to do when there is none. Not safe for use from several threads."""
 
     def __init__(self, path: str, missing: str) -> None:
-        self.root = Lake.at(path).root
+        self.root = local_folder(path)
         self._missing = missing
         self._table: DeltaTable | None = None
         self._stamp: tuple[int, int] | None = None

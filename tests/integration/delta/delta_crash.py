@@ -2,11 +2,14 @@
 
     python delta_crash.py LAKE POINT BATCHES
 
+LAKE is the options of the sink as JSON.
+
 The points are calls of the adapter: nothing in the adapter knows of them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -70,7 +73,7 @@ def die_at(point: str) -> None:
 
 def main(lake: str, point: str, count: int) -> None:
     """Apply `count` batches, the last of them up to `point`."""
-    sink = DeltaRsSink({"path": lake})
+    sink = DeltaRsSink(json.loads(lake))
     for number, (start, end) in enumerate(batches()[:count], start=1):
         if number == count:
             die_at(point)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import delta_crash
@@ -20,6 +22,7 @@ from replicator.testing.model import fold
 pytestmark = pytest.mark.slow
 
 PROGRAM = Path(delta_crash.__file__)
+Options = Mapping[str, object]
 BOOKKEEPING = ("_cdc_applied_at",)
 
 
@@ -33,8 +36,8 @@ def with_deletes() -> list[int]:
 def test_killed_instance_loses_and_doubles_nothing(point: str, tmp_path: Path) -> None:
     for count in with_deletes()[:2]:
         lake = tmp_path / f"lake {count}"
-        assert run_until(point, lake, count) == -signal.SIGKILL
-        again = DeltaRsSink({"path": str(lake)})
+        assert run_until(point, on_disk(lake), count) == -signal.SIGKILL
+        again = DeltaRsSink(on_disk(lake))
         before = again.state(lane_of("scd1"))
         reached = (
             batches()[count - 1][1] if point in ("after the commit", "before old positions go") else batches()[count - 1][0]
@@ -43,18 +46,18 @@ def test_killed_instance_loses_and_doubles_nothing(point: str, tmp_path: Path) -
         for start, end in batches():
             deliver(again, start, end)
         again.close()
-        assert_equals_model(lake)
+        assert_equals_model(on_disk(lake))
 
 
 def test_killed_twice_at_one_batch(tmp_path: Path) -> None:
     count = with_deletes()[0]
     for point in ("after the position file", "after the ledger", "after the commit"):
-        assert run_until(point, tmp_path, count) == -signal.SIGKILL
+        assert run_until(point, on_disk(tmp_path), count) == -signal.SIGKILL
     again = DeltaRsSink({"path": str(tmp_path)})
     for start, end in batches():
         deliver(again, start, end)
     again.close()
-    assert_equals_model(tmp_path)
+    assert_equals_model(on_disk(tmp_path))
 
 
 def test_living_instance_is_named(tmp_path: Path) -> None:
@@ -83,18 +86,23 @@ def test_living_instance_is_named(tmp_path: Path) -> None:
     for start, end in batches():
         deliver(second, start, end)
     second.close()
-    assert_equals_model(tmp_path)
+    assert_equals_model(on_disk(tmp_path))
 
 
-def run_until(point: str, lake: Path, count: int) -> int:
+def on_disk(lake: Path) -> Options:
+    """The options of a sink there."""
+    return {"path": str(lake)}
+
+
+def run_until(point: str, lake: Options, count: int) -> int:
     """Run the program of `crash.py` until it is dead."""
-    command = [sys.executable, str(PROGRAM), str(lake), point, str(count)]
+    command = [sys.executable, str(PROGRAM), json.dumps(lake), point, str(count)]
     return subprocess.run(command, check=False, capture_output=True).returncode
 
 
-def assert_equals_model(lake: Path) -> None:
+def assert_equals_model(lake: Options) -> None:
     plan = plan_for("scd1", history().table())
     expected, _ = fold("scd1", plan.table.column_names, plan.table.keys, history().changes())
-    found = DeltaRsSink({"path": str(lake)}).read("items").to_pylist()
+    found = DeltaRsSink(lake).read("items").to_pylist()
     columns = [c.name for c in plan.target if c.name not in BOOKKEEPING]
     assert canonical_rows(found, columns) == canonical_rows(expected, columns)

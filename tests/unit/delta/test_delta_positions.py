@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.delta.folders import LocalFolder
 from adapters.delta.locks import LaneLock
 from adapters.delta.positions import KEPT, Positions
 from adapters.delta.state_json import state_from_json, state_to_json
@@ -40,13 +41,13 @@ def test_a_state_without_a_watermark_says_nothing_of_one() -> None:
 
 
 def test_record_is_read_back(tmp_path: Path) -> None:
-    written = Positions(tmp_path, "lake.items").announce(4, STATE, SPAN)
-    assert Positions(tmp_path, "lake.items").read(4) == written
+    written = Positions(LocalFolder(tmp_path), "lake.items").announce(4, STATE, SPAN)
+    assert Positions(LocalFolder(tmp_path), "lake.items").read(4) == written
     assert (written.state, written.span) == (STATE, SPAN)
 
 
 def test_orphan_is_replaced(tmp_path: Path) -> None:
-    kept = Positions(tmp_path, "lake.items")
+    kept = Positions(LocalFolder(tmp_path), "lake.items")
     orphan = kept.announce(1, STATE, SPAN)
     again = kept.announce(1, None, None)
     assert kept.read(1) == again
@@ -56,7 +57,7 @@ def test_orphan_is_replaced(tmp_path: Path) -> None:
 
 def test_missing_file_of_a_commit_is_data_loss(tmp_path: Path) -> None:
     with pytest.raises(DataLoss, match="lanes resync lake"):
-        Positions(tmp_path, "lake.items").read(2)
+        Positions(LocalFolder(tmp_path), "lake.items").read(2)
 
 
 GOOD = {"format": 1, "attempt": "a", "state": None, "span": None}
@@ -76,18 +77,18 @@ STATE_JSON = state_to_json(STATE)
 def test_damaged_file_of_a_commit_is_data_loss(tmp_path: Path, content: str) -> None:
     (tmp_path / "2.json").write_text(content)
     with pytest.raises(DataLoss, match=r"lanes resync lake\.items") as lost:
-        Positions(tmp_path, "lake.items").read(2)
+        Positions(LocalFolder(tmp_path), "lake.items").read(2)
     assert str(tmp_path / "2.json") in lost.value.sentence
 
 
 def test_newer_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text('{"format": 2}')
     with pytest.raises(Fatal, match="format 2"):
-        Positions(tmp_path, "lake.items").read(1)
+        Positions(LocalFolder(tmp_path), "lake.items").read(1)
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
-    kept = Positions(tmp_path, "lake.items")
+    kept = Positions(LocalFolder(tmp_path), "lake.items")
     for version in range(1, KEPT + 6):
         kept.announce(version, STATE, SPAN)
     kept.prune(KEPT + 5)

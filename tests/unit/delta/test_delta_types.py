@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from adapters.delta.fit import fit, placed
+from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import create, schema_of
 from adapters.delta.types import accepts, has_exact_statistics, storage_type
 from replicator.domain.errors import Fatal
@@ -58,7 +59,7 @@ CASES: list[tuple[pa.Array, pa.DataType, list[Any]]] = [
 @pytest.mark.parametrize(("values", "kept", "expected"), CASES, ids=[str(c[0].type) for c in CASES])
 def test_values_survive_a_delta_table(values: pa.Array, kept: pa.DataType, expected: Any, tmp_path: Path) -> None:
     assert storage_type(values.type) == kept
-    create(tmp_path / "t", "t", (Column("v", values.type),), settings={}, partition_by=[])
+    create(LocalFolder(tmp_path) / "t", "t", (Column("v", values.type),), settings={}, partition_by=[])
     table = DeltaTable(str(tmp_path / "t"))
     rows, rejected = fit(placed(pa.table({"v": values})), schema_of(table))
     assert rejected.num_rows == 0

@@ -104,7 +104,7 @@ VALUES = [
     ("    path: ./lake\n", '    path: "a\\0b"\n', "path"),
     ("    path: ./lake\n", "    path: http://h/x\n", "path"),
     ("    path: ./lake\n", "    path: file://host/x\n", "path"),
-    ("    path: ./lake\n", "    path: s3://bucket/x\n", "not_yet_supported"),
+    ("    path: ./lake\n", "    path: gs://bucket/x\n", "not_yet_supported"),
     ('    topics: ["cdc.public.*"]', "    topics: ['^cdc.(a']", "glob"),
     ("    path: ./lake/cdc_events", "    path: ./x\n    dsn: postgresql://h/d", "place"),
     ("    dsn: postgresql://u:p@h:5432/d", "    dsn: postgresql://h", "dsn"),

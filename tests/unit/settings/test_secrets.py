@@ -148,7 +148,7 @@ def test_every_secret_field_is_known_to_be_one():
         for key, value in definition.get("properties", {}).items():
             if value.get("format") == "password" or any(v.get("format") == "password" for v in value.get("anyOf", ())):
                 found.add(key)
-    assert found == {"dsn", "token"}
+    assert found == {"dsn", "token", "access_key_id", "secret_access_key", "session_token"}
     assert all(is_secret(("sinks", "x", key)) for key in found)
     assert is_secret(("sources", "shop", "security", "sasl.password"))
     assert not is_secret(("sources", "shop", "group_id"))

@@ -1,0 +1,153 @@
+"""The folders of a lake: what is asked of them wherever they lie, and those on a local disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import PosixPath
+from typing import Any, Protocol
+
+from deltalake import DeltaTable
+
+from .durable import write_json
+from .locks import LaneLock
+
+Record = Mapping[str, object]
+"""What a small file says, as JSON."""
+
+
+class Hold(Protocol):
+    """A lane, taken by this instance. Any call but `release` may raise `Fenced`."""
+
+    def expect(self, version: int) -> None:
+        """Take notice that the lane has committed that often: `Fenced` when that was somebody else."""
+
+    def committed(self, version: int) -> None:
+        """This instance has made the lane's commit of that number."""
+
+    def release(self) -> None:
+        """Let others have the lane; may be called twice."""
+
+
+class Folder(Protocol):
+    """A folder on a disk or in an object store. Equal ones are one place. Files in it are small and named by ASCII."""
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+
+    @property
+    def parent(self) -> Folder:
+        """The folder around it."""
+
+    @property
+    def uri(self) -> str:
+        """What delta-rs calls it."""
+
+    @property
+    def options(self) -> dict[str, str] | None:
+        """What delta-rs needs to reach it; holds secrets."""
+
+    def __truediv__(self, name: str, /) -> Folder:
+        """The folder `name` in it."""
+
+    def has_table(self) -> bool:
+        """True when it holds a Delta table."""
+
+    def folders(self) -> Sequence[Folder]:
+        """The folders directly in it, by name; none where it is not there."""
+
+    def tables(self) -> Sequence[Folder]:
+        """Those of `folders` that hold the log of a table, were it an empty one."""
+
+    def files(self) -> Sequence[str]:
+        """The names of files directly in it; none where it is not there."""
+
+    def holds(self, file: str) -> bool:
+        """True when the file is there."""
+
+    def load(self, file: str) -> str:
+        """The text of a file; FileNotFoundError."""
+
+    def put(self, file: str, record: Record) -> None:
+        """Write a file, or write it anew; whole and durable on return."""
+
+    def claim(self, file: str, record: Record) -> bool:
+        """`put` a file that the caller may write: whoever holds a lock may any, others one that nobody wrote. False, and
+        nothing is written, for any other."""
+
+    def drop(self, file: str) -> None:
+        """Remove a file, if it is there."""
+
+    def clear(self) -> None:
+        """Remove everything in it."""
+
+    def leaves(self, root: Any, /) -> bool:
+        """True when it is a link to what lies outside of `root`."""
+
+    def hold(self, lane: str) -> Hold:
+        """Take the lane whose lock this is; `Fenced` when somebody else has it and that can be told now."""
+
+
+class LocalFolder(PosixPath):
+    """A `Folder` on a local disk. A lane is held by a lock of the operating system."""
+
+    @property
+    def uri(self) -> str:
+        """See `Folder.uri`."""
+        return str(self)
+
+    @property
+    def options(self) -> dict[str, str] | None:
+        """None are needed."""
+        return None
+
+    def has_table(self) -> bool:
+        """See `Folder.has_table`."""
+        return bool(DeltaTable.is_deltatable(str(self)))
+
+    def folders(self) -> Sequence[LocalFolder]:
+        """See `Folder.folders`."""
+        return sorted(p for p in self.iterdir() if p.is_dir()) if self.is_dir() else []
+
+    def tables(self) -> Sequence[LocalFolder]:
+        """See `Folder.tables`."""
+        return [p for p in self.folders() if (p / "_delta_log").is_dir()]
+
+    def files(self) -> list[str]:
+        """See `Folder.files`."""
+        return [p.name for p in self.iterdir()] if self.is_dir() else []
+
+    def holds(self, file: str) -> bool:
+        """See `Folder.holds`."""
+        return (self / file).exists()
+
+    def load(self, file: str) -> str:
+        """See `Folder.load`."""
+        return (self / file).read_text(encoding="utf-8")
+
+    def put(self, file: str, record: Record) -> None:
+        """See `Folder.put`."""
+        write_json(self / file, record)
+
+    def claim(self, file: str, record: Record) -> bool:
+        """See `Folder.claim`. Who calls holds the lane's lock, so what is there is an orphan."""
+        write_json(self / file, record)
+        return True
+
+    def drop(self, file: str) -> None:
+        """See `Folder.drop`."""
+        (self / file).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """See `Folder.clear`."""
+        if self.exists():
+            shutil.rmtree(self)
+
+    def leaves(self, root: Any, /) -> bool:
+        """See `Folder.leaves`."""
+        return self.is_symlink() and not self.resolve().is_relative_to(root.resolve())
+
+    def hold(self, lane: str) -> Hold:
+        """See `Folder.hold`."""
+        return LaneLock(self.with_name(self.name + ".lock"), lane)

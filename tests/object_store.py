@@ -1,0 +1,93 @@
+"""An S3 server of this machine, in a process of its own: moto, which keeps everything in memory."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+BUCKET = "lake-bucket"
+SECONDS = 30
+NUMBERS = count(1)
+
+
+@dataclass
+class ObjectStore:
+    """A server with one bucket; any key is let in unless it was started to ask."""
+
+    port: int
+    child: subprocess.Popen[bytes]
+
+    @property
+    def storage(self) -> dict[str, object]:
+        """`storage` of a sink."""
+        return {
+            "access_key_id": "AKIDOFTESTS",
+            "secret_access_key": "not-to-be-seen",
+            "region": "eu-west-1",
+            "endpoint": f"http://127.0.0.1:{self.port}",
+            "allow_http": True,
+        }
+
+    def lake(self) -> dict[str, object]:
+        """Options of a sink on a lake of its own."""
+        return {"path": f"s3://{BUCKET}/lakes/{next(NUMBERS)}", "storage": self.storage}
+
+    def keys(self, path: object) -> list[str]:
+        """The keys under `s3://BUCKET/KEY`, without what they have in common."""
+        import obstore
+        from obstore.store import S3Store
+
+        from adapters.delta.storage import Storage, split_url
+
+        bucket, key = split_url(str(path))
+        store = S3Store(bucket, **Storage.model_validate(self.storage).of_obstore())
+        return sorted(f["path"].removeprefix(f"{key}/") for page in obstore.list(store, f"{key}/") for f in page)
+
+    def make(self, bucket: str = BUCKET) -> None:
+        """Make a bucket."""
+        with urlopen(Request(f"http://127.0.0.1:{self.port}/{bucket}", method="PUT")) as answer:
+            assert answer.status == 200
+
+    def stop(self) -> None:
+        """The server goes away."""
+        self.child.kill()
+        self.child.wait()
+
+
+@contextmanager
+def object_store(*, asks_after: int | None = None) -> Iterator[ObjectStore]:
+    """A server. `asks_after`: so many requests are let in, of later ones the key is looked up, and there is none."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    asking = {} if asks_after is None else {"INITIAL_NO_AUTH_ACTION_COUNT": str(asks_after)}
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    child = subprocess.Popen(command, env={**os.environ, **asking}, **quiet)  # type: ignore[call-overload]
+    store = ObjectStore(port, child)
+    try:
+        _await(store)
+        store.make()
+        yield store
+    finally:
+        store.stop()
+
+
+def _await(store: ObjectStore) -> None:
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            urlopen(f"http://127.0.0.1:{store.port}/moto-api/data.json").close()
+            return
+        except (URLError, ConnectionError):
+            assert store.child.poll() is None and time.monotonic() < until, "moto did not start"
+            time.sleep(0.1)
