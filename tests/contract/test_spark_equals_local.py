@@ -12,17 +12,21 @@ from test_sink_delta_rs import DeltaTarget
 
 from adapters.engines.local import LocalEngine
 from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.domain.policies import plan_for
 from replicator.testing.contract import EXAMPLES, SEED
-from replicator.testing.delivery import Delivering, canonical_rows
+from replicator.testing.delivery import Delivering, canonical_rows, under
 from replicator.testing.histories import History, random_history
 from replicator.testing.sink_contract import KEYED
+from replicator.testing.sink_watermarks import DISORDER, GRACE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
 
 KEYS = {"scd1": KEYED, "append": (*KEYED, "none")}
 """By every policy that is supported."""
-LENGTH = 10
+CASES = [("scd1", None), ("append", None), ("append", GRACE)]
+"""Policy and watermark; with one, event times are out of order."""
+LENGTH = 14
 EACH = max(1, EXAMPLES // OnSpark.one_in)
 """Histories per policy: one on every commit."""
 
@@ -44,14 +48,16 @@ def table(delivering: Delivering, target: Any) -> tuple[pa.Schema, Any, list[str
     return pa.schema(found.schema().to_arrow()), canonical_rows(rows.to_pylist(), columns), rejects
 
 
-@pytest.mark.parametrize("policy", sorted(KEYS))
+@pytest.mark.parametrize(("policy", "watermark"), CASES)
 @pytest.mark.parametrize("seed", range(SEED, SEED + EACH))
-def test_local_and_spark_write_the_same(tmp_path, policy, seed):
-    history = random_history(seed + 72, LENGTH, toast=bool(seed % 2 == 0), keys=KEYS[policy])
+def test_local_and_spark_write_the_same(tmp_path, policy, watermark, seed):
+    disorder, plans = (0, plan_for) if watermark is None else (DISORDER, under(watermark))
+    history = random_history(seed + 49, LENGTH, toast=bool(seed % 2 == 0), keys=KEYS[policy], disorder=disorder)
     case, lakes = OnSpark(), (DeltaTarget(tmp_path / "local"), SparkTarget(tmp_path / "spark"))
-    local = delivered(LocalEngine(), lakes[0], history, policy)
-    spark = delivered(engine(), lakes[1], history, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    local = delivered(LocalEngine(), lakes[0], history, policy, plans=plans)
+    spark = delivered(engine(), lakes[1], history, policy, plans=plans, to_frame=case.to_frame, to_arrow=case.to_arrow)
     wanted, found = table(local, lakes[0]), table(spark, lakes[1])
     assert local.counts.total
+    assert watermark is None or local.rejects or seed != SEED
     assert found == wanted
     assert spark.counts == local.counts
