@@ -9,7 +9,7 @@ from typing import Any
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.diagnosis import Diagnosis
 
-from ..jvm.jars import cache_folder, locked
+from ..jvm.jars import cache_folder, groups_of, locked
 from ..jvm.java import find_java_for_spark
 
 PACKAGES = ("pyspark", "delta-spark", "pandas")
@@ -17,10 +17,11 @@ INSTALL = "Run `scripts/run-consumer.sh --spark`, which installs them, or `pip i
 
 
 class SparkCheck:
-    """`ports.diagnosis.Check`; takes the options of the session, and looks at none of them."""
+    """`ports.diagnosis.Check`; option `stores`: the schemes of the object stores that sinks are in."""
 
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:  # noqa: ARG002 - what every check is given
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
+        self._groups = ["spark", *groups_of(options.get("stores", ()))]
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`. Starts no session and fetches nothing."""
@@ -41,7 +42,7 @@ class SparkCheck:
             yield Diagnosis("ok", self._name, f"Installed are {found}.")
 
     def _jars(self) -> Diagnosis:
-        jars, folder = locked()["spark"], cache_folder()
+        jars, folder = [jar for group in self._groups for jar in locked()[group]], cache_folder()
         missing = [jar.coordinate for jar in jars if not jar.path(folder).is_file()]
         if not missing:
             return Diagnosis("ok", self._name, f"All {len(jars)} locked jars are in {folder}.")

@@ -36,11 +36,13 @@ WRITER = WriterProperties(compression="SNAPPY")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a commit has to say of itself: the lane's app id, its version, and which attempt at that it is."""
+    """What a commit has to say of itself: the lane's app id, its version, and which attempt at that it is; and the folder of
+    its table."""
 
     app: str
     version: int
     name: str
+    table: Folder
 
     @property
     def properties(self) -> CommitProperties:
@@ -107,7 +109,7 @@ class LaneLog:
         if self._positions.has(before + 1):
             self._refuse_moved(before)
         announced = self._positions.announce(before + 1, state, span)
-        attempt = Attempt(self._app, announced.version, announced.attempt)
+        attempt = Attempt(self._app, announced.version, announced.attempt, self._path)
         try:
             if write is not None:
                 write(snapshot, attempt)

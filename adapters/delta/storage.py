@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,11 +40,16 @@ class Storage(BaseModel):
         said = self.model_dump(exclude={"allow_http"}, exclude_none=True)
         return {f"aws_{name}": str(value) for name, value in said.items()}
 
+    @property
+    def may_be_plain(self) -> bool:
+        """The endpoint may be one without encryption. obstore forgets what the environment says once it is told timeouts."""
+        return self.allow_http or os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+
     def of_delta_rs(self) -> dict[str, str]:
         """The same as storage options of delta-rs."""
         return {
             **self.config,
-            "allow_http": str(self.allow_http).lower(),
+            "allow_http": str(self.may_be_plain).lower(),
             "max_retries": str(RETRIES),
             "retry_timeout": f"{RETRY_SECONDS}s",
             "connect_timeout": f"{CONNECT_SECONDS}s",
@@ -55,7 +61,7 @@ class Storage(BaseModel):
         return {
             "config": self.config,
             "client_options": {
-                "allow_http": self.allow_http,
+                "allow_http": self.may_be_plain,
                 "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
                 "timeout": timedelta(seconds=seconds),
             },

@@ -6,6 +6,7 @@ delta-rs and obstore share the library beneath them, and so its words.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from replicator.domain.errors import EnvironmentProblem, ReplicatorError, Retryable
 
@@ -15,6 +16,7 @@ _STATUS = re.compile(r"\b([345]\d\d) [A-Z][a-z]+")
 _NOT_SENT = re.compile(
     r"dns error|tcp connect error|connection closed|operation timed out|error sending request", re.IGNORECASE
 )
+_NOT_BUILT = re.compile(r"builder error|BadScheme")
 _NO_CREDENTIALS = re.compile(r"credential|169\.254\.169\.254|instance metadata", re.IGNORECASE)
 _TRANSIENT = frozenset({408, 409, 412, 429})
 
@@ -32,27 +34,49 @@ def store_problem(text: str, what: str) -> ReplicatorError | None:
     if not is_of_store(text):
         return None
     code, status = _found(_CODE, text), _found(_STATUS, text)
-    said = code or status or ""
-    if code == "NoSuchBucket":
-        return EnvironmentProblem(
-            f"the bucket of {what} does not exist", next_step="Create it, or correct `path` of the sink."
-        )
-    if status in ("401", "403"):
-        return EnvironmentProblem(
-            f"the object store refuses access to {what} ({said})",
-            next_step=f"Check {KEYS}; the key must be allowed to list the bucket, and to read, write and delete in it.",
-        )
-    if not status and _NO_CREDENTIALS.search(text):
-        return EnvironmentProblem(f"there are no credentials for {what}", next_step=f"Give {KEYS}.")
-    if status and status[0] in "34" and int(status) not in _TRANSIENT:
-        return EnvironmentProblem(
-            f"the object store cannot answer for {what} ({said})",
-            next_step="Check `endpoint` and `region` under `storage` of the sink.",
-        )
+    said = code or status
+    for applies, sentence, step in _LASTING:
+        if applies(code, status, text):
+            return EnvironmentProblem(f"{sentence.format(what)}{f' ({said})' if said else ''}", next_step=step)
     sent = "cannot be reached" if _NOT_SENT.search(text) else "does not answer as it should"
     return Retryable(f"the object store of {what} {sent}{f' ({said})' if said else ''}")
 
 
-def _found(pattern: re.Pattern[str], text: str) -> str | None:
+_LASTING: tuple[tuple[Callable[[str, str, str], bool], str, str], ...] = (
+    (
+        lambda code, _, __: code == "NoSuchBucket",
+        "the bucket of {} does not exist",
+        "Create it, or correct `path` of the sink.",
+    ),
+    (
+        lambda code, _, __: code == "NoSuchKey",
+        "a file of {} is not in the object store any more",
+        "Restore it, or load the lane again with `replicator lanes resync`.",
+    ),
+    (
+        lambda _, status, __: status in ("401", "403"),
+        "the object store refuses access to {}",
+        f"Check {KEYS}; the key must be allowed to list the bucket, and to read, write and delete in it.",
+    ),
+    (
+        lambda _, status, text: not status and _NOT_BUILT.search(text) is not None,
+        "the endpoint of {} cannot be used",
+        "Correct it (AWS_ENDPOINT_URL); one without encryption needs `allow_http: true` or AWS_ALLOW_HTTP.",
+    ),
+    (
+        lambda _, status, text: not status and _NO_CREDENTIALS.search(text) is not None,
+        "there are no credentials for {}",
+        f"Give {KEYS}.",
+    ),
+    (
+        lambda _, status, __: status[:1] in ("3", "4") and int(status) not in _TRANSIENT,
+        "the object store cannot answer for {}",
+        "Check `endpoint` and `region` under `storage` of the sink.",
+    ),
+)
+"""What does not pass by itself: by code, status and text."""
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
     found = pattern.search(text)
-    return found[1] if found else None
+    return found[1] if found else ""

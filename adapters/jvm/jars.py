@@ -10,7 +10,7 @@ import hashlib
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +25,8 @@ from replicator.domain.errors import EnvironmentProblem
 LOCK = Path(__file__).with_name("jars.lock.toml")
 DOWNLOADS_AT_ONCE = 8
 ATTEMPTS = 4
+OF_STORES = {"s3": "s3", "s3a": "s3"}
+"""By the scheme of an object store, the group that Spark reaches it with."""
 
 
 class FetchError(Exception):
@@ -52,10 +54,15 @@ def cache_folder() -> Path:
 
 @cache
 def locked() -> Mapping[str, tuple[Jar, ...]]:
-    """The jars of each group (`kafka`, `connect`, one per connector plugin), in class-path order."""
+    """The jars of each group (`kafka`, `connect`, `spark`, `s3`, one per connector plugin), in class-path order."""
     document = tomllib.loads(LOCK.read_text())
     hashes = document["sha256"]
     return {name: tuple(Jar(c, hashes[c]) for c in members) for name, members in document["groups"].items()}
+
+
+def groups_of(stores: Iterable[str]) -> list[str]:
+    """The groups that Spark needs to reach object stores of these schemes."""
+    return sorted({OF_STORES[scheme] for scheme in stores if scheme in OF_STORES})
 
 
 def fetch(*groups: str) -> list[Path]:

@@ -24,6 +24,16 @@ ROOTS: Mapping[str, tuple[str, ...]] = {
 }
 SPARK = "4.0.2"
 DELTA = "4.4.0"
+HADOOP = "3.4.1"  # that of the pyspark package: another does not fit its classes
+AWS_SDK = "2.29.52"  # the first versions that Hadoop is built for are not in the public repository with all their modules
+AWS_MODULES = (
+    "annotations", "apache-client", "arns", "auth", "aws-core", "aws-query-protocol", "aws-xml-protocol", "checksums",
+    "checksums-spi", "crt-core", "endpoints-spi", "http-auth", "http-auth-aws", "http-auth-aws-eventstream",
+    "http-auth-spi", "http-client-spi", "identity-spi", "json-utils", "metrics-spi", "netty-nio-client", "profiles",
+    "protocol-core", "regions", "retries", "retries-spi", "s3", "s3-transfer-manager", "sdk-core", "sts",
+    "third-party-jackson-core", "utils",
+)  # fmt: skip
+"""What Hadoop's S3 file system loads of Amazon's SDK: 10 MB instead of the 640 MB of the bundle that it names."""
 EXACTLY: Mapping[str, tuple[str, ...]] = {
     "spark": (
         f"io.delta:delta-spark_4.0_2.13:{DELTA}",
@@ -36,6 +46,12 @@ EXACTLY: Mapping[str, tuple[str, ...]] = {
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # later ones are not in the public repository
         "org.apache.kafka:kafka-clients:3.9.1",
         "org.apache.commons:commons-pool2:2.12.0",
+    ),
+    "s3": (
+        f"org.apache.hadoop:hadoop-aws:{HADOOP}",
+        *(f"software.amazon.awssdk:{module}:{AWS_SDK}" for module in AWS_MODULES),
+        "software.amazon.eventstream:eventstream:1.0.1",
+        "org.reactivestreams:reactive-streams:1.0.4",
     ),
 }
 """Groups without what their members ask for: the pyspark package brings the rest, and two versions of it would clash."""

@@ -18,6 +18,7 @@ from ..spark.frames import quoted
 from ..spark.ledger import SparkTombstoneLedger
 from ..spark.mirror import SparkMirror
 from ..spark.session import split_later
+from ..spark.stores import place
 from ..sql.dialect import SPARK
 from ..sql.explain import explain
 
@@ -36,6 +37,7 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
         own, session = split_later(options)
         said = LakeOptions.checked(own)
         lake = said.lake
+        session.reaches(lake.root, said.storage)
         every = said.compact_every
         ledger = SparkTombstoneLedger(session, lake, every)
         stages = SparkMirror(session, ledger)
@@ -45,7 +47,7 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
 
     def _marks_deletes(self, path: Folder, /) -> bool:
         # delta-rs would add features to the table that nobody asked for.
-        identifier = quoted(str(path))
+        identifier = quoted(place(path.uri))
         self._session.spark.sql(f"ALTER TABLE delta.{identifier} SET TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')")
         return True
 

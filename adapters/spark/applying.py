@@ -10,14 +10,18 @@ from replicator.ports.frames import Applied, RejectRows, Write
 
 from ..delta.lane_sink import LaneSink
 from .errors import translating
+from .session import Session
 
 
 class SparkLaneSink(LaneSink[DataFrame]):
-    """Spark's errors are the program's own. Named first among the bases of a sink."""
+    """Spark's errors are the program's own. Named first among the bases of a sink, which sets `_session`."""
 
     frame = DataFrame
+    _session: Session
 
     def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> Applied:
         """See `ports.sink.Sink.apply`."""
         with translating(f"writing {', '.join(write.lane.id for write in writes)}"):
+            # Frames bring the session they were made in, which may not know of this sink's store yet.
+            _ = self._session.spark
             return super().apply(writes, reject)

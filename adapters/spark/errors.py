@@ -11,6 +11,9 @@ from pyspark.errors import PySparkException
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
+from ..delta.store_errors import KEYS
+
+ASK = "Check `endpoint` and `region` under `storage` of the sink."
 CAUSE = re.compile(r"^(?:Caused by: |: )?((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b.*)$", re.MULTILINE)
 PASSING = (
     "ExecutorLostFailure",
@@ -24,8 +27,20 @@ PASSING = (
     "java.io.IOException",
     "ConcurrentModificationException",
     "cancelled as part of cancellation of all jobs",
+    "org.apache.hadoop.fs.s3a.AWSClientIOException",
+    "software.amazon.awssdk.core.exception.SdkClientException",
 )
 """An executor or a server that went away, a disk that is full, a writer that was faster."""
+OF_STORES = (
+    (("s3a.UnknownStoreException",), "the bucket of a sink does not exist", "Create it, or correct `path` of the sink."),
+    (
+        ("AccessDeniedException: s3a://", "s3a.auth.NoAuthWithAWSException", "s3a.auth.NoAwsCredentialsException"),
+        "the object store of a sink refuses access",
+        f"Check {KEYS}.",
+    ),
+    (("s3a.AWSRedirectException", "s3a.AWSBadRequestException"), "the object store of a sink cannot answer", ASK),
+)
+"""What is said of a store that will not do by itself what was asked, as Hadoop's file system names it."""
 STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
 
 
@@ -37,6 +52,9 @@ def translated(error: Exception, doing: str) -> ReplicatorError:
             f"the Spark driver's JVM ended while {doing}", next_step="Start again; the lanes know where they stand."
         )
     cause = _innermost(text)
+    for signs, sentence, step in OF_STORES:
+        if any(sign in text for sign in signs):
+            return EnvironmentProblem(f"{sentence} while {doing}: {cause}", next_step=step)
     if any(sign in text for sign in PASSING):
         return Retryable(f"Spark could not go on while {doing}: {cause}")
     return Fatal(f"Spark failed while {doing}: {cause}", next_step="The daemon's log with -v and the Spark UI say more.")

@@ -19,6 +19,7 @@ from ..delta.tables import create, exists, opened, schema_of
 from ..delta.upkeep import EVERY_COMMITS, Upkeep
 from .frames import column, derived
 from .session import Session
+from .stores import place
 
 THROUGH_DRIVER = 10_000
 """Up to so many deletes of a batch are written by the driver: to append some rows Spark takes 1.8 s, delta-rs 0.1."""
@@ -41,7 +42,7 @@ class SparkTombstoneLedger:
         deletes = rows.filter(column(OP) == Op.DELETE.value).select([column(n) for n in names])
         few = deletes.limit(THROUGH_DRIVER + 1).toArrow()
         if few.num_rows > THROUGH_DRIVER:
-            deletes.write.format("delta").mode("append").save(str(path))
+            deletes.write.format("delta").mode("append").save(place(path.uri))
         with translating(f"tombstones of {lane.into}"):
             table = opened(path)
             if 0 < few.num_rows <= THROUGH_DRIVER:
@@ -52,7 +53,7 @@ class SparkTombstoneLedger:
     def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame) -> DataFrame:
         """The highest remembered sequence of each key; entries that the rows' own records made are left out."""
         path = self._table(lane, plan)
-        entries = self._session.spark.read.format("delta").load(str(path))
+        entries = self._session.spark.read.format("delta").load(place(path.uri))
         own = rows.select(column(EVENT_ID)).distinct()
         others = entries.join(own, EVENT_ID, "left_anti")
         names = cdc_sequence_columns(plan.table.sequence)

@@ -43,6 +43,7 @@ from .frames import column, derived, kept, mapped, selected, where
 from .ledger import SparkTombstoneLedger
 from .rows import POSITION, to_rows
 from .session import Session
+from .stores import place
 from .trim import untouched
 from .types import arrow_schema
 from .watermark import admitted
@@ -130,7 +131,8 @@ class SparkMirror:
 
     def _related(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
         """The rows of `snapshot` in these partitions."""
-        related = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version()).load(snapshot.table_uri)
+        reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
+        related = reader.load(place(snapshot.table_uri))
         for name, values in partitions.items():
             related = related.filter(column(name).isin(values))
         return related

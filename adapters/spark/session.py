@@ -8,18 +8,22 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from pyspark.sql import SparkSession
 
 from replicator.domain.errors import ConfigProblem
 
-from ..jvm.jars import fetch
+from ..delta.folders import Folder
+from ..delta.storage import Storage
+from ..jvm.jars import fetch, groups_of
 from ..jvm.java import find_java_for_spark
 from .options import FIXED, wrong
+from .stores import reach
 
 HERE = "127.0.0.1"
 PACKAGES = ("replicator", "adapters")
@@ -54,17 +58,27 @@ LOCAL: Mapping[str, str] = {
 class Session:
     """The session of this program, made when it is first asked for."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: Mapping[str, object], stores: Iterable[str] = ()) -> None:
         self._options = options
+        self._stores = stores
+        self._reached: list[tuple[Folder, Storage | None]] = []
+
+    def reaches(self, folder: Folder, storage: Storage | None) -> None:
+        """The session is to reach what lies in `folder`; said before the session is asked for."""
+        self._reached.append((folder, storage))
 
     @cached_property
     def spark(self) -> SparkSession:
-        """See `session`."""
-        return session(self._options)
+        """See `session`. ConfigProblem as of `stores.reach`."""
+        made = session(self._options, self._stores)
+        for folder, storage in self._reached:
+            reach(made, folder, storage)
+        return made
 
 
 def split(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSession]:
-    """An adapter's own options, and the session that option `spark` (any Spark option) asks for."""
+    """An adapter's own options, and the session that options `spark` (any Spark option) and `stores` (the schemes of the
+    object stores that some adapter of the program reaches) ask for."""
     own, later = split_later(options)
     return own, later.spark
 
@@ -72,14 +86,15 @@ def split(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSessio
 def split_later(options: Mapping[str, object]) -> tuple[dict[str, object], Session]:
     """As `split`, for adapters that can do some of their work without Spark."""
     own = dict(options)
-    asked = own.pop("spark", None) or {}
+    asked, stores = own.pop("spark", None) or {}, own.pop("stores", ())
     if not isinstance(asked, Mapping):
         raise ConfigProblem("option spark is a mapping of Spark's own options")
-    return own, Session(asked)
+    return own, Session(asked, cast(Iterable[str], stores))
 
 
-def session(options: Mapping[str, object]) -> SparkSession:
-    """The session of this program, made at the first call with `options` (any Spark option) over the defaults.
+def session(options: Mapping[str, object], stores: Iterable[str] = ()) -> SparkSession:
+    """The session of this program, made at the first call with `options` (any Spark option) over the defaults, and with the
+    jars that `stores` need.
 
     Nothing is resolved while it starts: its jars are locked, and on this machine before. Raises `ConfigProblem` for an
     option that is not the user's to set, `EnvironmentProblem` without a Java that Spark runs on or a jar that is locked.
@@ -95,7 +110,8 @@ def session(options: Mapping[str, object]) -> SparkSession:
     settings[JAVA_OPTIONS] = f"{quiet} {TO_STDERR} {settings.get(JAVA_OPTIONS, '')}".strip()
     if local or HERE in settings["spark.master"]:
         os.environ.setdefault("SPARK_LOCAL_IP", HERE)
-    builder = SparkSession.builder.config("spark.jars", ",".join(map(str, fetch("spark"))))
+    jars = ",".join(map(str, fetch("spark", *groups_of(stores))))
+    builder = SparkSession.builder.config("spark.jars", jars)
     for name, value in settings.items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()

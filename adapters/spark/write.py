@@ -17,10 +17,12 @@ from replicator.domain.sequence import Sequence
 
 from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
 from ..delta.partitions import Partitions
+from ..delta.tables import opened
 from ..sql.dialect import SPARK
 from ..sql.render import expression, merge_condition
 from ..sql.repair import cleared
 from .frames import column, quoted
+from .stores import place
 
 APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -43,11 +45,11 @@ def write_stage(plan: ApplyPlan, rows: DataFrame, clear_below: Sequence | None, 
         return append_stage(rows.select([column(c.name) for c in plan.target]))
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
-        _refuse_moved(snapshot)
+        _refuse_moved(snapshot, attempt)
         condition = merge_condition(plan, SPARK)
         meets = sf.expr(condition) if clear_below is not None else _within(sf.expr(condition), partitions)
         with _saying(rows.sparkSession, attempt) as session:
-            merger = SparkTable.forPath(session, snapshot.table_uri).alias("t").merge(rows.alias("s"), meets)
+            merger = SparkTable.forPath(session, place(attempt.table.uri)).alias("t").merge(rows.alias("s"), meets)
             _merged(merger, plan, clear_below)
         _confirm(snapshot, attempt)
 
@@ -61,7 +63,7 @@ def append_stage(rows: DataFrame) -> Operation:
         with _saying(rows.sparkSession, attempt):
             writer = rows.write.format("delta").mode("append").option("txnAppId", attempt.app)
             writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.name)
-            writer.save(snapshot.table_uri)
+            writer.save(place(attempt.table.uri))
         _confirm(snapshot, attempt)
 
     return append
@@ -79,9 +81,12 @@ def _within(condition: Column, partitions: Partitions) -> Column:
     return condition
 
 
-def _refuse_moved(snapshot: DeltaTable) -> None:
-    """Raise LostRace when the table is not what stage 2 read any more: Spark would write to what is there now."""
-    if DeltaTable(snapshot.table_uri).version() != snapshot.version():
+def _refuse_moved(snapshot: DeltaTable, attempt: Attempt) -> None:
+    """Raise LostRace when the table is not what stage 2 read any more: Spark would write to what is there now. In an object
+    store a version can also be another one than it was: there Spark replaces what somebody wrote in the same moment."""
+    now = opened(attempt.table)
+    known = now.version() == snapshot.version()
+    if not known or now.transaction_version(attempt.app) != snapshot.transaction_version(attempt.app):
         raise LostRace
 
 

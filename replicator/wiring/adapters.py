@@ -55,9 +55,18 @@ def _for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...]) -> A
 
 
 def _of_engine(loaded: Loaded) -> dict[str, Any]:
-    """What the adapters of an engine share: the options of its session."""
+    """What the adapters of an engine share: the options of its session, and the object stores that some sink is in."""
     engine = loaded.settings.engine
-    return {} if engine == LOCAL else {engine: dict(getattr(loaded.settings, engine))}
+    if engine == LOCAL:
+        return {}
+    there = stores(loaded)
+    return {engine: dict(getattr(loaded.settings, engine)), **({"stores": there} if there else {})}
+
+
+def stores(loaded: Loaded) -> list[str]:
+    """The schemes of the object stores that some sink is in."""
+    paths = (str(getattr(sink, "path", None)) for sink in loaded.settings.sinks.values())
+    return sorted({path.partition("://")[0] for path in paths if "://" in path})
 
 
 def batch_bytes(loaded: Loaded) -> int:

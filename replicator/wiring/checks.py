@@ -59,7 +59,7 @@ def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]) -> 
         yield sink.kind, f"sink {name}", {**adapters.options(sink), "targets": targets}
     yield adapters.dead_letters_kind(loaded), "dead letters", adapters.options(settings.dead_letters)
     if settings.engine in names(GROUP):
-        yield settings.engine, f"engine {settings.engine}", dict(getattr(settings, settings.engine))
+        yield settings.engine, f"engine {settings.engine}", {"stores": adapters.stores(loaded)}
     yield "machine", "machine", {"state": settings.state}
 
 

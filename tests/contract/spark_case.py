@@ -15,7 +15,7 @@ from adapters.engines.spark import SparkEngine
 from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
 
-OPTIONS = {"spark": {**SMALL, "spark.sql.adaptive.enabled": "false"}}
+OPTIONS = {"spark": {**SMALL, "spark.sql.adaptive.enabled": "false"}, "stores": ["s3"]}
 
 
 @cache

@@ -311,14 +311,14 @@ def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch
     lake.put(of, [sale("NL", 1)])
     original = write._refuse_moved
 
-    def foreign(snapshot):
+    def foreign(snapshot, attempt):
         tries.append(snapshot)
         if len(tries) == 1:
             theirs = pa.table({"country": ["NL"], "id": pa.array([1], pa.int64()), "v": ["theirs"]})
             table = DeltaTable(str(lake.table))
             merger = table.merge(theirs, "t.id = s.id", source_alias="s", target_alias="t")
             merger.when_matched_update({"v": "s.v"}).execute()
-        original(snapshot)
+        original(snapshot, attempt)
 
     monkeypatch.setattr(write, "_refuse_moved", foreign)
     assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1

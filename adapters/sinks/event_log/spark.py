@@ -22,9 +22,10 @@ class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
     """The event log as one Delta table; options as of `DeltaEventLog`, and `spark`."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        own, _ = split_later(options)
+        own, self._session = split_later(options)
         said = LakeOptions.checked(own)
         lake = said.lake
+        self._session.reaches(lake.root, said.storage)
         super().__init__(lake, SparkAppending(lake.root), said.compact_every)
 
 

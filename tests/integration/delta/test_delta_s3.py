@@ -152,6 +152,15 @@ def test_a_claim_whose_answer_was_lost_is_ones_own(s3: ObjectStore) -> None:
     assert not folder.claim("1.json", {"attempt": "b"})
 
 
+def test_keys_of_the_environment(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {name: str(value).lower() if value is True else str(value) for name, value in s3.storage.items()}
+    for name, value in said.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    lake = {"path": s3.lake()["path"]}
+    put(ready(lake), *items(1))
+    assert values(lake) == {1: "v1"}
+
+
 def test_the_event_log_in_a_store(s3: ObjectStore) -> None:
     lake = s3.lake()
     log = DeltaEventLog(lake)

@@ -1,0 +1,88 @@
+"""The commands on a lake in an object store: what they do, and that they keep its secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from object_store import BUCKET, ObjectStore
+
+PROGRAM = str(Path(sys.executable).with_name("replicator"))
+SAMPLE = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+sinks:
+  lake:
+    kind: delta
+    path: s3://{bucket}/commands
+    storage:
+      access_key_id: ${{LAKE_KEY}}
+      secret_access_key: ${{LAKE_SECRET}}
+      region: eu-west-1
+      endpoint: {endpoint}
+      allow_http: true
+  raw:
+    kind: event_log
+    path: s3a://{bucket}/commands/cdc_events
+    storage:
+      access_key_id: ${{LAKE_KEY}}
+      secret_access_key: ${{LAKE_SECRET}}
+      endpoint: {endpoint}
+      allow_http: true
+dead_letters: {{path: ./dead_letters}}
+tables:
+  - match: public.*
+    source: recorded
+    to: [{{sink: raw}}, {{sink: lake}}]
+http: {{address: "127.0.0.1:0"}}
+"""
+SECRETS = {"LAKE_KEY": "AKIDOFTESTS", "LAKE_SECRET": "not-to-be-seen"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, s3: ObjectStore) -> Path:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "archive").mkdir()
+    shutil.copyfile(SAMPLE, tmp_path / "archive" / SAMPLE.name)
+    endpoint = s3.storage["endpoint"]
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.format(bucket=BUCKET, endpoint=endpoint))
+    return tmp_path
+
+
+def run(project: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
+    """What a command answers; nothing that it prints holds a secret."""
+    command, environment = [PROGRAM, *arguments, "--json", "-v"], {**os.environ, **SECRETS}
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert not [secret for secret in SECRETS.values() if secret in done.stdout + done.stderr]
+    return dict(json.loads(done.stdout))
+
+
+def test_commands(project: Path) -> None:
+    done = run(project, "run", "--until-caught-up")["result"]
+    assert {lane["id"]: lane["counts"]["rejected"] for lane in done["lanes"]} == {"lake.products": 0, "raw.recorded": 0}
+    stored = run(project, "status")["result"]["lanes"]
+    assert all(lane["position"] and not lane["error"] for lane in stored)
+    assert run(project, "query", "products", "--version", "0")["result"] == []
+    assert run(project, "query", "products")["result"]
+    assert run(project, "plan")["ok"] and run(project, "check")["ok"]
+    found = run(project, "doctor")["result"]
+    assert {f["severity"] for f in found if f["subject"] in ("sink lake", "sink raw")} == {"ok"}
+    run(project, "lanes", "resync", "lake.products")
+    assert run(project, "query", "products")["result"] == []
+
+
+def test_commands_without_a_bucket(project: Path) -> None:
+    elsewhere = ["--set", "sinks.lake.path=s3://no-such-bucket/x"]
+    done = run(project, "run", "--until-caught-up", *elsewhere, code=3)
+    assert "the bucket of" in json.dumps(done["error"] or done["result"])
+    found = run(project, "doctor", *elsewhere, code=3)["result"]
+    assert [f["sentence"] for f in found if f["subject"] == "sink lake" and f["severity"] == "error"]

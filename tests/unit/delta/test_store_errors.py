@@ -1,0 +1,50 @@
+"""What stores say, as the program's own errors: a table."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake.exceptions import DeltaError
+
+from adapters.delta.errors import is_damage, translated
+from adapters.delta.store_errors import store_problem
+from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
+
+ASKED = "Generic S3 error: Error performing GET https://s3.x/bucket?list-type=2 in 4ms, after 3 retries - "
+REFUSED = "Server returned non-2xx status code: {}: <Error><Code>{}</Code><Key>AKIDSECRET</Key></Error>"
+
+TABLE = [
+    (REFUSED.format("404 Not Found", "NoSuchBucket"), EnvironmentProblem, "the bucket of the lake does not exist"),
+    (REFUSED.format("404 Not Found", "NoSuchKey"), EnvironmentProblem, "a file of the lake is not in the object store"),
+    (REFUSED.format("403 Forbidden", "AccessDenied"), EnvironmentProblem, "refuses access to the lake (AccessDenied)"),
+    (REFUSED.format("403 Forbidden", "SignatureDoesNotMatch"), EnvironmentProblem, "(SignatureDoesNotMatch)"),
+    ("Server returned non-2xx status code: 403 Forbidden: ", EnvironmentProblem, "refuses access to the lake (403)"),
+    (REFUSED.format("301 Moved Permanently", "PermanentRedirect"), EnvironmentProblem, "cannot answer for the lake"),
+    (REFUSED.format("400 Bad Request", "AuthorizationHeaderMalformed"), EnvironmentProblem, "cannot answer for the lake"),
+    (REFUSED.format("503 Slow Down", "SlowDown"), Retryable, "does not answer as it should (SlowDown)"),
+    (REFUSED.format("429 Too Many Requests", "TooManyRequests"), Retryable, "(TooManyRequests)"),
+    (REFUSED.format("500 Internal Server Error", "InternalError"), Retryable, "(InternalError)"),
+    (
+        "HTTP error: error sending request: tcp connect error (os error 111)",
+        Retryable,
+        "cannot be reached",
+    ),
+    ("HTTP error: error sending request: dns error", Retryable, "cannot be reached"),
+    ("HTTP error: operation timed out", Retryable, "cannot be reached"),
+    ("HTTP error: builder error", EnvironmentProblem, "the endpoint of the lake cannot be used"),
+    ("HTTP error: error sending request (http://169.254.169.254/latest)", EnvironmentProblem, "there are no credentials"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "said"), TABLE)
+def test_what_a_store_says(text, kind, said):
+    found = store_problem(ASKED + text, "the lake")
+    assert type(found) is kind and said in found.sentence
+    assert "AKIDSECRET" not in str(found)
+    assert bool(found.next_step) == (kind is EnvironmentProblem)
+    assert type(translated(OSError(ASKED + text), "t")) is kind
+    assert not is_damage(DeltaError(ASKED + text))
+
+
+def test_other_words_are_not_of_a_store():
+    assert store_problem("Not a directory (os error 20)", "the lake") is None
+    assert type(translated(DeltaError("no such thing"), "t")) is Fatal
