@@ -101,16 +101,18 @@ FOLDED = (pa.field(RESET, pa.bool_(), nullable=False),)
 void: values that were not sent must not be taken from it."""
 
 
-WORKING = frozenset({"_i", "_row", "_place", "_last", "_void", "_outcome", "_verdict", "_moved", "_late", "_mark"})
-"""Names that engines and sinks give to columns of their own while they relate rows to each other; `_from_1`, `_from_2` ...
-too. Engines fold the case of names, so a source column may not have them in any case."""
+OF_FOLDS = frozenset({"_i", "_row", "_last", "_void", "_outcome", "_moved", "_live", "_copy", "_falls", "_reading"})
+WORKING = OF_FOLDS | {"_place", "_verdict", "_late", "_mark", "_k", "_f", "_m", "_w"}
+NUMBERED = re.compile(r"_(?:from_|v|p)\d+")
+"""Names that engines and sinks give to columns of their own while they relate rows to each other. Engines fold the case of
+names, so a source column may not have them in any case."""
 
 
 def refuse_frame_names(table: TableSpec) -> None:
     """Raise Fatal when a source column has the name of a bookkeeping column of the frames or of the stages, in any case."""
     taken = {f.name for f in changes_schema(TableSpec(table.name, (), (), 4))} | {MOVED_FROM, RESET} | WORKING
     for name in table.column_names:
-        if name.casefold() in taken or re.fullmatch(r"_from_\d+", name.casefold()):
+        if name.casefold() in taken or NUMBERED.fullmatch(name.casefold()):
             raise Fatal(
                 f"column {name!r} of table {table.name} has a name that replicator keeps for itself",
                 next_step="Leave the column out at the source, or rename it there.",

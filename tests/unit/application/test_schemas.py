@@ -41,7 +41,10 @@ def test_a_type_that_does_not_fit_suspends_the_lanes_of_that_table():
     assert [r.offset for r in world.targets["raw.s"].log if r.topic == "t"] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["_cdc_op", "_CDC_OP", "_event_id", "_op", "_OP", "_from_1", "_i", "_Row"])
+RESERVED = ["_cdc_op", "_CDC_OP", "_event_id", "_op", "_OP", "_from_1", "_i", "_Row", "_v0", "_Reading"]
+
+
+@pytest.mark.parametrize("name", RESERVED)
 def test_a_reserved_name_suspends_the_lanes_of_that_table(monkeypatch, name):
     monkeypatch.setattr("tuple_engine.VERSIONS", [("id", name)])
     running = World([change(0, "c", 1)]).start()
