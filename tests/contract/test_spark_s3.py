@@ -176,6 +176,8 @@ def test_a_bucket_that_spark_does_not_find(s3: ObjectStore):
     lake = {"path": "s3://no-such-bucket/lake", "storage": s3.storage}
     with pytest.raises(EnvironmentProblem, match="does not exist"):
         Writer(lake, spark=True)
+    folder = StoredFolder.at(lake["path"], Storage.model_validate(s3.storage))
+    reach(engine().spark, folder, folder.bucket.storage)
     with pytest.raises(EnvironmentProblem, match="bucket of a sink does not exist"), translating("looking"):
         engine().spark.read.parquet(place(f"{lake['path']}/x")).collect()
 
