@@ -109,6 +109,7 @@ class LaneLog:
         if self._positions.has(before + 1):
             self._refuse_moved(before)
         announced = self._positions.announce(before + 1, state, span)
+        self.announced = announced.version
         attempt = Attempt(self._app, announced.version, announced.attempt, self._path)
         try:
             if write is not None:
@@ -121,8 +122,11 @@ class LaneLog:
                     raise LostRace from error
                 raise translated(error, self._path.name) from error
             snapshot.update_incremental()
-        self._positions.prune(attempt.version)
         return attempt.version
+
+    def prune(self, version: int) -> None:
+        """Remove position files that the commit `version` leaves behind."""
+        self._positions.prune(version)
 
     def _landed(self, before: int, attempt: str) -> bool:
         """Whether our attempt is in the table after all; `Fenced` when somebody else's is."""

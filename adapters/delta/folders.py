@@ -25,6 +25,9 @@ class Hold(Protocol):
     def committed(self, version: int) -> None:
         """This instance has made the lane's commit of that number."""
 
+    def doubt(self, version: int) -> None:
+        """This instance cannot tell whether it made the lane's commit of that number, which is no other's."""
+
     def release(self) -> None:
         """Let others have the lane; may be called twice."""
 

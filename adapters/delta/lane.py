@@ -82,10 +82,9 @@ class DeltaLane:
         with translating(self.lane.into):
             for _ in range(ATTEMPTS):
                 try:
-                    number = self._log.commit(self.newest(), state, None, write)
+                    self._commit(self.newest(), state, None, write)
                 except LostRace:
                     continue
-                self._hold.committed(number)
                 self.forget_snapshot()
                 return
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
@@ -139,8 +138,18 @@ class DeltaLane:
         position = state.position.advanced_to(write.span.end)
         identity = tuple(sorted({**dict(state.identity), **write.identity}.items()))
         after = replace(staged.state, position=position, identity=identity, rule=write.plan.rule)
-        self._hold.committed(self._log.commit(snapshot, after, write.span, staged.write))
+        self._commit(snapshot, after, write.span, staged.write)
         return LaneApplied(position, staged.counts)
+
+    def _commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> None:
+        try:
+            number = self._log.commit(snapshot, state, span, write)
+        except Exception:
+            # The answer may be all that was lost.
+            self._hold.doubt(self._log.announced)
+            raise
+        self._hold.committed(number)
+        self._log.prune(number)
 
 
 def _refuse_gaps(lane: Lane, span: Span, state: LaneState) -> None:

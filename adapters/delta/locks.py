@@ -36,6 +36,9 @@ class LaneLock:
     def committed(self, version: int) -> None:
         """See `folders.Hold.committed`."""
 
+    def doubt(self, version: int) -> None:
+        """See `folders.Hold.doubt`."""
+
     def release(self) -> None:
         """Free the lock; may be called twice."""
         if self._handle is not None:

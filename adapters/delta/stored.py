@@ -150,10 +150,11 @@ class LaneWatch:
     def __init__(self, lane: str) -> None:
         self._lane = lane
         self._last: int | None = None
+        self._doubted: int | None = None
 
     def expect(self, version: int) -> None:
         """See `Hold.expect`."""
-        if self._last is None:
+        if self._last is None or version == self._doubted:
             self._last = version
         if version != self._last:
             raise Fenced(
@@ -164,6 +165,10 @@ class LaneWatch:
     def committed(self, version: int) -> None:
         """See `Hold.committed`."""
         self._last = version
+
+    def doubt(self, version: int) -> None:
+        """See `Hold.doubt`."""
+        self._doubted = version
 
     def release(self) -> None:
         """See `Hold.release`: nothing is kept."""

@@ -13,6 +13,8 @@ from ..delta.folders import Folder
 from ..delta.storage import CONNECT_SECONDS, RETRIES, SCHEMES, Storage, split_url
 
 SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+REACHED = "_replicator_reached"
+"""Attribute of a Spark context: how its buckets are reached. Holds secrets."""
 TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 
 
@@ -28,15 +30,16 @@ def reach(spark: SparkSession, folder: Folder, storage: Storage | None) -> None:
     if "://" not in folder.uri:
         return
     bucket, _ = split_url(folder.uri)
-    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
-    for name, value in _settings(storage or Storage()).items():
-        key = f"fs.s3a.bucket.{bucket}.{name}"
-        if hadoop.get(key) not in (None, value):
-            raise ConfigProblem(
-                f"two sinks reach the bucket {bucket} in different ways, of which Spark can use one",
-                next_step="Write the same `storage` for both, or use two buckets.",
-            )
-        hadoop.set(key, value)
+    context: Any = spark.sparkContext
+    hadoop, settings = context._jsc.hadoopConfiguration(), _settings(storage or Storage())
+    known: dict[str, dict[str, str]] = context.__dict__.setdefault(REACHED, {})
+    if known.setdefault(bucket, settings) != settings:
+        raise ConfigProblem(
+            f"two sinks reach the bucket {bucket} in different ways, of which Spark can use one",
+            next_step="Write the same `storage` for both, or use two buckets.",
+        )
+    for name, value in settings.items():
+        hadoop.set(f"fs.s3a.bucket.{bucket}.{name}", value)
 
 
 def _settings(storage: Storage) -> dict[str, str]:

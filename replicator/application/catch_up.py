@@ -11,6 +11,7 @@ import structlog
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch, F
+from replicator.ports.source import HasSnapshots
 
 from .catalog import Catalog, Unusable
 from .decoding import Decoding
@@ -135,7 +136,7 @@ class CatchUp(Generic[F]):
         if not self._tools.place.workers[behind.run.lane.sink].has_room():
             return False
         missing, behind.taken = self._missing(behind), 0
-        until = Position({p: min(o, missing.start[p] + behind.reach) for p, o in missing.end.items()})
+        until = self._until(missing, behind.reach)
         try:
             self._tools.place.source.read(missing.start, until, lambda b: self._take(behind, b), self._shared.stop)
         except Retryable as error:
@@ -154,6 +155,14 @@ class CatchUp(Generic[F]):
             return True
         behind.pace(Span(missing.start, until), self._shared.options.catch_up_offsets)
         return self._shared.stop.is_set() or self._pass_holes(behind, until)
+
+    def _until(self, missing: Span, reach: int) -> Position:
+        """The end of the next piece: never within a snapshot, which is for those who began there."""
+        until = Position({p: min(o, missing.start[p] + reach) for p, o in missing.end.items()})
+        source = self._tools.place.source
+        if not isinstance(source, HasSnapshots):
+            return until
+        return Position({p: min(o, missing.end[p]) for p, o in source.after_snapshots(until).items()})
 
     def _pass_holes(self, behind: Behind[F], until: Position) -> bool:
         """Offsets without a record at the end of the piece; False when the sink has no room for what they let go."""

@@ -14,6 +14,7 @@ from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Run
+from replicator.ports.source import HasSnapshots
 from replicator.ports.telemetry import Pace
 
 from .catalog import Catalog, Unusable
@@ -125,8 +126,13 @@ class Pipeline(Generic[F]):
         self.roster.settle(self._shared.options.state_patience)
         known = [run.handed for run in self.roster.runs() if run.status is LaneStatus.CATCHING_UP]
         if self.roster.knows_tables:
-            return Position({**start, **highest_of(known)})
+            return self._after_snapshots(Position({**start, **highest_of(known)}))
         return Position({**start, **Position.lowest([*known, start]).only(start)})
+
+    def _after_snapshots(self, position: Position) -> Position:
+        """Lanes that begin with a snapshot read it by themselves: others must not get it."""
+        source = self.place.source
+        return source.after_snapshots(position) if isinstance(source, HasSnapshots) else position
 
     def apply_batch(self, batch: Batch[F]) -> None:
         """Take a batch of the main stream, or an empty one; returns when the next may be read."""

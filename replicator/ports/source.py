@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from replicator.domain.position import Position, TopicPartition
 
@@ -59,3 +59,12 @@ class Source(Protocol[F]):
 
     def close(self) -> None:
         """Let go of everything; may be called twice."""
+
+
+@runtime_checkable
+class HasSnapshots(Protocol):
+    """A source in whose stream rows as they were at some time have offsets of their own, for lanes that begin with them. Who
+    follows the changes passes them over."""
+
+    def after_snapshots(self, position: Position) -> Position:
+        """`position`; where it lies in such rows, where the changes after them begin."""

@@ -34,8 +34,9 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
 
 def locally(loaded: Loaded) -> Loaded:
     """The configuration with the local engine, for what only looks; as it is where a transport has no adapter for it."""
-    transports = {loaded.settings.sources[table.source].transport for table in loaded.settings.tables}
-    if not transports <= set(names("replicator.sources")):
+    used = [loaded.settings.sources[table.source] for table in loaded.settings.tables]
+    of_engine = any(getattr(source, "table", None) for source in used)  # A catalog is the engine's.
+    if of_engine or not {source.transport for source in used} <= set(names("replicator.sources")):
         return loaded
     return replace(loaded, settings=loaded.settings.model_copy(update={"engine": LOCAL}))
 

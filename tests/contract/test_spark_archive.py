@@ -179,6 +179,30 @@ def counts(source: ArchiveSource, start: Position | None = None) -> list[tuple[i
     return [(batch.records, batch) for batch in got if batch.records]
 
 
+class Ending(threading.Event):
+    """Is set when it was asked for so often."""
+
+    left = 3
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("left", range(2, 6))
+def test_a_stop_passes_no_record_over(tmp_path, left):
+    """What a span covers was handed over, whenever the end is asked for."""
+    for name, first in (("a", 0), ("b", 10), ("c", 20)):
+        write(tmp_path / f"{name}.jsonl", *range(first, first + 10))
+    got: list[Batch[DataFrame]] = []
+    stop = Ending()
+    stop.left = left
+    spark_source(tmp_path).run(Position(), got.append, stop, once=True)
+    place = TopicPartition("t", 0)
+    covered = max((batch.span.end[place] for batch in got if place in batch.span.end), default=0)
+    assert sum(batch.records for batch in got) == covered
+
+
 def test_the_driver_sees_no_record(tmp_path, monkeypatch):
     """Nothing that it fetches has a column of a record, and it makes no rows of its own."""
     write(tmp_path / "a.jsonl", *range(500))

@@ -57,6 +57,7 @@ class Block:
         elements = self._elements()
         values = {name: self.reader.values(self.rows, name) for name in self.reader.columns}
         moved = self._moved()
+        self._refuse_parts(moved, values)
         ops = [Op.CREATE if i in moved else op for i, op in enumerate(self.ops)]
         frame = self._frame(Half(range(len(self.rows)), ops, values), elements)
         if not moved:
@@ -81,6 +82,14 @@ class Block:
         some = [olds[i] for i in places]
         keys = [self.reader.old_values(some, key) for key in self.table.keys if key in self.reader.columns]
         return {i: olds[i] for k, i in enumerate(places) if any(key[k] is not UNSET for key in keys)}
+
+    def _refuse_parts(self, moved: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
+        """A row that gets another key begins there: what it does not hold is nowhere to be found."""
+        for i in moved:
+            lacking = [name for name, given in values.items() if given[i] is UNSET]
+            if lacking:
+                reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
+                self._fail(i, RejectCode.INCOMPLETE, reason)
 
     def _readable(self, place: int) -> Any:
         try:

@@ -145,6 +145,36 @@ def test_killed_instance_loses_and_doubles_nothing(s3: ObjectStore, point: str) 
     assert_equals_model(lake)
 
 
+@pytest.mark.parametrize("at", ["prune", "_landed"])
+def test_a_store_that_goes_away_after_a_commit(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """The commit is there, and this instance made it: nobody is fenced."""
+    sink = ready(lake := s3.lake())
+    put(sink, *items(1, 2))
+
+    def away(*_: Any) -> Any:
+        raise Retryable("the store is away")
+
+    with monkeypatch.context() as patch:
+        if at == "_landed":
+            patch.setattr(LaneLog, "commit", lost_answer(LaneLog.commit))
+        patch.setattr(LaneLog, at, away)
+        with pytest.raises(Retryable):
+            put(sink, *items(3, 4), start=2)
+    put(sink, *items(3, 4), start=2)
+    put(sink, *items(5, 6), start=4)
+    assert set(values(lake)) == {1, 2, 3, 4, 5, 6}
+
+
+def lost_answer(commit: Any) -> Any:
+    """`commit`, which lands, and whose answer does not arrive."""
+
+    def lost(self: LaneLog, *arguments: Any) -> int:
+        commit(self, *arguments)
+        return int(self._landed())  # type: ignore[call-arg]
+
+    return lost
+
+
 def test_a_claim_whose_answer_was_lost_is_ones_own(s3: ObjectStore) -> None:
     """The library sends a request again whose answer did not come, and then finds its own file."""
     folder = StoredFolder.at(str(s3.lake()["path"]), storage.Storage.model_validate(s3.storage))

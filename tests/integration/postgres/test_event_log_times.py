@@ -16,7 +16,7 @@ from pg_case import fetch, no_rejects
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.sinks.event_log import event_log_sink
-from adapters.sources.archive.batches import frame
+from adapters.sources.archive.batches import Columns
 from adapters.sources.archive.records import parse
 from replicator.domain.event_log import event_log_plan
 from replicator.domain.plan import Counts, Facts
@@ -39,7 +39,10 @@ def line(offset: int) -> bytes:
 
 
 def write() -> Write[pa.Table]:
-    raw = pa.Table.from_batches([frame([parse(line(i)) for i in range(len(RECORD_TIMES))])])
+    records = Columns()
+    for i in range(len(RECORD_TIMES)):
+        records.put(parse(line(i)))
+    raw = pa.Table.from_batches([records.frame()])
     rows = LocalEngine().log(raw, DebeziumJsonDecoder({}))
     span = Span(Position({PLACE: 0}), Position({PLACE: rows.num_rows}))
     lane = Lane("raw.shop", "tests", "shop", "", "raw", "shop", "event_log")

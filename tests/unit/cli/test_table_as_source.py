@@ -90,3 +90,18 @@ def test_a_table_that_cannot_be_read_on_stops_its_lane_with_code_4(project: Path
     write_deltalake(str(orders), values)
     said = json.dumps(run(project, "local", *second, code=4))
     assert "it was made anew" in said and "replicator lanes resync lake.orders" in said
+
+
+def test_a_lane_that_is_added_leaves_others_as_they_are(project: Path) -> None:
+    """It reads the table as it is, which those who follow its changes do not get."""
+    orders = project / "plain" / "orders"
+    write_deltalake(str(orders), pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": ["a", "b", "c"]}))
+    one = "{sink: lake, into: copied, policy: append}"
+    config = NEXT.replace("./lake/orders, changes: feed", "./plain/orders")
+    lines = [line for line in config.splitlines() if "products" not in line]
+    config = "\n".join(line for line in lines if "raw:" not in line).replace("{sink: lake}", one)
+    run(project, "local", *pipeline(project, config))
+    write_deltalake(str(orders), pa.table({"id": pa.array([4], pa.int64()), "v": ["d"]}), mode="append")
+    run(project, "local", *pipeline(project, config.replace(one, f"{one}, {{sink: lake}}")))
+    assert [row["id"] for row in rows(project / "next" / "copied")] == [1, 2, 3, 4]
+    assert [row["id"] for row in rows(project / "next" / "orders")] == [1, 2, 3, 4]

@@ -72,6 +72,13 @@ def test_an_update_of_the_key_is_a_delete_and_a_create():
     assert [row["_op"] for row in other] == ["u", "c"]
 
 
+def test_an_update_of_the_key_must_be_whole():
+    """The row begins there: what it does not hold is nowhere to be found."""
+    rows = decode(typed("u", before={"id": 1}, id=2, name="new"), typed(id=3))
+    assert {code(row) for row in rows[:2]} == {"INCOMPLETE"} and "'price'" in rows[0]["_error"]
+    assert code(rows[2]) == ""
+
+
 @pytest.mark.parametrize(
     ("bad", "expected"),
     [

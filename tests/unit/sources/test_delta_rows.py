@@ -21,8 +21,10 @@ from table_of_rows import FEED, VERSION, WHOLE
 from adapters.decoders.rows import RowsDecoder
 from adapters.sources.delta import delta_source
 from adapters.sources.delta.check import delta_source_check
+from adapters.sources.delta.rows.places import changes_of, place_of, whole_of
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
+from replicator.ports.source import HasSnapshots
 
 PLACE = TopicPartition("items", 0)
 
@@ -155,6 +157,60 @@ def test_appended_rows_until_a_commit_is_more(path):
         one.run(one.beginning(), lambda b: seen.append(b.frame), threading.Event(), once=True)
     assert "`changes: feed`" in stopped.value.next_step
     assert pa.concat_tables(seen).num_rows == 3
+
+
+@pytest.mark.parametrize("rows_first", [1, 3])
+def test_who_begins_again_begins_where_the_stream_is(path, rows_first):
+    """Not above it: the stream would pass rows over that only who begins with them reads."""
+    create(path, *((i, "a") for i in range(rows_first)))
+    one, asked = source(path, batch_records=2), []
+    start = one.start()
+
+    def late(batch):
+        at = one.start()[PLACE]
+        asked.append((at, batch.span.end.get(PLACE, start[PLACE])))
+        if len(asked) < 4:
+            write_deltalake(path, items((10 + len(asked), "b")), mode="append")
+
+    one.run(start, late, threading.Event(), once=True)
+    assert len(asked) > 1 and all(at <= end for at, end in asked)
+    one.run(Position({PLACE: asked[-1][1]}), late, threading.Event(), once=True)
+    again = one.start()
+    assert again[PLACE] <= asked[-1][1] and place_of(again[PLACE]).whole
+    assert {p["id"] for p in payloads(read(one, again))} == set(table_rows(path))
+
+
+def test_who_follows_changes_is_led_past_the_rows_of_a_version(path):
+    create(path, (1, "a"))
+    one = source(path)
+    assert isinstance(one, HasSnapshots)
+    inside = Position({PLACE: whole_of(3) + 7})
+    assert one.after_snapshots(inside) == Position({PLACE: changes_of(4)})
+    assert one.after_snapshots(Position({PLACE: changes_of(4) + 7})) == Position({PLACE: changes_of(4) + 7})
+
+
+@pytest.mark.parametrize("said", ['{"numRecords": null}', "[]", "{", ""])
+def test_statistics_that_say_nothing(path, said):
+    """The file is asked."""
+    create(path, (1, "a"))
+    log = entry(path, 0)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["stats"] = said
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    one = source(path)
+    assert [p["id"] for p in payloads(read(one, one.beginning()))] == [1]
+
+
+def test_recorded_changes_are_no_rows(path):
+    """They lack values that were not sent."""
+    names = ["_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_unsent"]
+    write_deltalake(path, items((1, "a"), **{name: ["x"] for name in names}))
+    told = {"operation_column": "_cdc_op", "sequence_columns": ["_cdc_seq_1"]}
+    one = source(path, "appended", **told)
+    with pytest.raises(ConfigProblem, match="they lack values that were not sent"):
+        read(one)
 
 
 def test_from_now_on(path):

@@ -121,6 +121,8 @@ class OnExecutors:
                 self._hand_over(frame, gathered)
                 gathered = Gathered()
             if self._stop.is_set():
+                # What was taken counts as delivered.
+                self._hand_over(frame, gathered)
                 return frozenset()
             gathered.add(chunk, self._delivered)
         self._hand_over(frame, gathered)

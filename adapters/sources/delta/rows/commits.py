@@ -174,6 +174,11 @@ class State:
         """The bookkeeping of a target of ours, which is no data of the table; `kept`: columns to keep all the same."""
         if not set(self.schema.names) >= OF_A_MIRROR:
             return frozenset()
+        if "_cdc_op" in kept and "_cdc_unsent" in self.schema.names:
+            raise ConfigProblem(
+                "Recorded changes (`operation_column: _cdc_op`) are no rows: they lack values that were not sent.",
+                next_step="Read the event log instead, or a mirror of the table with `changes: feed`.",
+            )
         return frozenset(name for name in self.schema.names if name.startswith(RESERVED_PREFIXES)) - set(kept)
 
     def partition(self, said: Mapping[str, str | None]) -> tuple[tuple[str, Any], ...]:

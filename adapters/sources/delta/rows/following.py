@@ -51,6 +51,11 @@ class Following(Generic[F]):
         self._state: tuple[int, State] | None = None
         self._version: tuple[int, bool, Version] | None = None
 
+    @property
+    def next(self) -> int:
+        """The offset up to which everything was handed over."""
+        return self._next
+
     def refresh(self) -> None:
         """Take notice of the versions there are. DataLoss when the table is another one."""
         if self._table.identity() != self._id:

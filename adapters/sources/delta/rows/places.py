@@ -38,6 +38,20 @@ def changes_of(version: int) -> int:
     return Place(version, False, 0).offset
 
 
+def after_whole(offset: int) -> int:
+    """The offset; where it is of a row of the table as it is in a version, where the changes of the next one begin."""
+    place = place_of(offset)
+    return changes_of(place.version + 1) if place.whole else offset
+
+
+def begun_at(offset: int) -> int:
+    """Where to begin with the table as it is, not above an offset."""
+    place = place_of(offset)
+    if place.whole:
+        return whole_of(place.version)
+    return whole_of(place.version - 1) if place.version else changes_of(0)
+
+
 def whole_of(version: int) -> int:
     """The offset of the first row of the table as it is in `version`."""
     return Place(version, True, 0).offset

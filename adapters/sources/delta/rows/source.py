@@ -19,7 +19,7 @@ from .following import ApplyBatch, Following, Window, lost
 from .losses import ANEW, another
 from .options import RowsOptions
 from .pieces import records
-from .places import changes_of, whole_of
+from .places import after_whole, begun_at, changes_of, whole_of
 from .table import RowsTable
 
 TICK = 1.0
@@ -37,6 +37,7 @@ class RowsOfTable(ABC, Generic[F]):
     def __init__(self, options: RowsOptions, path: str) -> None:
         self._options = options
         self._table = RowsTable(options, path)
+        self._main: Following[F] | None = None
 
     @abstractmethod
     def load(self, window: Window, pace: Pace) -> Batch[F]:
@@ -56,6 +57,7 @@ class RowsOfTable(ABC, Generic[F]):
         self._refuse(self.losses(at, {}))
         following = Following(self._table, self.load, self._pace(), at[self._place])
         following.refresh()
+        self._main = following
         apply_batch(self.nothing(Span(start, start)))
         while not stop.is_set():
             handed = following.deliver(apply_batch, stop)
@@ -84,9 +86,16 @@ class RowsOfTable(ABC, Generic[F]):
         return {place: sentence for place, sentence in found.items() if sentence}
 
     def start(self) -> Position:
-        """As the port says: the table as it is now, or what is changed from now on."""
+        """As the port says: the table as it is now, or what is changed from now on. Of a stream that runs, the table as it
+        is where that stands: what begins above it would join before its rows are read."""
         newest = self._table.newest()
-        return self._at(whole_of(newest) if self._options.start_from == "earliest" else changes_of(newest + 1))
+        if self._options.start_from == "latest":
+            return self._at(changes_of(newest + 1))
+        return self._at(whole_of(newest) if self._main is None else begun_at(self._main.next))
+
+    def after_snapshots(self, position: Position) -> Position:
+        """See `ports.source.HasSnapshots`."""
+        return Position({place: after_whole(offset) for place, offset in position.items()})
 
     def beginning(self) -> Position:
         """As the port says: the first version from which on every change is known."""

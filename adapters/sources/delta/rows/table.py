@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 from deltalake.exceptions import DeltaError
 
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 
 from ....delta.reading import table_name
 from ..files import Rewritten, parquet
@@ -20,7 +20,23 @@ from .pieces import FEED, Content, DataFile
 from .places import MOST_ROWS
 
 MISSING = "Start the pipeline that writes the table first, or correct 'path' of the source."
-_stats = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Stats(msgspec.Struct):
+    """What a commit says of a file."""
+
+    records: int | None = msgspec.field(default=None, name="numRecords")
+
+
+_stats = msgspec.json.Decoder(Stats).decode
+
+
+def _records_said(stats: str | None) -> int | None:
+    """How many rows a file has, where its statistics are readable and say so."""
+    try:
+        return _stats(stats).records if stats else None
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -84,7 +100,7 @@ class RowsTable:
             with self._opened.reading():
                 return State.of(self._opened.at(version))
         except (DeltaError, Fatal) as error:
-            if isinstance(error, ConfigProblem):
+            if isinstance(error, ConfigProblem | EnvironmentProblem):
                 raise
             raise cleaned(self.name, version) from error
 
@@ -142,9 +158,9 @@ class RowsTable:
         return Version(Content(self.name, version, False, at, state.schema, left_out), tuple(found))
 
     def _rows(self, version: int, path: str, file: Stored) -> int:
-        said = _stats(file.stats).get("numRecords") if file.stats else None
+        said = _records_said(file.stats)
         if said is not None:
-            return int(bytes(said))
+            return said
         try:
             with parquet(path) as reader:
                 return int(reader.metadata.num_rows)
