@@ -65,11 +65,20 @@ class EmbeddedStack:
         with self._exclusive():
             stopped = [state for state in self.status() if state.state is ServiceState.STOPPED]
             for state in stopped:
-                require_free(state.name, state.ports)
+                self._require_free(state)
             if stopped:
                 self._tell(f"starting {', '.join(state.name for state in stopped)}")
             self._prefetch()
             _each(self.services, self._bring_up)
+
+    def _require_free(self, state: ServiceStatus) -> None:
+        """Refuse when another program has a port of a service; not when that is its own server, which a start that was
+        killed had begun to start, and which was not there yet when it was looked for."""
+        try:
+            require_free(state.name, state.ports)
+        except EnvironmentProblem:
+            if self.service(state.name).status().state is ServiceState.STOPPED:
+                raise
 
     def down(self, *, clean: bool = False) -> None:
         """Stop everything, readers before what they read from; no process is left. `clean` also removes the data."""
