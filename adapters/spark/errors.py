@@ -41,6 +41,8 @@ OF_STORES = (
     (("s3a.AWSRedirectException", "s3a.AWSBadRequestException"), "the object store of a sink cannot answer", ASK),
 )
 """What is said of a store that will not do by itself what was asked, as Hadoop's file system names it."""
+OWN = re.compile(r"^(?:\S*\.)?EnvironmentProblem: (.+)$", re.MULTILINE)
+"""What this program said itself, on an executor."""
 STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
 
 
@@ -51,6 +53,8 @@ def translated(error: Exception, doing: str) -> ReplicatorError:
         return EnvironmentProblem(
             f"the Spark driver's JVM ended while {doing}", next_step="Start again; the lanes know where they stand."
         )
+    if said := OWN.findall(text):
+        return EnvironmentProblem(said[-1])
     cause = _innermost(text)
     for signs, sentence, step in OF_STORES:
         if any(sign in text for sign in signs):

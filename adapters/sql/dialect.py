@@ -47,7 +47,7 @@ SPARK = Dialect(
     "array_contains({list}, {item})",
     "struct",
     escape="\\",
-    moment="CAST(timestamp_micros({micros}) AS STRING)",
+    moment=SPARK_MOMENT,
 )
 POSTGRES = Dialect("postgres", '"', "{item} = ANY({list})", "row", "OVERRIDING SYSTEM VALUE ")
 

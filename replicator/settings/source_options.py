@@ -60,6 +60,9 @@ def _of_tables(config: View) -> Iterator[Problem]:
         if table.source not in rows or config.kind(entry.sink) == "event_log":
             continue
         said = dict(entry.of_table)
+        if text((config.sources or {})[table.source], "transport") == "delta" and "schema" in table.said:
+            sentence = f"{place(table.path)}: rows of a Delta table have the types of its columns"
+            yield Problem((*table.path, "schema"), "inapplicable", sentence, "remove it")
         if entry.policy != "append" and said["keys"] == "None":
             sentence = f"{place(table.path)}: its records are rows, which do not say what their key is"
             yield Problem(table.path, "missing", sentence, "write 'keys: [...]' in it")

@@ -29,6 +29,6 @@ def parquet(path: str) -> Iterator[pq.ParquetFile]:
         raise Rewritten(path) from gone
     except (pa.ArrowInvalid, OSError) as damage:
         raise EnvironmentProblem(
-            f"The file {path} of the event log cannot be read: {str(damage).splitlines()[0][:200]}",
+            f"The file {path} of the table cannot be read: {str(damage).splitlines()[0][:200]}",
             next_step="Restore it from a copy. What was read before it stays applied.",
         ) from damage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -74,3 +75,8 @@ def _undamaged(root: Path) -> Iterator[None]:
             f"The log of the Delta table {root} is damaged: {first_line(error)}",
             next_step="Restore its folder _delta_log from a copy.",
         ) from error
+
+
+def on_disk(root: Path, path: str) -> str:
+    """Paths in a log are URLs, most often relative to the table."""
+    return unquote(urlsplit(path).path) if path.startswith("file:") else str(root / unquote(path))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -20,7 +19,7 @@ from ...delta.layout import HOME
 from ...delta.names import decode
 from ...delta.positions import Positions
 from ...delta.tables import schema_of
-from .opened import OpenedTable
+from .opened import OpenedTable, on_disk
 
 READABLE = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "appendOnly", "invariants"})
 """Features of a table that change nothing for who reads its Parquet files one by one."""
@@ -108,14 +107,9 @@ def _files(table: DeltaTable, root: Path) -> Iterator[LogFile]:
     names = [n for n in ("path", "partition.topic", *STATISTICS) if n in actions.column_names]
     for row in actions.select(names).to_pylist():
         offsets, partitions = _range(row, "offset"), _range(row, "partition")
-        yield LogFile(_on_disk(root, row["path"]), row["partition.topic"], offsets, partitions)
+        yield LogFile(on_disk(root, row["path"]), row["partition.topic"], offsets, partitions)
 
 
 def _range(row: dict[str, Any], column: str) -> tuple[int, int] | None:
     first, last = row.get(f"min.{column}"), row.get(f"max.{column}")
     return None if first is None or last is None else (first, last)
-
-
-def _on_disk(root: Path, path: str) -> str:
-    """Paths are URLs, most often relative to the table."""
-    return unquote(urlsplit(path).path) if path.startswith("file:") else str(root / unquote(path))

@@ -24,6 +24,7 @@ def rows(folder):
     def change(said: str = "", source: str = ROWS, table: str = TABLE) -> list[int]:
         text = folder.file.read_text()
         added = "".join(f"    {line}\n" for line in said.split("\n") if line)
+        text = text.replace("    schema: {id: int64, at: timestamp}\n", "")
         folder.write(text.replace(OTHER, source + added).replace(TABLE, table))
         lines = folder.file.read_text().splitlines()
         return [lines.index(f"    {line}") + 1 for line in said.split("\n") if line]
@@ -112,3 +113,10 @@ def test_tombstones_delete_nothing(folder, rows):
     assert (
         finding.code == "inapplicable" and folder.file.read_text().splitlines()[finding.line - 1] == "    tombstones: delete"
     )
+
+
+def test_a_table_has_types_of_its_own(folder, rows):
+    rows(table=TABLE + "    schema: {id: string}\n")
+    finding = folder.only()
+    assert finding.code == "inapplicable" and "the types of its columns" in str(finding)
+    assert "schema" in folder.file.read_text().splitlines()[finding.line - 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,8 +10,6 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-
-from replicator.domain.errors import EnvironmentProblem, ReplicatorError
 
 from ....spark.errors import translated
 from ....spark.frames import column, flat_mapped
@@ -23,7 +20,6 @@ from .scan import CHUNK, FACTS, IN_PIECE, Facts, Limits
 
 TASKS = 8
 """Tasks per core: small files share them."""
-SAID = re.compile(r"EnvironmentProblem: (The archive file .+)")
 
 
 class Chunk(NamedTuple):
@@ -65,7 +61,7 @@ def facts_of(frame: DataFrame, pieces: Sequence[Piece]) -> list[Chunk]:
         found = frame.filter(column(FACTS).isNotNull()).select(CHUNK, FACTS).collect()
     except (Py4JError, PySparkException) as error:
         _refuse_moved(pieces)
-        raise _named(error) from error
+        raise translated(error, "reading the archive") from error
     _refuse_moved(pieces)
     chunks = [Chunk(n, pieces[n // IN_PIECE], msgspec.msgpack.decode(facts, type=Facts)) for n, facts in found]
     return sorted(chunks, key=lambda chunk: chunk.number)
@@ -84,11 +80,6 @@ def _is_moved(file: ArchiveFile) -> bool:
     except FileNotFoundError:
         return True
     return now.st_ino != file.stamp[0] or now.st_size < file.size
-
-
-def _named(error: Exception) -> ReplicatorError:
-    said = SAID.findall(str(error))
-    return EnvironmentProblem(said[-1]) if said else translated(error, "reading the archive")
 
 
 class Plan:

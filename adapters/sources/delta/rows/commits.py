@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -203,11 +202,6 @@ def _unreadable(where: str, what: str, step: str) -> ConfigProblem:
 def _stored(schema: DeltaSchema) -> pa.Schema:
     found = pa.schema(schema.to_arrow())
     return pa.schema([pa.field(field.name, storage_type(field.type)) for field in found])
-
-
-def on_disk(root: Path, path: str) -> str:
-    """Paths in a log are URLs, most often relative to the table."""
-    return unquote(urlsplit(path).path) if path.startswith("file:") else str(root / unquote(path))
 
 
 def present(table: DeltaTable) -> list[Stored]:

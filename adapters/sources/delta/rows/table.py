@@ -12,8 +12,8 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 
 from ....delta.reading import table_name
 from ..files import Rewritten, parquet
-from ..opened import OpenedTable
-from .commits import FEED_IS_ON, Commit, State, Stored, on_disk, present
+from ..opened import OpenedTable, on_disk
+from .commits import FEED_IS_ON, Commit, State, Stored, present
 from .losses import cleaned, rewritten, vacuumed, without_feed
 from .options import RowsOptions
 from .pieces import FEED, Content, DataFile
