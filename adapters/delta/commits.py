@@ -68,6 +68,8 @@ class LaneLog:
         self._lane = lane
         self._app = f"replicator/{pipeline}/{lane}"
         self._positions = positions
+        self.announced: int | None = None
+        """The number of the last attempt, whatever became of it; None before the first."""
 
     def open(self) -> DeltaTable:
         """The table's newest snapshot. DataLoss when its log cannot be read, Fatal when that takes a newer program."""

@@ -145,8 +145,9 @@ class DeltaLane:
         try:
             number = self._log.commit(snapshot, state, span, write)
         except Exception:
-            # The answer may be all that was lost.
-            self._hold.doubt(self._log.announced)
+            if self._log.announced is not None:
+                # The answer may be all that was lost.
+                self._hold.doubt(self._log.announced)
             raise
         self._hold.committed(number)
         self._log.prune(number)

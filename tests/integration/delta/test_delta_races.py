@@ -49,11 +49,11 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], times: i
     left = [times]
     original = LaneLog.commit
 
-    def commit(self: LaneLog, *args: Any) -> None:
+    def commit(self: LaneLog, *args: Any) -> int:
         if left[0]:
             left[0] -= 1
             act()
-        original(self, *args)
+        return original(self, *args)
 
     monkeypatch.setattr(LaneLog, "commit", commit)
 
