@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.errors import Reject
-from replicator.ports.decoder import ENVELOPE
 
+from ...arrow.json.envelopes import envelope, envelopes
 from ...arrow.json.faults import fit, read
-from ...arrow.json.framing import Group, frames
-from ...arrow.json.pieces import Part, in_order, pieces, some
+from ...arrow.json.framing import Group
+from ...arrow.json.pieces import Part, some
 from .options import Options
 from .origin import kind_without_schema, table_of
 from .records import Source, Transaction, event_times
@@ -55,17 +55,7 @@ class Envelopes:
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.envelope`."""
-        return pa.concat_tables([ENVELOPE.empty_table(), *map(self._piece, pieces(raw))]).combine_chunks()
-
-    def _piece(self, raw: pa.RecordBatch) -> pa.Table:
-        values = raw.column("value")
-        found = frames(values, self._options.limits.depth)
-        parts: list[Part] = [self._group(raw, group) for group in found.groups]
-        nulls = pc.indices_nonzero(pc.is_null(values)).to_pylist()
-        reasons = [None] * len(nulls) + [str(e) for e in found.errors.values()]
-        if reasons:
-            parts.append(([*nulls, *found.errors], _unknown(reasons)))
-        return in_order(parts, ENVELOPE)
+        return envelopes(raw, self._options.limits.depth, self._group)
 
     def _group(self, raw: pa.RecordBatch, group: Group) -> Part:
         subset = some(raw, group.rows)
@@ -86,7 +76,7 @@ class Envelopes:
         before, bad_before = fit(_text, [e.before for e in events], "its before image")
         after, bad_after = fit(_text, [e.after for e in events], "its after image")
         reasons = {**bad_after, **bad_before, **errors}
-        arrays = {
+        columns = {
             "source": _strings(blocks, "name"),
             "connector": _strings(blocks, "connector"),
             "db": _strings(blocks, "db"),
@@ -99,7 +89,7 @@ class Envelopes:
             "error": pa.array([str(reasons[i]) if i in reasons else None for i in range(count)], pa.string()),
             **self._order(raw, events, blocks),
         }
-        return pa.Table.from_arrays([arrays[name] for name in ENVELOPE.names], schema=ENVELOPE)
+        return envelope(count, columns)
 
     def _order(self, raw: pa.RecordBatch, events: list[Event], blocks: list[Block]) -> dict[str, pa.Array]:
         """The sequence as in the changes frame, where there is one; a record without a key counts as of a table without."""
@@ -133,9 +123,3 @@ def _strings(of: Sequence[object], name: str) -> pa.Array:
 def _text(images: Sequence[msgspec.Raw | None]) -> pa.Array:
     texts = [None if image is None else bytes(image) for image in images]
     return pa.array([None if t == b"null" else t for t in texts], pa.binary()).cast(pa.string())
-
-
-def _unknown(reasons: list[str | None]) -> pa.Table:
-    known = {"error": pa.array(reasons, pa.string())}
-    columns = [known[f.name] if f.name in known else pa.nulls(len(reasons), f.type) for f in ENVELOPE]
-    return pa.Table.from_arrays(columns, schema=ENVELOPE)

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from replicator.domain.change import Op
 from replicator.domain.errors import Reject
 from replicator.domain.moments import in_years
-from replicator.ports.decoder import ENVELOPE
 
+from ...arrow.json.envelopes import envelope, envelopes
 from ...arrow.json.faults import UNREADABLE, fit, read
-from ...arrow.json.framing import Group, frames
-from ...arrow.json.pieces import Part, in_order, pieces, some
+from ...arrow.json.framing import Group
+from ...arrow.json.pieces import Part, some
 from .changes import STAMP, operation, unknown_operation
 from .layouts import Layouts
 from .options import Options
@@ -32,18 +32,7 @@ class Envelopes:
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.envelope`."""
-        return pa.concat_tables([ENVELOPE.empty_table(), *map(self._piece, pieces(raw))]).combine_chunks()
-
-    def _piece(self, raw: pa.RecordBatch) -> pa.Table:
-        values = raw.column("value")
-        found = frames(values, self._options.limits.depth)
-        parts: list[Part] = [self._group(raw, group) for group in found.groups]
-        nulls = pc.indices_nonzero(pc.is_null(values)).to_pylist()
-        rest: list[int] = [*nulls, *found.errors]
-        if rest:
-            reasons = [None] * len(nulls) + [str(e) for e in found.errors.values()]
-            parts.append((rest, _table(len(rest), {"error": pa.array(reasons, pa.string())})))
-        return in_order(parts, ENVELOPE)
+        return envelopes(raw, self._options.limits.depth, self._group)
 
     def _group(self, raw: pa.RecordBatch, group: Group) -> Part:
         mine, payloads = some(raw, group.rows), group.payloads()
@@ -70,7 +59,7 @@ class Envelopes:
             "schema_id": pa.array([layouts[topic].fingerprint for topic in topics], pa.string()),
             "error": pa.array([str(errors[i]) if i in errors else None for i in range(len(rows))], pa.string()),
         }
-        return group.rows, _table(len(rows), columns)
+        return group.rows, envelope(len(rows), columns)
 
 
 def _images(ops: list[Op | None], payloads: list[bytes], errors: dict[int, Reject]) -> dict[str, pa.Array]:
@@ -97,7 +86,3 @@ def _scalar(value: msgspec.Raw | None) -> Any:
         return msgspec.json.decode(value)
     except UNREADABLE:
         return None
-
-
-def _table(count: int, known: dict[str, pa.Array]) -> pa.Table:
-    return pa.Table.from_arrays([known.get(f.name, pa.nulls(count, f.type)) for f in ENVELOPE], schema=ENVELOPE)

@@ -15,15 +15,13 @@ from replicator.ports.frames import Batch, F, Stop
 
 from .backlog import Window
 from .following import ApplyBatch, Following, Log
+from .live import follow
 from .losses import lost, refuse
 from .options import DeltaSourceOptions
 from .pace import Pace
 from .ranges import Ranges
 from .reading import payload, records
 from .table import EventLogTable, Snapshot
-
-TICK = 1.0
-"""Seconds between two looks for a new version, and without one after which an empty batch is handed over."""
 
 
 class EventLogSource(ABC, Generic[F]):
@@ -53,15 +51,7 @@ class EventLogSource(ABC, Generic[F]):
         """As the port says; with `once` up to the end of the log as it is now."""
         refuse(self.losses(start, {}))
         following = Following(self._log, self.load, self._pace(), start)
-        following.refresh()
-        apply_batch(self.nothing(Span(start, start)))
-        while not stop.is_set():
-            handed = following.deliver(apply_batch, stop)
-            if once or stop.wait(TICK):
-                return
-            if not handed:
-                apply_batch(self.nothing(Span(Position(), Position())))
-            following.refresh()
+        follow(following, start, self.nothing, apply_batch, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
         """As the port says. Only files that reach into what is asked for are opened."""

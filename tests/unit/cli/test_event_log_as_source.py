@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
-from small_spark import SMALL
+from next_layer import ON_SPARK, pipeline, run
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
 
 TABLES = ("products", "orders")
-ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
 NEXT = """\
 pipeline: next
 sources:
@@ -31,18 +30,6 @@ http: {address: "127.0.0.1:0"}
 """
 
 
-def run(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
-    settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
-    done = run_program(project, "run", "--until-caught-up", "--json", "-q", *settings, *arguments, seconds=300)
-    assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
-
-
-def next_pipeline(project: Path, config: str = NEXT) -> tuple[str, ...]:
-    (project / "config" / "next.yaml").write_text(config)
-    return ("-c", "config/next.yaml")
-
-
 def rows(lake: Path, table: str) -> list[dict]:
     found = DeltaTable(str(lake / table)).to_pyarrow_table().drop_columns(["_cdc_applied_at"]).to_pylist()
     return sorted(found, key=lambda row: row["_event_id"])
@@ -56,13 +43,13 @@ def assert_equal_lakes(project: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["local", ON_SPARK])
 def test_the_next_lake_equals_the_first(project: Path, engine: str) -> None:
-    said = run(project, engine, *next_pipeline(project))
+    said = run(project, engine, *pipeline(project, NEXT))
     assert {lane["status"] for lane in said["result"]["lanes"]} == {"running"}
     assert_equal_lakes(project)
     stores = [project / lake / "_replicator" / "dead_letters" for lake in ("lake", "next")]
     letters = [DeltaTable(str(store)).to_pyarrow_table() for store in stores]
     assert len({(tuple(t["event_id"].to_pylist()), tuple(t["code"].to_pylist())) for t in letters}) == 1
-    again = run(project, "local", *next_pipeline(project))
+    again = run(project, "local", *pipeline(project, NEXT))
     assert all(lane["counts"]["applied"] == 0 for lane in again["result"]["lanes"])
 
 
@@ -82,12 +69,12 @@ def test_a_lane_goes_on_from_the_log_and_back(project: Path, engine: str) -> Non
     for lines, config, reader in ((2, from_archive, "local"), (4, NEXT, engine), (100, from_archive, "local")):
         record(lines)
         run(project, "local")
-        run(project, reader, *next_pipeline(project, config))
+        run(project, reader, *pipeline(project, config))
     assert_equal_lakes(project)
 
 
 def test_a_log_that_lost_records_stops_with_code_4(project: Path) -> None:
-    config = next_pipeline(project)
+    config = pipeline(project, NEXT)
     run(project, "local", *config)
     log = DeltaTable(str(project / "lake" / "cdc_events"))
     log.alter.set_table_properties({"delta.appendOnly": "false"})
@@ -99,13 +86,13 @@ def test_a_log_that_lost_records_stops_with_code_4(project: Path) -> None:
 
 
 def test_doctor_looks_at_the_log(project: Path) -> None:
-    done = run_program(project, "doctor", "--json", *next_pipeline(project))
+    done = run_program(project, "doctor", "--json", *pipeline(project, NEXT))
     found = {d["subject"]: d for d in json.loads(done.stdout)["result"]}
     assert "The event log" in found["source recorded"]["sentence"] and found["source recorded"]["severity"] == "ok"
 
 
 def test_a_plain_table_is_refused_with_the_reason(project: Path) -> None:
-    config = next_pipeline(project, NEXT.replace("./lake/cdc_events", "./lake/products"))
+    config = pipeline(project, NEXT.replace("./lake/cdc_events", "./lake/products"))
     done = run_program(project, "run", "--until-caught-up", "-q", *config)
     assert done.returncode == 2
     assert "is not an event log: it lacks the column(s)" in done.stderr and "`format: rows`" in done.stderr

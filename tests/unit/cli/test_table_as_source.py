@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from cli_program import run_program
 from deltalake import DeltaTable, write_deltalake
-from small_spark import SMALL
+from next_layer import ON_SPARK, pipeline, run
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
 
 TABLES = ("products", "orders")
-ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
 NEXT = """\
 pipeline: next
 sources:
@@ -31,18 +29,6 @@ tables:
   - {match: orders, source: orders, keys: [id], to: [{sink: lake}]}
 http: {address: "127.0.0.1:0"}
 """
-
-
-def run(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
-    settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
-    done = run_program(project, "run", "--until-caught-up", "--json", "-q", *settings, *arguments, seconds=300)
-    assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
-
-
-def pipeline(project: Path, config: str, name: str = "next") -> tuple[str, ...]:
-    (project / "config" / f"{name}.yaml").write_text(config)
-    return ("-c", f"config/{name}.yaml")
 
 
 def rows(table: Path) -> list[dict]:

@@ -13,6 +13,7 @@ from replicator.domain.errors import ConfigProblem, DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F, Stop
 
+from ..live import follow
 from ..pace import Pace
 from ..reading import payload
 from .following import ApplyBatch, Following, Window, lost
@@ -21,9 +22,6 @@ from .options import RowsOptions
 from .pieces import records
 from .places import after_whole, begun_at, changes_of, whole_of
 from .table import RowsTable
-
-TICK = 1.0
-"""Seconds between two looks for a new version, and without one after which an empty batch is handed over."""
 
 
 class RowsOfTable(ABC, Generic[F]):
@@ -55,17 +53,8 @@ class RowsOfTable(ABC, Generic[F]):
         """As the port says; with `once` up to the newest version as it is now."""
         at = Position({**self.start(), **start})
         self._refuse(self.losses(at, {}))
-        following = Following(self._table, self.load, self._pace(), at[self._place])
-        following.refresh()
-        self._main = following
-        apply_batch(self.nothing(Span(start, start)))
-        while not stop.is_set():
-            handed = following.deliver(apply_batch, stop)
-            if once or stop.wait(TICK):
-                return
-            if not handed:
-                apply_batch(self.nothing(Span(Position(), Position())))
-            following.refresh()
+        self._main = Following(self._table, self.load, self._pace(), at[self._place])
+        follow(self._main, start, self.nothing, apply_batch, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
         """As the port says. Only files that reach into what is asked for are opened."""

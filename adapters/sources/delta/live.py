@@ -1,0 +1,43 @@
+"""Reading on for as long as a stream is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from replicator.domain.position import Position, Span
+from replicator.ports.frames import Batch, F, Stop
+
+TICK = 1.0
+"""Seconds between two looks for a new version, and without one after which an empty batch is handed over."""
+
+
+class Versions(Protocol[F]):
+    """A way through the versions of a table."""
+
+    def refresh(self) -> None:
+        """Take notice of the versions there are."""
+
+    def deliver(self, apply_batch: Callable[[Batch[F]], None], stop: Stop, /) -> bool:
+        """Hand over all that is there and was not handed over; whether that was anything."""
+
+
+def follow(
+    versions: Versions[F],
+    start: Position,
+    nothing: Callable[[Span], Batch[F]],
+    apply_batch: Callable[[Batch[F]], None],
+    stop: Stop,
+    *,
+    once: bool,
+) -> None:
+    """Until `stop` or, with `once`, up to the newest version. `nothing` makes the batch without records for a span."""
+    versions.refresh()
+    apply_batch(nothing(Span(start, start)))
+    while not stop.is_set():
+        handed = versions.deliver(apply_batch, stop)
+        if once or stop.wait(TICK):
+            return
+        if not handed:
+            apply_batch(nothing(Span(Position(), Position())))
+        versions.refresh()
