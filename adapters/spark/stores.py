@@ -13,9 +13,9 @@ from ..delta.folders import Folder
 from ..delta.storage import CONNECT_SECONDS, RETRIES, SCHEMES, Storage, split_url
 
 SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 REACHED = "_replicator_reached"
 """Attribute of a Spark context: how its buckets are reached. Holds secrets."""
-TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 
 
 def place(uri: str) -> str:
