@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -56,15 +55,23 @@ Operation = Callable[[DeltaTable, Attempt], None]
 current afterwards. `LostRace` when somebody else committed first."""
 
 
+def append_nothing(snapshot: DeltaTable, attempt: Attempt) -> None:
+    """An `Operation` that changes no row."""
+    write_deltalake(snapshot, schema_of(snapshot).empty_table(), mode="append", commit_properties=attempt.properties)
+
+
 class LostRace(Exception):
     """Somebody else committed to the table first, and not for this lane: redo on a fresh snapshot."""
 
 
 class LaneLog:
-    """The transactions of one lane in one table. Not safe for use from several threads."""
+    """The transactions of one lane in one table; `nothing` commits no rows. Not safe for use from several threads."""
 
-    def __init__(self, path: Folder, pipeline: str, lane: str, positions: Positions) -> None:
+    def __init__(
+        self, path: Folder, pipeline: str, lane: str, positions: Positions, nothing: Operation = append_nothing
+    ) -> None:
         self._path = path
+        self._nothing = nothing
         self._lane = lane
         self._app = f"replicator/{pipeline}/{lane}"
         self._positions = positions
@@ -117,7 +124,7 @@ class LaneLog:
             if write is not None:
                 write(snapshot, attempt)
             if self.version(snapshot) == before:
-                write_deltalake(snapshot, _no_rows(snapshot), mode="append", commit_properties=attempt.properties)
+                self._nothing(snapshot, attempt)
         except (DeltaError, OSError) as error:
             if not self._landed(before, attempt.name):
                 if isinstance(error, CommitFailedError):
@@ -145,7 +152,3 @@ class LaneLog:
                 f"another instance has written lane {self._lane}: its version is {now}, not {before}",
                 next_step="Stop one of the two instances.",
             )
-
-
-def _no_rows(snapshot: DeltaTable) -> pa.Table:
-    return schema_of(snapshot).empty_table()

@@ -30,7 +30,8 @@ from .merge import append_stage
 from .options import LakeOptions
 from .reading import read_table
 from .staged import Staged
-from .tables import STATISTICS, create, exists, refuse_unsafe, schema_of, widen
+from .table_writer import DeltaRsTableWriter
+from .tables import STATISTICS, create, exists, lacking, refuse_unsafe, schema_of
 from .trim import untouched
 
 DAY = "date"
@@ -70,7 +71,8 @@ class LogTable(LaneSink[F]):
                 held.forget_snapshot()
             table = held.newest()
             refuse_unsafe(table, self._name, columns)
-            if widen(table, self._name, columns):
+            if missing := lacking(table, self._name, columns):
+                DeltaRsTableWriter().add_columns(table, missing)
                 held.forget_snapshot()
             if table.metadata().configuration.get(APPEND_ONLY) != "true":
                 table.alter.set_table_properties({APPEND_ONLY: "true"})

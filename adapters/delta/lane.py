@@ -13,7 +13,7 @@ from replicator.domain.plan import Counts, LaneState
 from replicator.domain.position import Span
 from replicator.ports.frames import Lane, LaneApplied, RejectRows, Write
 
-from .commits import LaneLog, LostRace, Operation
+from .commits import LaneLog, LostRace, Operation, append_nothing
 from .errors import translating
 from .folders import Folder
 from .layout import Lake
@@ -42,10 +42,10 @@ class Stages(Protocol):
         """Removes the rows of a lane whose state cannot be read; Fatal where its rows cannot be told without."""
 
 
-def lane_log(lake: Lake, path: Folder, lane: Lane) -> LaneLog:
-    """The transactions of `lane` in the table at `path`."""
+def lane_log(lake: Lake, path: Folder, lane: Lane, nothing: Operation = append_nothing) -> LaneLog:
+    """The transactions of `lane` in the table at `path`; `nothing` commits no rows."""
     positions = Positions(lake.positions(lane.pipeline, lane.id), lane.id)
-    return LaneLog(path, lane.pipeline, lane.id, positions)
+    return LaneLog(path, lane.pipeline, lane.id, positions, nothing)
 
 
 class DeltaLane:
@@ -53,9 +53,10 @@ class DeltaLane:
 
     def __init__(self, lake: Lake, path: Folder, lane: Lane, stages: Stages, shelf: Shelf, *, upkeep: Upkeep) -> None:
         self.lane = lane
+        self._writer = upkeep.writer
         with translating(lane.into):
             self._hold = lake.hold(lane)
-        self._log = lane_log(lake, path, lane)
+        self._log = lane_log(lake, path, lane, self._writer.commit_nothing)
         self._stages = stages
         self._upkeep = upkeep
         self._path = path
@@ -103,7 +104,7 @@ class DeltaLane:
     def newest(self) -> DeltaTable:
         """The newest snapshot of the lane's table; Fatal when we cannot write to it, Fenced when another instance has."""
         snapshot = self._log.open()
-        refuse_newer(snapshot, self.lane.into)
+        refuse_newer(snapshot, self.lane.into, self._writer.features)
         self._hold.expect(self._log.version(snapshot))
         return snapshot
 

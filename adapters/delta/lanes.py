@@ -17,6 +17,7 @@ from .folders import Folder
 from .lane import DeltaLane, Shelf, Stages, lane_log
 from .layout import Lake
 from .options import TableOptions, config_place
+from .table_writer import TableWriter
 from .tables import exists
 from .upkeep import EVERY_COMMITS, Upkeep
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 class Lanes:
     """What Delta sinks have in common: which lanes they hold, and what is the same for each. `path_of` says where the
-    table of a lane lies; up to `at_once` tables are written side by side; `compact_every`: see `Upkeep`."""
+    table of a lane lies; up to `at_once` tables are written side by side; `compact_every`, `writer`: see `Upkeep`."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class Lanes:
         *,
         at_once: int = 1,
         compact_every: int = EVERY_COMMITS,
+        writer: TableWriter | None = None,
     ) -> None:
         self._lake = lake
         self._path_of = path_of
@@ -43,13 +45,14 @@ class Lanes:
         self._shelf: Shelf = {}
         self._at_once = at_once
         self._compact_every = compact_every
+        self._writer = writer
 
     def hold(self, lane: Lane) -> DeltaLane:
         """The lane, locked from now to `close`; `Fenced` when another instance has it."""
         key = _key(lane)
         if key not in self._held:
             said = TableOptions.of(lane).compact_every
-            upkeep = Upkeep(self._compact_every if said is None else said)
+            upkeep = Upkeep(self._compact_every if said is None else said, self._writer)
             self._held[key] = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._shelf, upkeep=upkeep)
         return self._held[key]
 

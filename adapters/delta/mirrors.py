@@ -14,9 +14,10 @@ from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import SinkCapabilities
 
+from .chosen import kept_names
+from .clusters import checked_clusters, lacking_statistics, refuse_partitioned
 from .column_names import stored_columns
 from .errors import translating
-from .folders import Folder
 from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_policy
 from .layout import Lake
@@ -31,7 +32,8 @@ from .partitions import (
 )
 from .reading import read_table, table_name
 from .schemas import remember_schema
-from .tables import create, exists, refuse_unsafe, widen
+from .table_writer import DeltaRsTableWriter, TableWriter
+from .tables import create, exists, lacking, refuse_unsafe, schema_of
 
 POLICIES = frozenset({"scd1", "append"})
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
@@ -54,9 +56,10 @@ class Mirrors(LaneSink[F]):
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES, watermarks=True)
 
-    def __init__(self, lake: Lake, lanes: Lanes, ledger: Ledger) -> None:
+    def __init__(self, lake: Lake, lanes: Lanes, ledger: Ledger, writer: TableWriter | None = None) -> None:
         self._lake = lake
         self._ledger = ledger
+        self._writer = writer or DeltaRsTableWriter()
         super().__init__(lanes)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
@@ -64,6 +67,7 @@ class Mirrors(LaneSink[F]):
         refuse_policy(lane, plan, POLICIES)
         options = TableOptions.of(lane)
         partitions = checked_partitions(lane, plan, options.partition_by)
+        clusters = checked_clusters(lane, plan, options.cluster_by)
         with translating(lane.into):
             self._lake.refuse_collision(lane.into)
             held = self._lanes.hold(lane)
@@ -71,14 +75,17 @@ class Mirrors(LaneSink[F]):
             if exists(path):
                 self._refuse_other_writer(lane)
             else:
-                create(path, lane.into, stored_columns(plan.target), settings=_settings(options), partition_by=partitions)
+                columns, settings = stored_columns(plan.target), _settings(options)
+                create(path, lane.into, columns, settings=settings, partition_by=partitions, first=clusters)
                 held.forget_snapshot()
             table = held.newest()
             refuse_unsafe(table, lane.into, plan.target)
             refuse_other_partitions(table, lane, options.partition_by)
             refuse_foreign_paths(table, lane.into)
-            widened = widen(table, lane.into, plan.target)
-            if self._switched_on(lane, table, path, options) or widened:
+            missing = lacking(table, lane.into, plan.target)
+            if missing:
+                self._writer.add_columns(table, missing)
+            if self._switched_on(lane, table, options) or missing:
                 held.forget_snapshot()
             remember_schema(self._lake.schemas(lane.into), plan.table)
 
@@ -92,25 +99,23 @@ class Mirrors(LaneSink[F]):
                 f"stop the daemon, remove {home} and the table's folder, and `replicator lanes resync {lane.id}`.",
             )
 
-    def _switched_on(self, lane: Lane, table: DeltaTable, path: Folder, options: TableOptions) -> bool:
-        """Give an existing table the properties it lacks; true when there were any."""
+    def _switched_on(self, lane: Lane, table: DeltaTable, options: TableOptions) -> bool:
+        """Give an existing table what it lacks; true when it may have changed."""
         there = table.metadata().configuration
+        clusters = kept_names(options.cluster_by, schema_of(table).names)
         wanted = _settings(options) | ({RANDOM_FOLDERS: ON} if partition_columns(table) else {})
+        if clusters:
+            refuse_partitioned(table, lane)
+            wanted |= lacking_statistics(table, clusters)
         missing = {name: value for name, value in wanted.items() if there.get(name) != value}
+        marks = options.deletion_vectors and there.get(DELETION_VECTORS) != ON
         if missing:
-            table.alter.set_table_properties(missing)
-        if options.deletion_vectors and there.get(DELETION_VECTORS) != ON:
-            if not self._marks_deletes(path):
-                raise ConfigProblem(
-                    "delta-rs writes no deletion vectors",
-                    next_step=f"Remove `deletion_vectors` in {config_place(lane)}, or set `engine: spark`.",
-                )
-            return True
-        return bool(missing)
-
-    def _marks_deletes(self, _: Folder, /) -> bool:
-        """From now on deleted rows of the table there are marked; False where the sink cannot do that."""
-        return False
+            self._writer.set_properties(table, missing)
+        if marks and not self._writer.mark_deletes(table):
+            raise _spark_alone(lane, "deletion_vectors", "writes no deletion vectors")
+        if clusters and not self._writer.cluster(table, clusters):
+            raise _spark_alone(lane, "cluster_by", "clusters no tables, and cannot write to those that are")
+        return bool(missing or marks or clusters)
 
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`. The table stays, empty, with its history; remembered deletes go."""
@@ -134,6 +139,10 @@ class Mirrors(LaneSink[F]):
         """See `ports.reader.Reader.read`."""
         with translating(name):
             return read_table(self._lake.table(name), name, version=version, as_of=as_of, where=where, limit=limit)
+
+
+def _spark_alone(lane: Lane, option: str, what: str) -> ConfigProblem:
+    return ConfigProblem(f"delta-rs {what}", next_step=f"Remove `{option}` in {config_place(lane)}, or set `engine: spark`.")
 
 
 def _settings(options: TableOptions) -> dict[str, str]:

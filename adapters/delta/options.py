@@ -46,11 +46,12 @@ class LakeOptions(_Options):
 class TableOptions(_Options):
     """What the `to` entry of a lane says of its table.
 
-    `partition_by`: columns of the source. `change_data_feed`, `deletion_vectors`: switched on by true, from then on.
-    `compact_every`: instead of the lake's.
+    `partition_by`, `cluster_by`: columns of the source. `change_data_feed`, `deletion_vectors`: switched on by true, from
+    then on. `compact_every`: instead of the lake's.
     """
 
     partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
     change_data_feed: bool = False
     deletion_vectors: bool = False
     compact_every: int | None = Field(None, ge=0)

@@ -19,7 +19,7 @@ from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
 from ..sql.repair import from_columns
-from .column_names import stored_names
+from .chosen import chosen_columns, kept_names
 from .fit import REJECTED, kept_rows, out_of_range, refused
 from .options import config_place
 from .types import storage_type
@@ -45,27 +45,18 @@ def partition_columns(table: DeltaTable) -> list[str]:
 def checked_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list[str]:
     """The columns of `partition_by` under the names that a table keeps them by. ConfigProblem for one that the source does
     not have, or whose values cannot make partitions."""
-    there = {c.name: c.type for c in plan.table.columns}
-    for name in wanted:
-        if name not in there:
-            raise ConfigProblem(
-                f"table {lane.table} has no column {name!r} to partition by: it has {', '.join(map(repr, there))}",
-                next_step=f"Correct `partition_by` in {config_place(lane)}, or remove it: a table that is there keeps its "
-                "partitions.",
-            )
-        if not _can_partition(storage_type(there[name])):
-            raise ConfigProblem(
-                f"column {name!r} of table {lane.table} has type {there[name]}; only text, whole numbers, booleans and "
-                "dates can make partitions",
-                next_step=f"Name another column in `partition_by` in {config_place(lane)}.",
-            )
-    return _stored(wanted)
+    which = "only text, whole numbers, booleans and dates can make partitions"
+
+    def fits(kept: pa.Field) -> bool:
+        return _can_partition(kept.type)
+
+    return chosen_columns(lane, plan, "partition_by", wanted, fits=fits, which=which, stays="partitions")
 
 
 def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]) -> None:
     """Raise ConfigProblem when the table is there with other partitions than `wanted`, if any are."""
     found = partition_columns(table)
-    if wanted and set(found) != set(_stored(wanted, [f.name for f in table.schema().fields])):
+    if wanted and set(found) != set(kept_names(wanted, [f.name for f in table.schema().fields])):
         there = f"is partitioned by {', '.join(found)}" if found else "has no partitions"
         raise ConfigProblem(
             f"table {lane.into} is there already and {there}, where {', '.join(wanted)} is asked for",
@@ -130,11 +121,6 @@ def few(values: Partitions) -> Partitions:
 def old_key_column(plan: ApplyPlan, key: str) -> str:
     """The column of a rows frame that holds this part of the old key."""
     return dict(zip(plan.table.keys, from_columns(plan), strict=True))[key]
-
-
-def _stored(names: Sequence[str], there: Sequence[str] = ()) -> list[str]:
-    stored = stored_names(names, there)
-    return [stored.get(name, name) for name in names]
 
 
 def _can_partition(kept: pa.DataType) -> bool:

@@ -28,11 +28,26 @@ FEATURES = frozenset(
 """Table features under which delta-rs commits. It says "somebody else committed first" of any other, so others must not
 get that far. On Spark too: tables are widened, cleared and compacted by delta-rs there."""
 
+CLUSTERING = "clustering"
+CLUSTERED = frozenset({CLUSTERING, "domainMetadata"})
+"""What liquid clustering takes: such tables are for Spark alone."""
 
-def refuse_newer(table: DeltaTable, name: str) -> None:
-    """Raise Fatal, naming what is not known, when the table has a protocol that we cannot write."""
+
+def is_clustered(table: DeltaTable) -> bool:
+    """True when delta-rs commits nothing to the table for its clustering."""
+    return CLUSTERING in (table.protocol().writer_features or ())
+
+
+def refuse_newer(table: DeltaTable, name: str, features: frozenset[str] = FEATURES) -> None:
+    """Raise Fatal, naming what is not among `features` or otherwise newer, when the table has a protocol that cannot be
+    written."""
     protocol = table.protocol()
-    unknown = sorted({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - FEATURES)
+    unknown = sorted({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - features)
+    if unknown and CLUSTERED.issuperset(unknown):
+        raise Fatal(
+            f"table {name} has liquid clustering, which delta-rs cannot write; nothing was written",
+            next_step="Let `engine: spark` write it (`cluster_by`), or give the lane another table with `into`.",
+        )
     if unknown:
         raise unwritable(name, f"the table feature{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}")
     if protocol.min_reader_version > READER:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake import Schema as DeltaSchema
-from deltalake.schema import Field
 
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import Column
@@ -44,12 +44,18 @@ def schema_of(table: DeltaTable) -> pa.Schema:
 
 
 def create(
-    path: Folder, name: str, columns: tuple[Column, ...], *, settings: dict[str, str], partition_by: list[str]
+    path: Folder,
+    name: str,
+    columns: tuple[Column, ...],
+    *,
+    settings: dict[str, str],
+    partition_by: list[str],
+    first: Collection[str] = (),
 ) -> None:
     """Create the table at `path` as version 0, all columns nullable, with the stored types of `types`.
 
     No deletion vectors and no type widening, so that every engine can write it. Statistics leave out what delta-rs
-    cannot write exactly. Names are taken as they are (see `column_names`).
+    cannot write exactly, and begin with the columns `first`. Names are taken as they are (see `column_names`).
     """
     refuse_names(name, columns)
     schema = pa.schema([pa.field(c.name, storage_type(c.type)) for c in columns])
@@ -60,7 +66,7 @@ def create(
         name=name,
         partition_by=partition_by or None,
         configuration={
-            STATISTICS: _statistics_columns(schema, partition_by),
+            STATISTICS: _statistics_columns(schema, partition_by, first),
             FILE_SIZE: str(FILE_BYTES),
             **settings,
         },
@@ -68,8 +74,8 @@ def create(
     )
 
 
-def widen(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> bool:
-    """Add the columns of `columns` that `table` lacks, nullable; true when there were any.
+def lacking(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> pa.Schema:
+    """The columns of `columns` that `table` lacks, by stored names and types.
 
     Columns there are keep their types; Fatal when one of them cannot take the values it is meant for.
     """
@@ -78,15 +84,11 @@ def widen(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> bool:
     refuse_names(name, columns)
     _refuse_types(schema, name, columns)
     missing = [c for c in columns if c.name not in schema.names]
-    if not missing:
-        return False
     known = {n.casefold(): n for n in schema.names}
     for column in missing:
         if column.name.casefold() in known:
             raise _case_only(name, column.name, known[column.name.casefold()])
-    added = DeltaSchema.from_arrow(pa.schema([pa.field(c.name, storage_type(c.type)) for c in missing]))
-    table.alter.add_columns([Field(f.name, f.type, nullable=True) for f in added.fields])
-    return True
+    return pa.schema([pa.field(c.name, storage_type(c.type)) for c in missing])
 
 
 def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
@@ -120,7 +122,7 @@ def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> 
             next_step=f"Remove it: ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS_TXN}').",
         )
     schema = schema_of(table)
-    _refuse_statistics(schema, name, settings)
+    _refuse_statistics(table, name)
     filled = {c.name for c in stored_columns(columns, schema.names)}
     for field in schema:
         if not field.nullable and field.name not in filled:
@@ -150,12 +152,18 @@ def _refuse_types(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> 
             )
 
 
-def _refuse_statistics(schema: pa.Schema, name: str, settings: dict[str, str]) -> None:
+def columns_with_statistics(table: DeltaTable) -> list[str]:
+    """The columns of which writers keep statistics, by the table's properties."""
+    settings = table.metadata().configuration
     if STATISTICS in settings:
-        covered = {part.strip().strip("`") for part in settings[STATISTICS].split(",")}
-    else:
-        covered = set(schema.names[: int(settings.get("delta.dataSkippingNumIndexedCols", STATISTICS_COLUMNS))])
-    for field in schema:
+        return [part.strip().strip("`") for part in settings[STATISTICS].split(",")]
+    names: list[str] = schema_of(table).names
+    return names[: int(settings.get("delta.dataSkippingNumIndexedCols", STATISTICS_COLUMNS))]
+
+
+def _refuse_statistics(table: DeltaTable, name: str) -> None:
+    covered = columns_with_statistics(table)
+    for field in schema_of(table):
         if field.name in covered and pa.types.is_decimal(field.type) and not has_exact_statistics(field.type):
             raise Fatal(
                 f"column {field.name!r} of the existing table {name} has more than {EXACT_DECIMAL_DIGITS} digits "
@@ -164,13 +172,18 @@ def _refuse_statistics(schema: pa.Schema, name: str, settings: dict[str, str]) -
             )
 
 
-def _statistics_columns(schema: pa.Schema, partition_by: list[str]) -> str:
-    """The first columns that readers may safely skip files by; names that the property cannot spell are left out, and
-    columns of partitions, which are in no file."""
-    spelt = (f for f in schema if f.name.replace("_", "a").isalnum() and f.name.isascii() and f.name not in partition_by)
-    plain = [f.name for f in spelt if has_exact_statistics(f.type)]
+def can_have_statistics(field: pa.Field) -> bool:
+    """True when readers may safely skip files by the column, and the property that lists such columns can spell its name."""
+    return field.name.replace("_", "a").isalnum() and field.name.isascii() and has_exact_statistics(field.type)
+
+
+def _statistics_columns(schema: pa.Schema, partition_by: list[str], first: Collection[str]) -> str:
+    """The columns `first` and as many of the others that can have statistics as there may be; not columns of partitions,
+    which are in no file."""
+    plain = [f.name for f in schema if f.name not in partition_by and can_have_statistics(f)]
     ours = [n for n in plain if n.startswith("_cdc_seq_")]
-    return ",".join([n for n in plain if n not in ours][: STATISTICS_COLUMNS - len(ours)] + ours)
+    theirs = sorted((n for n in plain if n not in ours), key=lambda n: n not in first)
+    return ",".join(theirs[: STATISTICS_COLUMNS - len(ours)] + ours)
 
 
 def _case_only(name: str, column: str, other: str) -> Fatal:

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from .commits import WRITER
+from .commits import LostRace
+from .table_writer import DeltaRsTableWriter, TableWriter
 from .tables import FILE_BYTES
 
 EVERY_COMMITS = 50
@@ -23,11 +24,13 @@ class Upkeep:
     Bounded: only files below the size that tables aim at are rewritten. Checkpoints and the clean-up of old log
     entries are done by delta-rs as part of a commit, by the table's own properties.
 
-    `every`: how many commits there are from one look at the files to the next; 0 means that there is none.
+    `every`: how many commits there are from one look at the files to the next; 0 means that there is none. `writer`:
+    delta-rs by default.
     """
 
-    def __init__(self, every: int = EVERY_COMMITS) -> None:
+    def __init__(self, every: int = EVERY_COMMITS, writer: TableWriter | None = None) -> None:
         self._every = every
+        self.writer = writer or DeltaRsTableWriter()
 
     def after_commit(self, table: DeltaTable, number: int) -> None:
         """After the commit of that number, of all there ever were: every so many-th may compact. `table` is current
@@ -35,8 +38,8 @@ class Upkeep:
         if not self._every or number % self._every or not _is_scattered(table):
             return
         try:
-            table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=WRITER)
-        except CommitFailedError:
+            self.writer.compact(table)
+        except (CommitFailedError, LostRace):
             # Somebody else rewrote the files first; the next turn looks again.
             table.update_incremental()
 

@@ -9,16 +9,14 @@ from pyspark.sql import DataFrame
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
-from ..delta.folders import Folder
 from ..delta.lanes import Lanes
-from ..delta.mirrors import DELETION_VECTORS, Mirrors
+from ..delta.mirrors import Mirrors
 from ..delta.options import LakeOptions
 from ..spark.applying import SparkLaneSink
-from ..spark.frames import quoted
 from ..spark.ledger import SparkTombstoneLedger
 from ..spark.mirror import SparkMirror
 from ..spark.session import split_later
-from ..spark.stores import place
+from ..spark.table_writer import SparkTableWriter
 from ..sql.dialect import SPARK
 from ..sql.explain import explain
 
@@ -29,8 +27,9 @@ AT_ONCE = 4
 class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
     """`ports.sink.Sink` and `ports.reader.Reader` over `pyspark.sql.DataFrame`; options: see `LakeOptions`.
 
-    The same tables, positions, locks and remembered deletes as `DeltaRsSink`: the two may follow each other. Tables are made
-    and widened by delta-rs on the driver, rows are read and written by the executors alone.
+    The same tables, positions, locks and remembered deletes as `DeltaRsSink`: the two may follow each other, but for tables
+    with liquid clustering. Others are made and widened by delta-rs on the driver; rows are read and written by the executors
+    alone.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -40,16 +39,10 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
         session.reaches(lake.root, said.storage)
         every = said.compact_every
         ledger = SparkTombstoneLedger(session, lake, every)
-        stages = SparkMirror(session, ledger)
-        lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, at_once=AT_ONCE, compact_every=every)
+        stages, writer = SparkMirror(session, ledger), SparkTableWriter(session)
+        lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, at_once=AT_ONCE, compact_every=every, writer=writer)
         self._session = session
-        super().__init__(lake, lanes, ledger)
-
-    def _marks_deletes(self, path: Folder, /) -> bool:
-        # delta-rs would add features to the table that nobody asked for.
-        identifier = quoted(place(path.uri))
-        self._session.spark.sql(f"ALTER TABLE delta.{identifier} SET TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')")
-        return True
+        super().__init__(lake, lanes, ledger, writer)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

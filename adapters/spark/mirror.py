@@ -47,7 +47,7 @@ from .stores import place
 from .trim import untouched
 from .types import arrow_schema
 from .watermark import admitted
-from .write import delete_every_row, write_stage
+from .write import clear_stage, write_stage
 
 Related = Callable[[], DataFrame]
 """Reads the rows of stage 2; a batch that needs no repair does without."""
@@ -91,11 +91,11 @@ class SparkMirror:
 
     def cleared(self, _: LaneState | None) -> Operation:
         """Every row: the table belongs to its lane alone."""
-        return delete_every_row
+        return clear_stage(self._session)
 
     def cleared_blindly(self, _: Lane, __: DataLoss) -> Operation:
         """Every row too."""
-        return delete_every_row
+        return clear_stage(self._session)
 
     def _repaired(
         self, related: Related, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts

@@ -19,9 +19,11 @@ REACHED = "_replicator_reached"
 
 
 def place(uri: str) -> str:
-    """What Spark calls the place that delta-rs calls `uri`."""
+    """What Spark calls the place that delta-rs calls `uri`. Spark takes no escape in it for what it stands for."""
     scheme, separator, rest = uri.partition("://")
-    return f"s3a://{unquote(rest)}" if separator and scheme in SCHEMES else uri
+    if not separator:
+        return uri
+    return f"s3a://{unquote(rest)}" if scheme in SCHEMES else unquote(rest)
 
 
 def reach(spark: SparkSession, folder: Folder, storage: Storage | None) -> None:

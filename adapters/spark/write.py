@@ -16,12 +16,16 @@ from replicator.domain.plan import ApplyPlan, Clause
 from replicator.domain.sequence import Sequence
 
 from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
+from ..delta.merge import delete_all
 from ..delta.partitions import Partitions
+from ..delta.protocol import is_clustered
 from ..delta.tables import opened
 from ..sql.dialect import SPARK
 from ..sql.render import expression, merge_condition
 from ..sql.repair import cleared
+from .errors import translating
 from .frames import column, quoted
+from .session import Session
 from .stores import place
 
 APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
@@ -69,9 +73,27 @@ def append_stage(rows: DataFrame) -> Operation:
     return append
 
 
-def delete_every_row(snapshot: DeltaTable, attempt: Attempt) -> None:
-    """An `Operation` that removes every row."""
-    snapshot.delete(commit_properties=attempt.properties)
+def clear_stage(session: Session) -> Operation:
+    """Removes every row: by delta-rs, which needs no job, where that can write the table."""
+
+    def clear(snapshot: DeltaTable, attempt: Attempt) -> None:
+        if not is_clustered(snapshot):
+            delete_all(snapshot, attempt)
+            return
+        _refuse_moved(snapshot, attempt)
+        with translating(f"clearing table {attempt.table.name}"), _saying(session.spark, attempt) as spark:
+            SparkTable.forPath(spark, place(attempt.table.uri)).delete()
+        snapshot.update_incremental()
+        # Without rows there is nothing that Spark commits.
+        if snapshot.transaction_version(attempt.app) == attempt.version:
+            _confirm(snapshot, attempt)
+
+    return clear
+
+
+def table_name(uri: str) -> str:
+    """The table at the place that delta-rs calls `uri`, in a statement."""
+    return f"delta.{quoted(place(uri))}"
 
 
 def _within(condition: Column, partitions: Partitions) -> Column:

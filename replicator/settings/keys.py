@@ -14,7 +14,7 @@ from .plugins import Plugins
 from .schema import HttpSettings, LimitSettings, Settings
 from .sinks import SINKS, DeadLetterSettings, DeltaSettings, EventLogSettings, PluginSinkSettings, StorageSettings
 from .sources import FORMATS, SOURCES, ConnectSettings, DatabaseSettings, KafkaSettings, PluginSourceSettings
-from .supported import REASONS, is_later, later_keys
+from .supported import is_later, later_keys
 from .tables import EntrySettings, PolicyKeys, TableSettings
 
 Models = tuple[type[BaseModel], ...]
@@ -87,7 +87,7 @@ def _judged(path: Path, value: Any, models: Models, plugins: Plugins) -> Problem
         return Problem(path, "unknown_key", sentence, _hint(key, models, known))
     if key in later or is_later(key, value):
         sentence = f"{_what(key, value, key in later)} {inside(path[:-1])} is not yet supported"
-        return Problem(path, "not_yet_supported", sentence, REASONS.get(key, "remove it for now"))
+        return Problem(path, "not_yet_supported", sentence, "remove it for now")
     if value is None:
         return Problem(path, "no_value", f"{place(path)} has no value", "give it one, or remove the key")
     choices = _choices(key, known[key], plugins)

@@ -24,19 +24,12 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
             "track_history_column_list",
             "track_history_except_column_list",
             "tombstone_retention",
-            "cluster_by",
             "columns",
             "where",
         }
     ),
 }
 """By the class that declares the key."""
-
-REASONS: Mapping[str, str] = {
-    "cluster_by": "tables of both engines are made, widened and compacted by delta-rs, which cannot commit to one with "
-    "liquid clustering; remove it, or write 'partition_by'",
-}
-"""Why a key comes later and what to do instead, where 'remove it for now' does not say enough."""
 
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
     "format": frozenset({"debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json"}),

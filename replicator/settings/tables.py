@@ -77,6 +77,8 @@ class PolicyKeys(Strict):
     partition_by: Layout | None = None
     """Delta: the columns by which the table is partitioned when it is made. Text, whole numbers, booleans or dates."""
     cluster_by: Layout | None = None
+    """Delta on the engine spark: up to four columns by which rows are clustered from then on. Text, whole numbers, dates,
+    timestamps or decimals. Only Spark writes such a table."""
     change_data_feed: bool | None = None
     """Delta: true keeps a change data feed, from the moment it is said. Said later, false leaves one that is there."""
     deletion_vectors: bool | None = None

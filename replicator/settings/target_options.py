@@ -10,6 +10,12 @@ from .nearest import did_you_mean
 from .tables import TABLE_OPTIONS
 from .views import EntryView, TableView, View
 
+MOST_CLUSTERS = 4
+NEEDS_SPARK = {
+    "deletion_vectors": " until the table has them: delta-rs reads them and writes none",
+    "cluster_by": ": delta-rs reads a clustered table and commits nothing to it",
+}
+
 
 def target_option_problems(config: View) -> Iterator[Problem]:
     """Everything wrong with the options of targets that can be told from the config alone."""
@@ -18,6 +24,7 @@ def target_option_problems(config: View) -> Iterator[Problem]:
     for table, entry in config.entries():
         if config.kind(entry.sink) == "delta":
             yield from _unknown_columns(table, entry)
+            yield from _clusters(entry)
             yield from _of_another_engine(config, entry)
 
 
@@ -49,19 +56,31 @@ def _has_options(config: View, entry: EntryView) -> bool:
 
 
 def _unknown_columns(table: TableView, entry: EntryView) -> Iterator[Problem]:
-    path, columns = entry.options.get("partition_by", ((), None))
-    if table.declared is None or not isinstance(columns, list):
-        return
-    for name in columns:
-        if isinstance(name, str) and name not in table.declared:
-            sentence = f"{place(path)} names {quoted(name)}, which is no column of the declared 'schema'"
-            hint = did_you_mean(name, table.declared) or f"declared: {', '.join(map(quoted, table.declared))}"
-            yield Problem(path, "unknown_column", sentence, hint)
+    for option in ("partition_by", "cluster_by"):
+        path, columns = entry.options.get(option, ((), None))
+        if table.declared is None or not isinstance(columns, list):
+            continue
+        for name in columns:
+            if isinstance(name, str) and name not in table.declared:
+                sentence = f"{place(path)} names {quoted(name)}, which is no column of the declared 'schema'"
+                hint = did_you_mean(name, table.declared) or f"declared: {', '.join(map(quoted, table.declared))}"
+                yield Problem(path, "unknown_column", sentence, hint)
+
+
+def _clusters(entry: EntryView) -> Iterator[Problem]:
+    path, columns = entry.options.get("cluster_by", ((), None))
+    if isinstance(columns, list) and len(columns) > MOST_CLUSTERS:
+        sentence = f"{place(path)} names {len(columns)} columns; Delta clusters by up to {MOST_CLUSTERS}"
+        yield Problem(path, "value", sentence, "keep those that queries look for")
+    if columns and entry.options.get("partition_by", ((), None))[1]:
+        sentence = f"{place(path)} and 'partition_by' exclude each other: Delta clusters no table with partitions"
+        yield Problem(path, "contradiction", sentence, "keep one of the two")
 
 
 def _of_another_engine(config: View, entry: EntryView) -> Iterator[Problem]:
-    path, wanted = entry.options.get("deletion_vectors", ((), False))
-    if wanted is True and config.engine != "spark":
-        sentence = f"{place(path)} needs the engine 'spark' until the table has them: delta-rs reads them and writes none"
-        # An error would keep commands that only look from a config whose daemon is started with another engine.
-        yield Problem(path, "engine", sentence, "run it with '--engine spark', or remove it", severity="warning")
+    for option, why in NEEDS_SPARK.items():
+        path, wanted = entry.options.get(option, ((), False))
+        if wanted and config.engine != "spark":
+            sentence = f"{place(path)} needs the engine 'spark'{why}"
+            # An error would keep commands that only look from a config whose daemon is started with another engine.
+            yield Problem(path, "engine", sentence, "run it with '--engine spark', or remove it", severity="warning")

@@ -123,7 +123,8 @@ def sink(loaded: Loaded, name: str) -> Sink[Any]:
     return made
 
 
-def _sink_of_engine(loaded: Loaded, name: str) -> Sink[Any]:
+def sink_of_engine(loaded: Loaded, name: str) -> Sink[Any]:
+    """The sink `name` for the pipeline's engine: what writes a target."""
     settings = loaded.settings.sinks[name]
     factory = _for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"))
     made: Sink[Any] = _built(factory, {**options(settings), **_of_engine(loaded)})
@@ -133,7 +134,7 @@ def _sink_of_engine(loaded: Loaded, name: str) -> Sink[Any]:
 def sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
     """Every sink that some table names, for the pipeline's engine; others are left alone."""
     named = {entry.sink for table in loaded.settings.tables for entry in table.to}
-    return {name: _sink_of_engine(loaded, name) for name in loaded.settings.sinks if name in named}
+    return {name: sink_of_engine(loaded, name) for name in loaded.settings.sinks if name in named}
 
 
 def engine(loaded: Loaded) -> Engine[Any]:

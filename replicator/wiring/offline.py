@@ -118,7 +118,7 @@ def _stored(lane: Lane, state: LaneState | None, problem: ReplicatorError | None
 def resync(loaded: Loaded, lane_id: str) -> None:
     """Remove a lane's rows and state; it begins anew at the next start."""
     lane = find_lane(loaded, lane_id)
-    sink, source = adapters.sink(loaded, lane.sink), adapters.source(loaded, lane.source)
+    sink, source = adapters.sink_of_engine(loaded, lane.sink), adapters.source(loaded, lane.source)
     try:
         resync_stopped(sink, source, FileRegister(parts.register_folder(loaded)), lane)
     finally:
@@ -129,7 +129,7 @@ def resync(loaded: Loaded, lane_id: str) -> None:
 def skip(loaded: Loaded, lane_id: str, until: Position | None) -> LaneState | None:
     """Move a lane's position without applying anything; its state after that. ConfigProblem as `judged` says."""
     lane = find_lane(loaded, lane_id)
-    sink, source = adapters.sink(loaded, lane.sink), adapters.source(loaded, lane.source)
+    sink, source = adapters.sink_of_engine(loaded, lane.sink), adapters.source(loaded, lane.source)
     seen = FileRegister(parts.register_folder(loaded)).load(lane.source)
     topics = seen.topics.get(lane.table, frozenset())
     try:

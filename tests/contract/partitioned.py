@@ -32,14 +32,22 @@ def _safe(plan: ApplyPlan, names: Sequence[str]) -> list[str]:
     return [n for n in names if t.is_integer(types[n]) or t.is_boolean(types[n]) or t.is_date(types[n])]
 
 
-def partitioned(sink: Any, choice: Choice, chosen: dict[str, tuple[str, ...]], **options: Any) -> Any:
-    """The sink, told by what to partition each table at its first plan, and other options of its lanes. `chosen` keeps what
-    was chosen for the instances that come later."""
+def ordered(plan: ApplyPlan) -> list[str]:
+    """The last two columns by which rows can be clustered."""
+    types = {c.name: c.type for c in plan.table.columns}
+    return [n for n in types if t.is_integer(types[n]) or t.is_string(types[n]) or t.is_date(types[n])][-2:]
+
+
+def partitioned(
+    sink: Any, choice: Choice, chosen: dict[str, tuple[str, ...]], option: str = "partition_by", **options: Any
+) -> Any:
+    """The sink, told at its first plan by what to partition each table, or another `option` of columns, and other options
+    of its lanes. `chosen` keeps what was chosen for the instances that come later."""
     prepare, apply = sink.prepare, sink.apply
 
     def told(lane: Lane, plan: ApplyPlan) -> None:
         by = chosen.setdefault(lane.id, tuple(choice(plan)))
-        prepare(replace(lane, options={**options, "partition_by": by}), plan)
+        prepare(replace(lane, options={**options, option: by}), plan)
 
     def applied(writes: Any, reject: Any) -> Any:
         return apply(writes, lambda lane, rows: reject(replace(lane, options={}), rows))

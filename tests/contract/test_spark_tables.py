@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from partitioned import Choice, by_key, by_value, moving_history, partitioned
+from partitioned import Choice, by_key, by_value, moving_history, ordered, partitioned
 from pyspark.sql import functions as sf
 from rows_of_tables import decoded, folded, read, table_rows
 from spark_case import OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import VERSION, WHOLE
 
 from adapters.delta.partitions import NULL_FOLDER, unnameable
+from adapters.delta.tables import STATISTICS
 from adapters.delta.upkeep import FEWEST_FILES
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink
@@ -29,7 +30,7 @@ from adapters.sources.delta.spark import delta_spark_source
 from adapters.spark import ledger, mirror, write
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, changes_schema
-from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, ReplicatorError
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, ReplicatorError
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
@@ -63,6 +64,7 @@ class OptionsTarget(SparkTarget):
 OPTIONS_OF_TABLES = {
     "by-key": (by_key, {}),
     "all": (by_value, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
+    "clustered": (ordered, {"option": "cluster_by", "change_data_feed": True, "compact_every": 2}),
 }
 HISTORIES = {
     "moving": (moving_history(1, 21), "scd1"),
@@ -77,6 +79,8 @@ HISTORIES = {
         ("by-key", "moving"),
         ("by-key", "unkeyed"),
         ("all", "random"),
+        ("clustered", "moving"),
+        ("clustered", "unkeyed"),
     ],
 )
 def test_histories_with_options_of_tables_equal_the_model(tmp_path, named, history):
@@ -114,23 +118,23 @@ def lane(policy="scd1", **options):
 @pytest.fixture
 def lake(tmp_path):
     """A sink per engine on the same tables; who of them is asked takes the lane over from the other."""
-    return TwoWriters(tmp_path)
+    return TwoWriters(tmp_path / "a lake é")
 
 
 class TwoWriters:
     def __init__(self, folder):
         self.folder, self.table, self.rejected = folder, folder / "items", []
 
-    def put(self, of, rows, *, spark=True):
+    def put(self, of, rows, *, spark=True, of_table=SALES):
         """Applies the rows at the offsets where the lane stands."""
         maker, to_frame = (DeltaSparkSink, OnSpark().to_frame) if spark else (DeltaRsSink, lambda frame: frame)
         sink, made = maker({"path": str(self.folder)}), engine() if spark else LocalEngine()
         try:
-            state, plan = sink.state(of), plan_for(of.policy, SALES, of.watermark)
+            state, plan = sink.state(of), plan_for(of.policy, of_table, of.watermark)
             start = state.position[PLACE] if state else 0
             places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start + i, "_seq_1": start + i} for i in range(len(rows))]
             records = [place | row for place, row in zip(places, rows, strict=True)]
-            folded = made.fold(to_frame(pa.Table.from_pylist(records, changes_schema(SALES))), plan)
+            folded = made.fold(to_frame(pa.Table.from_pylist(records, changes_schema(of_table))), plan)
             span = Span(Position({PLACE: start}), Position({PLACE: start + len(rows)}))
             sink.prepare(of, plan)
             return sink.apply([Write(of, plan, folded, span)], lambda _, bad: self._reject(bad))[of.id].counts
@@ -257,6 +261,83 @@ def test_marked_deletes_are_followed_by_the_other_engine(lake):
     gone = {("NL", n, f"v{n}") for n in (3, 4, 5)}
     expected = sorted({("NL", n, f"v{n}") for n in range(50)} - gone | {("NL", 3, "back"), ("NL", 4, "new")})
     assert lake.values() == expected
+
+
+def clusters(lake):
+    detail = engine().spark.sql(f"DESCRIBE DETAIL delta.`{lake.table}`").collect()[0]
+    return detail["clusteringColumns"]
+
+
+def test_a_clustered_table_from_its_first_row_to_its_reset(lake):
+    """Everything that is done to other tables by delta-rs, which cannot commit to this one: it is made, widened, given a
+    feed, moved on without rows, compacted and emptied."""
+    of = lane(cluster_by=("country", "v"), compact_every=FEWEST_FILES)
+    for n in range(FEWEST_FILES - 1):
+        lake.put(of, [sale("NL", n)])
+    assert clusters(lake) == ["country", "v"]
+    assert len(DeltaTable(str(lake.table)).file_uris()) == FEWEST_FILES - 1
+    lake.put(of, [sale("BE", 1)])
+    assert DeltaTable(str(lake.table)).history(1)[0]["operation"] == "OPTIMIZE"
+    assert len(DeltaTable(str(lake.table)).file_uris()) == 1
+    wider = replace(SALES, columns=(*SALES.columns, Column("price", pa.decimal128(10, 2)), Column("at", pa.timestamp("us"))))
+    lake.put(replace(of, options={"change_data_feed": True, "cluster_by": ("v",)}), [sale("BE", 2)], of_table=wider)
+    assert clusters(lake) == ["v"] and {"price", "at"} <= set(DeltaTable(str(lake.table)).schema().to_arrow().names)
+    assert lake.put(of, [sale("XX", 1, "d")]).applied == 1
+    assert len(lake.values()) == FEWEST_FILES + 1
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    moved = replace(sink.state(of), position=Position({PLACE: 100}))
+    sink.skip(of, moved)
+    assert sink.state(of) == moved
+    sink.reset(of)
+    assert sink.state(of) is None
+    sink.close()
+    assert lake.values() == []
+    lake.put(of, [sale("NL", 1)])
+    assert lake.values() == [("NL", 1, "v1")] and clusters(lake) == ["country", "v"]
+
+
+def test_delta_rs_reads_a_clustered_table_and_refuses_to_write_it(lake):
+    of = lane(cluster_by=("id",))
+    with pytest.raises(ConfigProblem, match=r"delta-rs clusters no tables") as refused:
+        lake.put(of, [sale("NL", 1)], spark=False)
+    assert f"Remove `cluster_by` in {LINE}" in str(refused.value.next_step)
+    lake.put(of, [sale("NL", 1)])
+    version = DeltaTable(str(lake.table)).version()
+    for options in ({}, {"cluster_by": ("id",)}):
+        with pytest.raises(Fatal, match="has liquid clustering, which delta-rs cannot write") as fatal:
+            lake.put(lane(**options), [sale("NL", 2)], spark=False)
+        assert "engine: spark" in str(fatal.value.next_step)
+    assert DeltaTable(str(lake.table)).version() == version
+    # Without the option the table stays as it is.
+    lake.put(lane(), [sale("NL", 2)])
+    assert lake.values() == [("NL", 1, "v1"), ("NL", 2, "v2")] and clusters(lake) == ["id"]
+
+
+def test_a_table_that_is_there_is_clustered_from_then_on(lake):
+    lake.put(lane(), [sale("NL", n) for n in range(3)], spark=False)
+    DeltaTable(str(lake.table)).alter.set_table_properties({STATISTICS: "id"})
+    lake.put(lane(cluster_by=("country",)), [sale("NL", 7)])
+    assert clusters(lake) == ["country"] and len(lake.values()) == 4
+    assert DeltaTable(str(lake.table)).metadata().configuration[STATISTICS] == "country,id"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cluster_by": ("town",)}, r"has no column 'town' for `cluster_by`: it has 'country', 'id', 'v'"),
+        ({"cluster_by": ("paid",)}, r"column 'paid' .* has type bool; rows can be clustered by"),
+        ({"cluster_by": ("id",)}, r"is partitioned by country: it cannot be clustered"),
+    ],
+)
+def test_what_cannot_be_clustered_is_refused(lake, options, said):
+    table = SALES
+    if "paid" in options["cluster_by"]:
+        table = replace(SALES, columns=(*SALES.columns, Column("paid", pa.bool_())))
+    elif "id" in options["cluster_by"]:
+        lake.put(lane(partition_by=("country",)), [sale("NL", 1)], spark=False)
+    with pytest.raises(ConfigProblem, match=said) as refused:
+        lake.put(lane(**options), [sale("NL", 1)], of_table=table)
+    assert f"`cluster_by` in {LINE}" in str(refused.value.next_step)
 
 
 def test_compaction_in_the_turn_of_the_lane(lake):

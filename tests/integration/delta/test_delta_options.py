@@ -291,7 +291,7 @@ PROTOCOLS = [
     ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["fromTheFuture"]}, "table feature fromTheFuture"),
     (
         {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["clustering", "domainMetadata"]},
-        "table features clustering, domainMetadata",
+        "liquid clustering, which delta-rs cannot write",
     ),
     (
         {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": ["newRead"], "readerFeatures": ["newRead"]},

@@ -18,7 +18,12 @@ WRONG = [
     ("compact_every: -1", "value", "must be at least 0"),
     ("compact_every: often", "type", "must be a whole number"),
     ("compact_every: true", "type", "must be a number"),
-    ("cluster_by: [id]", "not_yet_supported", "key 'cluster_by' in tables[1].to[1] is not yet supported"),
+    ("cluster_by: [a, b, c, d, e]", "value", "names 5 columns; Delta clusters by up to 4"),
+    (
+        "cluster_by: [id]\n        partition_by: [id]",
+        "contradiction",
+        "cluster_by and 'partition_by' exclude each other",
+    ),
     ("partitioned_by: [id]", "unknown_key", "unknown key 'partitioned_by'"),
 ]
 
@@ -31,13 +36,17 @@ def test_mistakes_have_their_line(folder, said, code, sentence):
     assert sentence in finding.message
 
 
-def test_why_tables_are_not_clustered(folder):
-    folder.change(LAKE, f"{LAKE}        cluster_by: [id]\n")
-    assert "delta-rs" in folder.only().suggestion and "'partition_by'" in folder.only().suggestion
+def test_tables_are_clustered_by_spark(folder):
+    overrides = ["tables[1].to[1].cluster_by=[id]"]
+    loaded = folder.load(overrides=["engine=spark", *overrides])
+    assert loaded.settings.lanes_for("public.orders")[1].options == {"cluster_by": ("id",)} and not loaded.warnings
+    (finding,) = folder.load(overrides=overrides).warnings
+    assert finding.code == "engine" and "delta-rs reads a clustered table and commits nothing to it" in finding.message
 
 
 @pytest.mark.parametrize(
-    "said", ["partition_by: [id]", "change_data_feed: true", "deletion_vectors: true", "compact_every: 5"]
+    "said",
+    ["partition_by: [id]", "cluster_by: [id]", "change_data_feed: true", "deletion_vectors: true", "compact_every: 5"],
 )
 def test_they_mean_nothing_elsewhere(folder, said):
     """In an entry of another sink, in a table without a Delta sink, in an event log's entry, and at the top level."""

@@ -1,0 +1,72 @@
+"""What is done to a table beside writing the rows of a batch, and by delta-rs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake import Schema as DeltaSchema
+from deltalake.schema import Field
+
+from .commits import WRITER, Attempt, append_nothing
+from .protocol import FEATURES
+from .tables import FILE_BYTES
+
+
+class TableWriter(Protocol):
+    """Changes a table that is there. The snapshot that it is given is current afterwards."""
+
+    features: frozenset[str]
+    """The table features under which it commits."""
+
+    def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
+        """Add nullable columns of stored types (`types`)."""
+
+    def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
+        """Set properties that every writer keeps."""
+
+    def mark_deletes(self, table: DeltaTable) -> bool:
+        """From now on deleted rows are marked; False where this writer cannot do that."""
+
+    def cluster(self, table: DeltaTable, columns: Sequence[str]) -> bool:
+        """From now on rows are clustered by these columns, which have statistics; False where this writer cannot do that."""
+
+    def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
+        """A `commits.Operation` that changes no row."""
+
+    def compact(self, table: DeltaTable) -> None:
+        """Rewrite small files as few larger ones. `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when
+        somebody else committed first."""
+
+
+class DeltaRsTableWriter:
+    """`TableWriter` by delta-rs."""
+
+    features = FEATURES
+
+    def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
+        """See `TableWriter.add_columns`."""
+        added = DeltaSchema.from_arrow(columns)
+        table.alter.add_columns([Field(f.name, f.type, nullable=True) for f in added.fields])
+
+    def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
+        """See `TableWriter.set_properties`."""
+        table.alter.set_table_properties(dict(properties))
+
+    def mark_deletes(self, _: DeltaTable, /) -> bool:
+        """Not by delta-rs, which would add unrelated features."""
+        return False
+
+    def cluster(self, _: DeltaTable, __: Sequence[str], /) -> bool:
+        """Not by delta-rs."""
+        return False
+
+    def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
+        """See `TableWriter.commit_nothing`."""
+        append_nothing(snapshot, attempt)
+
+    def compact(self, table: DeltaTable) -> None:
+        """See `TableWriter.compact`."""
+        table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=WRITER)

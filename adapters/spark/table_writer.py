@@ -1,0 +1,107 @@
+"""What is done to a table beside writing rows: by Spark where delta-rs does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from replicator.domain.errors import Retryable
+
+from ..delta.commits import Attempt, LostRace
+from ..delta.mirrors import DELETION_VECTORS, ON
+from ..delta.protocol import CLUSTERED, FEATURES, is_clustered
+from ..delta.table_writer import DeltaRsTableWriter
+from ..delta.tables import FILE_BYTES, schema_of
+from .errors import translating
+from .frames import from_arrow, quoted
+from .session import Session
+from .types import spark_schema
+from .write import CONFLICTS, append_stage, table_name
+
+CUBE_BYTES = 16 * FILE_BYTES
+"""Spark clusters the rows of a group of files anew as long as the group has fewer bytes, 100 GB by default. One turn of a
+lane must be bounded, so groups are smaller here."""
+COMPACTION: Mapping[str, str] = {
+    "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(CUBE_BYTES),
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(CUBE_BYTES),
+}
+
+
+class SparkTableWriter(DeltaRsTableWriter):
+    """`delta.table_writer.TableWriter`: by delta-rs, which needs no job, wherever that can write the table."""
+
+    features = FEATURES | CLUSTERED
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
+        """See `TableWriter.add_columns`."""
+        if not is_clustered(table):
+            super().add_columns(table, columns)
+            return
+        _ = self._session.spark  # Which writes types down.
+        added = spark_schema(columns)
+        if any("timestamp_ntz" in field.dataType.simpleString() for field in added):
+            self.set_properties(table, {"delta.feature.timestampNtz": "supported"})
+        self._alter(table, f"ADD COLUMNS ({added.toDDL()})")
+
+    def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
+        """See `TableWriter.set_properties`."""
+        if is_clustered(table):
+            said = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+            self._alter(table, f"SET TBLPROPERTIES ({said})")
+        else:
+            super().set_properties(table, properties)
+
+    def mark_deletes(self, table: DeltaTable, /) -> bool:
+        """See `TableWriter.mark_deletes`."""
+        self._alter(table, f"SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{ON}')")
+        return True
+
+    def cluster(self, table: DeltaTable, columns: Sequence[str], /) -> bool:
+        """See `TableWriter.cluster`."""
+        (detail,) = self._session.spark.sql(f"DESCRIBE DETAIL {table_name(table.table_uri)}").collect()
+        if detail["clusteringColumns"] != list(columns):
+            self._alter(table, f"CLUSTER BY ({', '.join(map(quoted, columns))})")
+        return True
+
+    def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
+        """See `TableWriter.commit_nothing`."""
+        if is_clustered(snapshot):
+            with translating(f"committing to table {attempt.table.name}"):
+                append_stage(from_arrow(self._session.spark, schema_of(snapshot).empty_table()))(snapshot, attempt)
+        else:
+            super().commit_nothing(snapshot, attempt)
+
+    def compact(self, table: DeltaTable) -> None:
+        """See `TableWriter.compact`. Clusters too."""
+        if is_clustered(table):
+            with self._changing(table) as spark:
+                for name, value in COMPACTION.items():
+                    spark.conf.set(name, value)
+                spark.sql(f"OPTIMIZE {table_name(table.table_uri)}")
+        else:
+            super().compact(table)
+
+    def _alter(self, table: DeltaTable, change: str) -> None:
+        try:
+            with self._changing(table) as spark:
+                spark.sql(f"ALTER TABLE {table_name(table.table_uri)} {change}")
+        except LostRace as lost:
+            raise Retryable(f"somebody else changed the table at {table.table_uri} first") from lost
+
+    @contextmanager
+    def _changing(self, table: DeltaTable) -> Iterator[SparkSession]:
+        """A session of its own; the snapshot is current afterwards. LostRace when somebody else committed first."""
+        with translating(f"changing the table at {table.table_uri}"):
+            try:
+                yield self._session.spark.newSession()
+            except CONFLICTS as conflict:
+                raise LostRace from conflict
+        table.update_incremental()
