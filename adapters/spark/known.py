@@ -20,9 +20,9 @@ ROWS, KNOWN = "_replicator_rows", "_replicator_known"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A changes frame: how many `rows`; per partition the `first` offset and the `end` after the last; the columns that some
-    change did not send (`unsent`), and how many changes lack any (`partial`), are a half of a key change (`halves`), its
-    create half (`moves`), or a truncate."""
+    """A changes frame: how many `rows`; per partition the `first` offset and the `end` after the last (a folded frame lies
+    within these); the columns that some change did not send (`unsent`), and how many changes lack any (`partial`), are a
+    half of a key change (`halves`; of a folded frame at most so many), its create half (`moves`), or a truncate."""
 
     rows: int = 0
     first: Position = field(default_factory=Position)

@@ -156,7 +156,7 @@ class SparkEngine:
 
     def concat(self, frames: Sequence[DataFrame]) -> DataFrame:
         """See `ports.engine.Engine.concat`."""
-        return derived(reduce(DataFrame.unionAll, frames), *frames)
+        return knowing(derived(reduce(DataFrame.unionAll, frames), *frames), known_of(*frames))
 
 
 def _widened(part: DataFrame, table: TableSpec) -> DataFrame:

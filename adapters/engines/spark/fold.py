@@ -16,7 +16,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Folded
 
 from ...spark.frames import column, derived, kept, selected
-from ...spark.known import Known, known_of, look
+from ...spark.known import Known, knowing, known_of, look
 from ...sql.dialect import SPARK
 from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID
 from ...sql.fold_windows import LIVE, first_places, guarded_select, last_windows, sent_windows
@@ -34,9 +34,17 @@ def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
     marked = kept(derived(marked, changes))
     seen = _seen(marked, plan)
     frame = derived(marked.filter(column(ROW)).select([column(n) for n in names]), marked)
+    frame = knowing(frame, _known_of_rows(known, seen))
     counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
     facts = _facts(seen, plan) if plan.watermark is None else replace(_facts(seen, plan), **_event_times(marked))
     return Folded(frame, facts, counts, seen["rows"], 0)
+
+
+def _known_of_rows(known: Known, seen: Row) -> Known:
+    """What is known of the rows of changes of which `known` is known. They lie within the same offsets."""
+    unsent = known.unsent if seen["unsent"] else frozenset()
+    rows = {"rows": seen["rows"], "partial": seen["unsent"], "moves": seen["moves"], "truncates": seen["truncates"]}
+    return replace(known, unsent=unsent, **rows)
 
 
 def _numbered(changes: DataFrame) -> DataFrame:
@@ -134,6 +142,7 @@ def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
         sf.min(sequence).alias("lowest"),
         sf.max(sequence).alias("highest"),
         sf.max(sf.when(clears, sequence)).alias("clear_below"),
+        sf.count_if(clears).alias("truncates"),
         sf.count_if(row & column(UNSENT).isNotNull()).alias("unsent"),
         sf.count_if(moves).alias("moves"),
         sf.count_if(row & (column(OP) == Op.DELETE.value)).alias("deletes"),
