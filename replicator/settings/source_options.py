@@ -9,10 +9,15 @@ from .findings import Problem, place, quoted
 from .sources import FORMATS
 from .views import View, text
 
-ROWS = "rows"
-OF_ROWS = ("operation_column", "sequence_columns", "operations")
-"""Keys of any source whose records are rows."""
-OF_TABLE_ROWS = (*OF_ROWS, "changes", "start_from", "table")
+ROWS, DMS = "rows", "dms_csv"
+OF_FORMATS = {
+    "operation_column": (ROWS, DMS),
+    "operations": (ROWS, DMS),
+    "sequence_columns": (ROWS,),
+    "csv": (DMS,),
+}
+"""Keys of any source, and the formats with which they mean something."""
+OF_TABLE_ROWS = ("changes", "start_from", "table")
 """Keys of a Delta table that is read as rows."""
 SAID_BY_FEED = ("operation_column", "sequence_columns", "operations")
 
@@ -24,13 +29,17 @@ def source_option_problems(config: View) -> Iterator[Problem]:
             yield from _of_other_formats(name, source)
         if text(source, "transport") == "delta":
             yield from _of_delta(config, name, source)
+        if text(source, "transport") == "files" and text(source, "format") not in (DMS, None):
+            sentence = f"files are read as {quoted(DMS)} alone; {place(('sources', name))} says {quoted(source['format'])}"
+            yield Problem(("sources", name, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
     yield from _of_tables(config)
 
 
 def _of_other_formats(name: str, source: dict[str, Any]) -> Iterator[Problem]:
-    """Keys of rows where records are something else, and the other way round."""
-    is_rows, is_delta = source["format"] == ROWS, text(source, "transport") == "delta"
-    keys = (("topics",) if is_delta else ()) if is_rows else OF_TABLE_ROWS if is_delta else OF_ROWS
+    """Keys of one format where records are of another."""
+    keys = [key for key, formats in OF_FORMATS.items() if source["format"] not in formats]
+    if text(source, "transport") == "delta":
+        keys += ["topics"] if source["format"] == ROWS else OF_TABLE_ROWS
     for key in keys:
         if key in source:
             sentence = f"key '{key}' in {place(('sources', name))} means nothing with format {quoted(source['format'])}"
@@ -55,12 +64,17 @@ def _of_delta(config: View, name: str, source: dict[str, Any]) -> Iterator[Probl
 
 def _of_tables(config: View) -> Iterator[Problem]:
     """What cannot be asked of tables whose records are rows."""
-    rows = {name for name, source in (config.sources or {}).items() if text(source, "format") == ROWS}
     for table, entry in config.entries():
-        if table.source not in rows or config.kind(entry.sink) == "event_log":
+        source = (config.sources or {}).get(table.source or "", {})
+        form = text(source, "format")
+        if form not in (ROWS, DMS) or config.kind(entry.sink) == "event_log":
             continue
         said = dict(entry.of_table)
-        if text((config.sources or {})[table.source], "transport") == "delta" and "schema" in table.said:
+        if form == DMS and "schema" not in table.said and not _has_header(source):
+            sentence = f"{place(table.path)}: its files have no header, so nothing says what its columns are"
+            hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
+            yield Problem(table.path, "missing", sentence, hint)
+        if text(source, "transport") == "delta" and "schema" in table.said:
             sentence = f"{place(table.path)}: rows of a Delta table have the types of its columns"
             yield Problem((*table.path, "schema"), "inapplicable", sentence, "remove it")
         if entry.policy != "append" and said["keys"] == "None":
@@ -69,5 +83,10 @@ def _of_tables(config: View) -> Iterator[Problem]:
         if said["tombstones"] == "delete":
             at = (*next((p for p, keys in ((entry.path, entry.said), (table.path, table.said)) if "tombstones" in keys),
                         ("defaults",)), "tombstones")  # fmt: skip
-            sentence = f"{place(at)}: records without a value delete nothing with format 'rows'"
+            sentence = f"{place(at)}: records without a value delete nothing with format {quoted(form)}"
             yield Problem(at, "inapplicable", sentence, "remove it")
+
+
+def _has_header(source: dict[str, Any]) -> bool:
+    csv = source.get("csv")
+    return isinstance(csv, dict) and csv.get("header") is True

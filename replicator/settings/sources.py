@@ -63,7 +63,25 @@ CatalogTable = Annotated[str, Field(pattern=r"^[^.`\s]+(\.[^.`\s]+){1,2}$")]
 
 
 ColumnName = Annotated[str, Field(min_length=1)]
+Character = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
 OperationValues = Annotated[list[Text], BeforeValidator(_several), Field(min_length=1), ONE_OR_SEVERAL]
+
+
+class CsvSettings(Strict):
+    """How CSV is written; the defaults are those of AWS DMS."""
+
+    header: bool = False
+    """Whether the first row of every file names the columns. Without, `schema` of the table does, in their order."""
+    delimiter: Character = ","
+    """What stands between two values."""
+    quote: Character | None = '"'
+    """What may stand around a value, doubled inside; null where nothing does."""
+    escape: Character | None = None
+    """What takes its meaning from the character behind it; null where nothing does."""
+    null: str = ""
+    """The text, outside quotes, that means NULL."""
+    unsent: str | None = None
+    """The text that means that a value was not sent (CsvNoSupValue)."""
 
 
 class SourceSettings(Strict):
@@ -75,11 +93,13 @@ class SourceSettings(Strict):
     format: str = Field(json_schema_extra={"enum": list(FORMATS)})
     """How records are encoded."""
     operation_column: ColumnName | None = None
-    """With format rows: the column that says what became of a row."""
+    """With formats rows and dms_csv: the column that says what became of a row."""
     sequence_columns: Annotated[list[ColumnName], Field(min_length=1, max_length=4)] | None = None
     """With format rows: the columns of whole numbers that order the changes, compared from left to right."""
     operations: dict[Literal["create", "update", "delete", "read"], OperationValues] | None = None
-    """With format rows: which values of the operation column mean what."""
+    """With formats rows and dms_csv: which values of the operation column mean what."""
+    csv: CsvSettings | None = None
+    """With format dms_csv: how the text is written."""
 
 
 class DatabaseSettings(Strict):
@@ -136,10 +156,13 @@ class ArchiveSettings(SourceSettings):
 
 
 class FilesSettings(SourceSettings):
-    """Files of rows or changes."""
+    """The folders that AWS DMS writes: CSV files (optionally .gz) named after their time, in SCHEMA/TABLE."""
+
+    also_told: ClassVar[frozenset[str]] = frozenset({"csv"})
 
     transport: Literal["files"]
     path: ConfigPath
+    """A file, a folder with those in it, or a glob."""
 
 
 class DeltaSourceSettings(SourceSettings):

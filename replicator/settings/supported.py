@@ -32,8 +32,8 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
 """By the class that declares the key."""
 
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
-    "format": frozenset({"debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json"}),
-    "transport": frozenset({"files", "query"}),
+    "format": frozenset({"debezium_avro", "dts_avro", "canal_json", "maxwell_json", "ogg_json"}),
+    "transport": frozenset({"query"}),
     "policy": frozenset({"scd2"}),
     "stored_as_scd_type": frozenset({2}),
     "deletes": frozenset({"soft", "ignore"}),

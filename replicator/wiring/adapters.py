@@ -19,7 +19,7 @@ from replicator.settings.schema import plain_options
 from .plugins import load, names
 
 LOCAL = "local"
-FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations"})
+FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations", "csv"})
 """Keys of a source that are its decoder's."""
 NOT_FOR_ADAPTERS = frozenset({"kind", "engines", "format", "transport", "database", "connect"}) | FOR_DECODERS
 

@@ -14,12 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from dms_folder import DmsFolder, ReadsDms
 from pyspark.sql import DataFrame
 from spark_case import OPTIONS, OnSpark, engine
 from test_source_archive import Folder
 
 from adapters.sources.archive import ArchiveSource, write_archive
 from adapters.sources.archive.spark import ArchiveSparkSource, pieces, reading
+from adapters.sources.archive.spark.dms import DmsFilesSparkSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, EnvironmentProblem
@@ -63,6 +65,21 @@ class TestArchiveSparkSource(SourceContract):
 
     def new_stream(self):
         return SparkFolder(self.path, self.batch_records)
+
+    def to_arrow(self, frame):
+        return rows_of(frame)
+
+
+class TestDmsFilesSparkSource(ReadsDms, SourceContract):
+    """`DmsFilesSparkSource`."""
+
+    @pytest.fixture(autouse=True, params=[(True, False), (False, True)])
+    def folder(self, tmp_path, request):
+        self.path, (self.header, self.compressed) = tmp_path, request.param
+
+    def new_stream(self):
+        engine()
+        return DmsFolder(self.path, DmsFilesSparkSource, {"batch_records": 6, **OPTIONS}, self.header, self.compressed)
 
     def to_arrow(self, frame):
         return rows_of(frame)

@@ -126,13 +126,17 @@ def decimal_text(arrow: pa.DataType) -> Node:
     """Decimals written as text or as JSON numbers; `NAN`, infinities and anything else that is no number is refused."""
 
     def build(values: Sequence[Any]) -> pa.Array:
-        written = [_unquoted(v) for v in values]
-        try:
-            return pa.array(written, pa.string()).cast(arrow)
-        except pa.ArrowException:
-            return from_unscaled([_number(v, arrow.scale) for v in written], arrow)
+        return from_text(pa.array([_unquoted(v) for v in values], pa.string()), arrow)
 
     return Node(arrow, msgspec.Raw, build, "raw")
+
+
+def from_text(written: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Decimals of `arrow` from text; refuses what is no finite number, or has more digits or places than the type."""
+    try:
+        return written.cast(arrow)
+    except pa.ArrowException:
+        return from_unscaled([_number(v, arrow.scale) for v in written.to_pylist()], arrow)
 
 
 def _unquoted(value: msgspec.Raw | None) -> str | None:

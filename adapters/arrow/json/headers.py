@@ -25,3 +25,18 @@ def entries(headers: pa.Array, *names: str) -> list[tuple[int, str, bytes]]:
     places = pc.list_parent_indices(headers).filter(known).to_pylist()
     found = zip(places, flat.filter(known).to_pylist(), strict=True)
     return [(place, entry["name"], entry["value"] or b"") for place, entry in found]
+
+
+def values_of(headers: pa.Array, name: str) -> pa.Array:
+    """Per record the bytes of its first header of that name, null where it has none."""
+    nothing = pa.nulls(len(headers), pa.binary())
+    if headers.null_count == len(headers):
+        return nothing
+    flat = pc.list_flatten(headers)
+    known = pc.fill_null(pc.equal(pc.struct_field(flat, "name"), name), False)
+    if not pc.any(known).as_py():
+        return nothing
+    of = pc.list_parent_indices(headers).filter(known)
+    values = pc.fill_null(pc.struct_field(flat, "value").filter(known), b"")
+    all_of_them = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, of.type), len(headers))), 1)
+    return values if of.equals(all_of_them) else values.take(pc.index_in(all_of_them, value_set=of))

@@ -50,7 +50,7 @@ class Block:
         self.errors: dict[int, Reject] = {}
         said = reader.said(rows, options.operation_column)
         self.ops = [operation(value, options) for value in said]
-        self.errors |= {i: unknown_operation(said[i], options) for i, op in enumerate(self.ops) if op is None}
+        self.errors |= {i: options.unknown_operation(said[i]) for i, op in enumerate(self.ops) if op is None}
 
     def build(self) -> pa.Table:
         """The changes frame of these records, in their order; a change of a key is two rows."""
@@ -167,13 +167,6 @@ def operation(value: object, options: Options) -> Op | None:
     """What a value of the operation column means; None when it means nothing. Numbers are compared as text."""
     known = isinstance(value, str | int) and not isinstance(value, bool)
     return options.operation_of.get(str(value)) if known else None
-
-
-def unknown_operation(value: object, options: Options) -> Reject:
-    """The reject of a row that does not say what became of it."""
-    known = ", ".join(sorted(options.operation_of))
-    said = "no operation" if value is None else "an operation that is not known"
-    return Reject(RejectCode.UNKNOWN_OPERATION, f"column {options.operation_column!r} holds {said}; known are {known}")
 
 
 def _whole(value: object) -> object:

@@ -16,7 +16,7 @@ from ...arrow.json.envelopes import envelope, envelopes
 from ...arrow.json.faults import UNREADABLE, fit, read
 from ...arrow.json.framing import Group
 from ...arrow.json.pieces import Part, some
-from .changes import STAMP, operation, unknown_operation
+from .changes import STAMP, operation
 from .layouts import Layouts
 from .options import Options
 
@@ -43,7 +43,7 @@ class Envelopes:
         for i, topic in enumerate(topics):
             value = _scalar(rows[i].get(self._options.operation_column))
             op = operation(value, self._options)
-            error = layouts[topic].error or (unknown_operation(value, self._options) if op is None else None)
+            error = layouts[topic].error or (self._options.unknown_operation(value) if op is None else None)
             if error is not None:
                 errors.setdefault(i, error)
             ops.append(None if i in errors else op)

@@ -16,7 +16,7 @@ from ...arrow.json.framing import Group, frames
 from ...arrow.json.headers import unread
 from ...arrow.json.limits import bounded
 from ...arrow.json.pieces import pieces
-from .changes import operation, unknown_operation
+from .changes import operation
 from .layouts import BARE, Layouts
 from .options import Options
 
@@ -75,4 +75,4 @@ class Routing:
             value = None if said is None else msgspec.json.decode(said)
         except UNREADABLE as error:
             return unreadable(error)
-        return None if operation(value, self._options) else unknown_operation(value, self._options)
+        return None if operation(value, self._options) else self._options.unknown_operation(value)

@@ -9,29 +9,31 @@ from typing import Any
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
-from .files import SUFFIXES, list_files
-from .options import ArchiveOptions
+from .source import ArchiveSource
 
 OF_EVERY_SOURCE = ("positions", "production")
 """What any source's check is told, and does not matter to files."""
 
 
 class ArchiveCheck:
-    """`ports.diagnosis.Check`; the options of `ArchiveSource`."""
+    """`ports.diagnosis.Check`; the options of `source`."""
+
+    source = ArchiveSource
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         own = {key: value for key, value in options.items() if key not in OF_EVERY_SOURCE}
         self._name = name
-        self._path = ArchiveOptions.read(own).path
+        read, self._form = self.source.read_options(own)
+        self._path = read.path
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         try:
-            files = list_files(self._path)
+            files = self._form.files(self._path)
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
         if not files:
-            step = f"Put files that end with {', '.join(SUFFIXES)} there, or correct `path`."
+            step = f"Put files that end with {', '.join(self._form.suffixes)} there, or correct `path`."
             return [Diagnosis("warning", self._name, f"The archive {self._path} has no file yet.", step)]
         closed = [file.path for file in files if not os.access(file.path, os.R_OK)]
         if closed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import has_magic, iglob
 from itertools import takewhile
@@ -21,17 +21,17 @@ class ArchiveFile:
     path: Path
     label: str
     size: int
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
 
 
-def list_files(path: str) -> list[ArchiveFile]:
-    """The files of `path` (a file, a folder, a glob) in file-name order; other suffixes are passed over.
+def found_files(path: str, suffixes: tuple[str, ...], *, deep: bool = False) -> Iterator[ArchiveFile]:
+    """The files of `path` (a file, a folder and with `deep` those in it, a glob) that end with one of `suffixes`.
 
     Raises EnvironmentProblem when `path` names a file or folder that is not there; a glob may match nothing yet.
     """
     root = Path(path)
     if root.is_dir():
-        found: Iterable[Path] = root.iterdir()
+        found: Iterable[Path] = root.rglob("*") if deep else root.iterdir()
     elif root.exists():
         found = [root]
     elif has_magic(path):
@@ -39,7 +39,9 @@ def list_files(path: str) -> list[ArchiveFile]:
     else:
         raise EnvironmentProblem(f"The archive {path} is not there.", next_step="Check 'path' of the source.")
     folder = root.parent if root.is_file() else root
-    return sorted(listed for p in found if p.name.endswith(SUFFIXES) and (listed := _listed(p, folder)) is not None)
+    for p in found:
+        if p.name.endswith(suffixes) and (listed := _listed(p, folder)) is not None:
+            yield listed
 
 
 def _fixed_part(pattern: Path) -> Path:

@@ -6,6 +6,7 @@ import gzip
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import IO
 
 import pyarrow as pa
@@ -17,11 +18,14 @@ from replicator.domain.moments import in_years
 from replicator.ports.frames import Stop
 
 from .files import ArchiveFile
-from .records import Record, parse, unreadable
+from .form import Form
+from .records import Record, unreadable
 
 log = logging.getLogger(__name__)
 PutRecord = Callable[[Record, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
+WHOLE = (".gz", ".parquet")
+"""Endings of files that are read anew, from their beginning, when they have grown."""
 
 
 class Progress:
@@ -35,7 +39,7 @@ class Progress:
         before, at, lines = self._left.get(file.label, (None, 0, 0))
         if before == file:
             return None
-        if before is None or before.stamp[0] != file.stamp[0] or file.size < at or not file.name.endswith(".jsonl"):
+        if before is None or before.stamp[0] != file.stamp[0] or file.size < at or file.name.endswith(WHOLE):
             return 0, 0
         return at, lines
 
@@ -47,8 +51,8 @@ class Progress:
 class Reading:
     """Puts what is new in files, as large as they were when they were listed."""
 
-    def __init__(self, put: PutRecord, put_frame: PutFrame, stop: Stop) -> None:
-        self._put, self._put_frame, self._stop = put, put_frame, stop
+    def __init__(self, form: Form, put: PutRecord, put_frame: PutFrame, stop: Stop) -> None:
+        self._form, self._put, self._put_frame, self._stop = form, put, put_frame, stop
         self._progress = Progress()
 
     def read(self, file: ArchiveFile) -> None:
@@ -78,10 +82,10 @@ class Reading:
 
     def _lines(self, file: ArchiveFile, stream: Iterator[bytes], at: int, lines: int) -> tuple[int, int]:
         """Put the lines of `stream`; where the next unread one begins (byte, lines before it)."""
-        for line in stream:
+        for line in self._form.lines(stream):
             if self._stop.is_set():
                 break
-            record = read_line(line)
+            record = self._form.record(file, line, partial(int, lines + 1))
             if isinstance(record, ValueError):
                 if not line.endswith(b"\n"):
                     say_unfinished(file, lines + 1)
@@ -128,17 +132,6 @@ def raw(chunk: pa.RecordBatch) -> pa.RecordBatch:
     frame = chunk.select(RAW.names).cast(RAW)
     at = RAW.get_field_index("timestamp")
     return frame.set_column(at, RAW.field(at), in_years(frame.column(at)))
-
-
-def read_line(line: bytes) -> Record | ValueError | None:
-    """The record of a line, or why it is none; None for an empty line."""
-    text = line.strip()
-    if not text:
-        return None
-    try:
-        return parse(text)
-    except ValueError as error:
-        return error
 
 
 def _upto(stream: IO[bytes], size: int) -> Iterator[bytes]:

@@ -11,7 +11,8 @@ from replicator.ports.frames import Stop
 
 from .batches import Batches
 from .delivered import Delivered
-from .files import ArchiveFile, list_files
+from .files import ArchiveFile
+from .form import Form, RecordedTopics
 from .options import ArchiveOptions
 from .reading import Reading
 from .summary import Summary, lost
@@ -34,9 +35,9 @@ class Delivery(Protocol):
 class LocalDelivery:
     """`Delivery` of Arrow tables."""
 
-    def __init__(self, options: ArchiveOptions, delivered: Delivered, apply_batch: Any, stop: Stop) -> None:
+    def __init__(self, form: Form, options: ArchiveOptions, delivered: Delivered, apply_batch: Any, *, stop: Stop) -> None:
         self._batches = Batches(options, delivered, apply_batch)
-        self._reading = Reading(self._batches.put, self._batches.put_frame, stop)
+        self._reading = Reading(form, self._batches.put, self._batches.put_frame, stop)
         self.flush = self._batches.flush
 
     def read(self, files: Iterable[ArchiveFile]) -> None:
@@ -60,17 +61,22 @@ class ArchiveSource:
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        self._options = ArchiveOptions.read(options)
+        self._options, self._form = self.read_options(options)
         self._known = self._new_summary()
 
+    @staticmethod
+    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:
+        """The options, and what the files hold. ConfigProblem naming each wrong key."""
+        return ArchiveOptions.read(options), RecordedTopics()
+
     def _new_summary(self) -> Summary:
-        return Summary()
+        return Summary(self._form)
 
     def _delivery(self, delivered: Delivered, apply_batch: Any, stop: Stop) -> Delivery:
-        return LocalDelivery(self._options, delivered, apply_batch, stop)
+        return LocalDelivery(self._form, self._options, delivered, apply_batch, stop=stop)
 
     def _files(self) -> list[ArchiveFile]:
-        return list_files(self._options.path)
+        return self._form.files(self._options.path)
 
     def _summary(self) -> Summary:
         return self._known.over(self._files())

@@ -10,6 +10,7 @@ import pyarrow as pa
 from replicator.domain.position import TopicPartition
 
 from .files import ArchiveFile
+from .form import Form
 from .reading import Reading
 from .records import PSEUDO_TOPIC, Record
 
@@ -17,10 +18,10 @@ from .records import PSEUDO_TOPIC, Record
 class Summary:
     """First and last offset per partition. A file is read again only when it changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Form) -> None:
         self.firsts: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
-        self._reading = Reading(self._record, self._frame, threading.Event())
+        self._reading = Reading(form, self._record, self._frame, threading.Event())
 
     def over(self, files: Iterable[ArchiveFile]) -> Summary:
         """This summary, brought up to date with `files`."""

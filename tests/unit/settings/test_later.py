@@ -10,7 +10,6 @@ from replicator.settings.supported import LATER_KEYS, LATER_VALUES, later_keys
 from replicator.settings.tables import EntrySettings, PolicyKeys, TableSettings
 
 VALUES = [
-    ("transport: kafka", "transport: files"),
     ("transport: kafka", "transport: query"),
     ("        policy: scd1", "        policy: scd2"),
     ("        stored_as_scd_type: 1", "        stored_as_scd_type: 2"),

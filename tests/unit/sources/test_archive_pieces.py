@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from adapters.sources.archive.delivered import Delivered
-from adapters.sources.archive.files import ArchiveFile, list_files
+from adapters.sources.archive.files import ArchiveFile
+from adapters.sources.archive.form import RecordedTopics
 from adapters.sources.archive.reading import Reading
 from adapters.sources.archive.spark.pieces import Piece, cut, waves
 from adapters.sources.archive.spark.scan import Facts, Limits, Scan, stretched
@@ -24,6 +25,8 @@ from replicator.domain.position import TopicPartition
 
 T = TopicPartition("t", 0)
 LINES = ["", "   ", "{", "é" * 9, '{"topic": "t"}']
+
+FORM = RecordedTopics()
 
 
 def line(random: Random) -> str:
@@ -35,12 +38,12 @@ def line(random: Random) -> str:
 
 def whole(file: ArchiveFile) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
-    Reading(lambda record, _: found.append(tuple(record)), lambda *_: None, threading.Event()).read(file)
+    Reading(FORM, lambda record, _: found.append(tuple(record)), lambda *_: None, threading.Event()).read(file)
     return found
 
 
 def scanned(pieces: list[Piece], limits: Limits) -> tuple[list[tuple[Any, ...]], list[Facts]]:
-    chunks = [chunk for piece in pieces for chunk in Scan(piece, limits).chunks()]
+    chunks = [chunk for piece in pieces for chunk in Scan(FORM, piece, limits).chunks()]
     rows = [row for records, _, _ in chunks for row in records.to_pylist()]
     for row in rows:
         row["headers"] = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
@@ -54,10 +57,10 @@ def test_a_file_is_the_same_however_it_is_cut(tmp_path: Path, seed: int) -> None
     end = random.choice(["\n", "", '\n{"topic": "t', "\n{}"])
     text = "\n".join(line(random) for _ in range(random.randint(1, 20))) + end
     (tmp_path / "a.jsonl").write_text(text)
-    (file,) = list_files(str(tmp_path))
+    (file,) = FORM.files(str(tmp_path))
     wanted = whole(file)
     for size in (1, 2, 7, 40, 1000):
-        pieces = list(cut(file, 0, 0, size))
+        pieces = list(cut(FORM, file, 0, 0, size))
         rows, facts = scanned(pieces, Limits(random.randint(1, 5), 50))
         assert rows == wanted, size
         assert [piece.end for piece in pieces[:-1]] == [piece.start for piece in pieces[1:]]
@@ -73,14 +76,14 @@ def test_lines_of_a_file_that_has_grown_keep_their_numbers(tmp_path: Path) -> No
     begun = file.stat().st_size
     with file.open("a") as more:
         more.write("\n{\n{\n")
-    rows, _ = scanned(list(cut(list_files(str(tmp_path))[0], begun, 3, 2)), Limits(10, 10))
+    rows, _ = scanned(list(cut(FORM, FORM.files(str(tmp_path))[0], begun, 3, 2)), Limits(10, 10))
     assert [row[2] for row in rows] == [5, 6]
 
 
 def test_a_compressed_file_is_one_piece_and_a_short_one_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     packed = gzip.compress(b"{\n" * 5)
     (tmp_path / "a.jsonl.gz").write_bytes(packed[:-8])
-    (piece,) = cut(list_files(str(tmp_path))[0], 0, 0, 1)
+    (piece,) = cut(FORM, FORM.files(str(tmp_path))[0], 0, 0, 1)
     rows, _ = scanned([piece], Limits(2, 100))
     assert [row[2] for row in rows] == [1, 2, 3, 4, 5]
 
@@ -88,8 +91,8 @@ def test_a_compressed_file_is_one_piece_and_a_short_one_is_read_as_far_as_it_goe
 def test_row_groups_are_pieces(tmp_path: Path) -> None:
     rows = [{"topic": "t", "partition": 0, "offset": n, "value": b"v" * 50} for n in range(100)]
     pq.write_table(pa.Table.from_pylist(rows, RAW), tmp_path / "a.parquet", row_group_size=10)
-    file = list_files(str(tmp_path))[0]
-    each, one = list(cut(file, 0, 0, 1)), list(cut(file, 0, 0, 10**9))
+    file = FORM.files(str(tmp_path))[0]
+    each, one = list(cut(FORM, file, 0, 0, 1)), list(cut(FORM, file, 0, 0, 10**9))
     assert [piece.groups for piece in each] == [(n,) for n in range(10)]
     assert [piece.groups for piece in one] == [tuple(range(10))]
     for pieces in (each, one):
@@ -100,14 +103,14 @@ def test_row_groups_are_pieces(tmp_path: Path) -> None:
 def test_waves_hold_no_more_than_a_batch(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_bytes(b"{\n" * 5)
-    pieces = [piece for file in list_files(str(tmp_path)) for piece in cut(file, 0, 0, 4)]
+    pieces = [piece for file in FORM.files(str(tmp_path)) for piece in cut(FORM, file, 0, 0, 4)]
     assert [sum(p.weight for p in wave) for wave in waves(pieces, 9)] == [8, 6, 6, 8, 2]
     assert [p for wave in waves(pieces, 1) for p in wave] == pieces
 
 
 def test_a_file_that_became_shorter_is_not_taken_for_its_beginning(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"{\n" * 9)
-    pieces = list(cut(list_files(str(tmp_path))[0], 0, 0, 6))
+    pieces = list(cut(FORM, FORM.files(str(tmp_path))[0], 0, 0, 6))
     (tmp_path / "a.jsonl").write_bytes(b"{\n" * 4)
     with pytest.raises(EnvironmentProblem, match="became shorter"):
         scanned(pieces, Limits(9, 99))

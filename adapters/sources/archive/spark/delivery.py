@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from ....spark.types import spark_schema
 from ..batches import ROWS as CHUNK_RECORDS
 from ..delivered import Delivered
 from ..files import ArchiveFile
+from ..form import Form
 from ..options import ArchiveOptions
 from .pieces import Piece, waves
 from .reading import Chunk, Moved, Plan, facts_of, scanned
@@ -90,10 +92,18 @@ class OnExecutors:
     """
 
     def __init__(
-        self, spark: SparkSession, options: ArchiveOptions, delivered: Delivered, apply_batch: ApplyBatch, stop: Stop
+        self,
+        spark: SparkSession,
+        form: Form,
+        options: ArchiveOptions,
+        delivered: Delivered,
+        apply_batch: ApplyBatch,
+        *,
+        stop: Stop,
     ) -> None:
+        self._rows = partial(rows, form)
         self._spark, self._options, self._delivered, self._apply, self._stop = spark, options, delivered, apply_batch, stop
-        self._plan = Plan(piece_size(spark, options))
+        self._plan = Plan(form, piece_size(spark, options))
         self._limits = limits(options)
         self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
@@ -110,7 +120,7 @@ class OnExecutors:
         """Hand over what is in the pieces, and say which files moved: nothing of these is handed over."""
         if not pieces:
             return frozenset()
-        frame = kept(scanned(self._spark, pieces, rows, self._limits, ROWS))
+        frame = kept(scanned(self._spark, pieces, self._rows, self._limits, ROWS))
         try:
             chunks = facts_of(frame, pieces)
         except Moved as moved:

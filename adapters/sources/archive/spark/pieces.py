@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..files import ArchiveFile
+from ..form import Form
 from ..reading import parquet
 
 SMALLEST = 1024 * 1024
@@ -29,7 +30,7 @@ class Piece:
     groups: tuple[int, ...] = ()
 
 
-def cut(file: ArchiveFile, begun: int, lines: int, size: int) -> Iterator[Piece]:
+def cut(form: Form, file: ArchiveFile, begun: int, lines: int, size: int) -> Iterator[Piece]:
     """What is new in `file`, in pieces of about `size` bytes where it can be cut."""
     # An executor has a working folder of its own.
     file = replace(file, path=file.path.absolute())
@@ -37,6 +38,8 @@ def cut(file: ArchiveFile, begun: int, lines: int, size: int) -> Iterator[Piece]
         yield from _groups(file, size)
     elif file.name.endswith(".gz"):
         yield Piece(file, 0, file.size, 0, 0, file.size * EXPANDS)
+    elif not form.divisible:
+        yield Piece(file, begun, file.size, begun, lines, file.size - begun)
     else:
         for start in range(begun, file.size, size):
             end = min(start + size, file.size)

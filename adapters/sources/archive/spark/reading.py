@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ....spark.errors import translated
 from ....spark.frames import column, flat_mapped
 from ..files import ArchiveFile
+from ..form import Form
 from ..reading import Progress, say_unfinished, unusable
 from .pieces import SMALLEST, Piece, cut
 from .scan import CHUNK, FACTS, IN_PIECE, Facts, Limits
@@ -85,8 +86,8 @@ def _is_moved(file: ArchiveFile) -> bool:
 class Plan:
     """What is new in files, in pieces, and how far they were read."""
 
-    def __init__(self, size: int) -> None:
-        self._size = max(SMALLEST, size)
+    def __init__(self, form: Form, size: int) -> None:
+        self._form, self._size = form, max(SMALLEST, size)
         self._progress = Progress()
         self._files: dict[str, tuple[ArchiveFile, int, int]] = {}
 
@@ -100,7 +101,7 @@ class Plan:
         if begun is None:
             return []
         try:
-            found = list(cut(file, *begun, self._size))
+            found = list(cut(self._form, file, *begun, self._size))
         except FileNotFoundError:
             return []
         except OSError as error:

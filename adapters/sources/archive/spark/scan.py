@@ -20,7 +20,8 @@ from replicator.domain.errors import EnvironmentProblem
 
 from ..batches import Columns
 from ..files import ArchiveFile
-from ..reading import raw, read_line, unusable, whole
+from ..form import Form
+from ..reading import raw, unusable, whole
 from ..records import Record, unreadable
 from .pieces import Piece
 
@@ -63,8 +64,8 @@ class Scan:
     """Reads one piece, once. Raises EnvironmentProblem when it cannot, and so ends the task: a piece is read in whole or
     not at all, now and when it is read again because an executor was lost."""
 
-    def __init__(self, piece: Piece, limits: Limits) -> None:
-        self._piece, self._limits = piece, limits
+    def __init__(self, form: Form, piece: Piece, limits: Limits) -> None:
+        self._form, self._piece, self._limits = form, piece, limits
         self._at, self._lines, self._before = piece.start, 0, -1
         self._unfinished = False
 
@@ -92,8 +93,9 @@ class Scan:
         yield gathered.frame()
 
     def _records(self) -> Iterator[Record]:
-        for line in self._compressed() if self._piece.file.name.endswith(".gz") else self._plain():
-            record = read_line(line)
+        stream = self._compressed() if self._piece.file.name.endswith(".gz") else self._plain()
+        for line in self._form.lines(stream):
+            record = self._form.record(self._piece.file, line, self._number)
             if isinstance(record, ValueError):
                 if not line.endswith(b"\n"):
                     self._unfinished = True
@@ -192,20 +194,20 @@ def _sizes(chunk: pa.RecordBatch) -> Any:
     return lengths[0].astype(np.int64) + lengths[1]
 
 
-def rows(number: int, piece: Piece, limits: Limits) -> Iterator[pa.Table]:
+def rows(form: Form, number: int, piece: Piece, limits: Limits) -> Iterator[pa.Table]:
     """A piece as `ROWS`; `number` is the piece's in its frame."""
-    for at, (chunk, numbers, facts) in enumerate(Scan(piece, limits).chunks(), number * IN_PIECE):
+    for at, (chunk, numbers, facts) in enumerate(Scan(form, piece, limits).chunks(), number * IN_PIECE):
         of_chunk = pa.repeat(pa.scalar(at), chunk.num_rows)
         no_facts = pa.nulls(chunk.num_rows, pa.binary())
         yield pa.Table.from_arrays([*chunk.columns, of_chunk, numbers, no_facts], schema=ROWS)
         yield pa.Table.from_pylist([{CHUNK: at, FACTS: msgspec.msgpack.encode(facts)}], ROWS)
 
 
-def told(number: int, piece: Piece, limits: Limits) -> Iterator[pa.Table]:
+def told(form: Form, number: int, piece: Piece, limits: Limits) -> Iterator[pa.Table]:
     """A piece as `TOLD`: first and end of each partition in it."""
     hulls: dict[tuple[str, int], tuple[int, int]] = {}
     facts = Facts([])
-    for _, _, facts in Scan(piece, limits).chunks():
+    for _, _, facts in Scan(form, piece, limits).chunks():
         for stretch in facts.stretches:
             first, end = stretch.bounds[0], stretch.bounds[-1]
             known = hulls.get((stretch.topic, stretch.partition), (first, end))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,7 @@ from replicator.ports.frames import Stop
 from ....spark.session import split
 from ..delivered import Delivered
 from ..files import ArchiveFile
+from ..form import Form
 from ..options import ArchiveOptions
 from ..source import ArchiveSource, Delivery
 from ..summary import Summary
@@ -34,26 +36,27 @@ class ArchiveSparkSource(ArchiveSource):
         super().__init__(own)
 
     def _new_summary(self) -> Summary:
-        return SparkSummary(self._spark, self._options)
+        return SparkSummary(self._spark, self._form, self._options)
 
     def _delivery(self, delivered: Delivered, apply_batch: Any, stop: Stop) -> Delivery:
-        return OnExecutors(self._spark, self._options, delivered, apply_batch, stop)
+        return OnExecutors(self._spark, self._form, self._options, delivered, apply_batch, stop=stop)
 
 
 class SparkSummary(Summary):
     """`Summary`, of what executors tell."""
 
-    def __init__(self, spark: SparkSession, options: ArchiveOptions) -> None:
-        super().__init__()
+    def __init__(self, spark: SparkSession, form: Form, options: ArchiveOptions) -> None:
+        super().__init__(form)
+        self._told = partial(told, form)
         self._spark, self._limits = spark, limits(options)
-        self._plan = Plan(piece_size(spark, options))
+        self._plan = Plan(form, piece_size(spark, options))
 
     def over(self, files: Iterable[ArchiveFile]) -> Summary:
         """See `Summary.over`. Nothing is kept, so that all is read in one job."""
         pieces, moved = self._plan.pieces(files), frozenset[str]()
         while pieces:
             try:
-                chunks = facts_of(scanned(self._spark, pieces, told, self._limits, TOLD), pieces)
+                chunks = facts_of(scanned(self._spark, pieces, self._told, self._limits, TOLD), pieces)
             except Moved as found:
                 moved |= found.labels
                 pieces = [piece for piece in pieces if piece.file.label not in moved]

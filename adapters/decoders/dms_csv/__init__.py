@@ -1,0 +1,33 @@
+"""Rows of the CSV files that AWS DMS writes to S3: each record is one row, without its line end.
+
+The rules are those of the page "Using Amazon S3 as a target for AWS Database Migration Service" of the DMS user guide.
+
+**Records.** The topic is the table (`schema.table`). Header `dms.columns` holds the file's own header row where DMS wrote
+one (`AddColumnName`), header `dms.kind` says `load` for a file of the full load; any other is of the ongoing changes.
+
+**Columns** have the names of the header row, in whatever order it has them. Without one they are those that the table
+declares (`schema:`), in that order, after the operation where the row has one column more. A table that declares its columns
+has these, typed so, and others are left out; otherwise every column of the header row is text. The operation belongs to the
+table only where that declares it, and the bookkeeping columns of a target of ours never do.
+
+**Operations.** The first column is `I`, `U` or `D` (`operation_column`, `operations`). Rows without it, which DMS writes by
+`IncludeOpForFullLoad` and `CdcInsertsOnly`, are reads in a full load and creates in the ongoing changes.
+
+**Order.** Offsets are the milliseconds of the file, shifted by 21 bits, plus the number of the row. These are the two
+elements of the sequence; the time that DMS can add to rows (`TimestampColumnName`) has ties and is a column as any other.
+The time of a change is its record's.
+
+**Values** are written as the module `values` says. The unquoted text `csv.null` is null, the same text in quotes is text.
+`csv.unsent` (`CsvNoSupValue`) stands for a value that was not sent, in an update; otherwise it is null. A column that the
+header row lacks is the same.
+
+**A changed key** cannot be seen: an update has the row after it only. The old key's row stays, unless DMS deletes it.
+
+**What makes a record a reject**: another number of columns than its header row or declaration has, quotes that do not close
+or line ends outside of them, bytes that are not UTF-8, a null key, an operation that is not known, a value that its column's
+type cannot hold. Such a value of a deleted row, outside its key, counts as not sent.
+"""
+
+from .decoder import DmsCsvDecoder
+
+__all__ = ["DmsCsvDecoder"]

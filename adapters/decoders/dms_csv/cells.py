@@ -1,0 +1,182 @@
+"""Rows to columns of text: all rows of one shape are parsed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from replicator.domain.errors import Reject
+
+from ...arrow.json.faults import malformed
+from .dialect import Dialect, code
+
+LARGEST = 256 * 1024 * 1024
+"""Bytes that are parsed at once: offsets in a column of text have 31 bits."""
+BOM = b"\xef\xbb\xbf"
+EMPTY = malformed("its value is empty")
+NOT_UTF8 = malformed("the record holds bytes that are not UTF-8")
+NOT_A_ROW = malformed("the record is not one row: its quotes do not close, or a line ends outside of them")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Rows of one width, by column. `places`: which of the values they are."""
+
+    places: Sequence[int]
+    columns: list[pa.Array]
+
+
+@dataclass
+class Split:
+    """What values are: rows, by their width, or rejects by place."""
+
+    parts: list[Cells] = field(default_factory=list)
+    errors: dict[int, Reject] = field(default_factory=dict)
+
+
+def split(values: pa.Array, widths: tuple[int, ...], dialect: Dialect) -> Split:
+    """Every value as a row of one of `widths`, or as a reject; no value has a say in what another is."""
+    found = Split(errors=_broken(values, dialect))
+    places: Sequence[int] = [i for i in range(len(values)) if i not in found.errors] if found.errors else range(len(values))
+    left = _some(values, places)
+    wrong: dict[int, int] = {}
+    for width in _likely(left, widths, dialect):
+        if not len(left):
+            break
+        columns, wrong = _read(left, width, dialect)
+        if len(wrong) < len(left):
+            found.parts.append(Cells([p for i, p in enumerate(places) if i not in wrong] if wrong else places, columns))
+        left, places = _some(left, list(wrong)), [places[i] for i in wrong]
+    expected = " or ".join(map(str, widths))
+    for place, width in zip(places, wrong.values(), strict=True):
+        found.errors[place] = malformed(f"the row has {width} columns, {expected} are expected") if width else NOT_A_ROW
+    return found
+
+
+def names_in(header: bytes, dialect: Dialect) -> list[str | None] | Reject:
+    """The fields of one row of whatever width; what is null has no name."""
+    value = pa.array([header.removeprefix(BOM)], pa.binary())
+    for reject in _broken(value, dialect).values():
+        return reject
+    columns, wrong = _read(value, 1, dialect)
+    if wrong:
+        columns, wrong = _read(value, wrong[0], dialect) if wrong[0] else (columns, wrong)
+    return NOT_A_ROW if wrong else [column[0].as_py() for column in columns]
+
+
+def _some(values: pa.Array, places: Sequence[int]) -> pa.Array:
+    return values if len(places) == len(values) else values.take(pa.array(places, pa.int64()))
+
+
+def _broken(values: pa.Array, dialect: Dialect) -> dict[int, Reject]:
+    """The rejects of values that are not one row of text."""
+    errors = dict.fromkeys(_where(pc.less(pc.fill_null(pc.binary_length(values), 0), 1)), EMPTY)
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        errors |= {i: NOT_UTF8 for i, value in enumerate(values.to_pylist()) if value and not _is_text(value)}
+    places = _suspects(values, dialect)
+    if len(places):
+        rows = pc.match_substring_regex(values.take(places), dialect.row)
+        for place in places.filter(pc.invert(rows)).to_pylist():
+            errors.setdefault(place, NOT_A_ROW)
+    return errors
+
+
+def _suspects(values: pa.Array, dialect: Dialect) -> pa.Array:
+    """The places of values that hold a sign of the dialect. Few files have many: all bytes are searched at once."""
+    text = bytes_of(values)
+    found = [sign for sign in dialect.signs if sign.encode() in text]
+    if not found:
+        return pa.array([], pa.int64())
+    if len(found) == 1:
+        return pc.indices_nonzero(pc.match_substring(values, found[0]))
+    return pc.indices_nonzero(pc.match_substring_regex(values, f"[{''.join(map(code, found))}]"))
+
+
+def bytes_of(values: pa.Array) -> bytes:
+    """All bytes of an array of text or bytes, one value after the other; those of nulls may be anything."""
+    if not len(values):
+        return b""
+    _, offsets, data = values.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
+    first, last = ends[0].as_py(), ends[len(values)].as_py()
+    content: bytes = data.slice(first, last - first).to_pybytes() if data else b""
+    return content
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _where(mask: pa.Array) -> list[int]:
+    places: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return places
+
+
+def _likely(values: pa.Array, widths: tuple[int, ...], dialect: Dialect) -> tuple[int, ...]:
+    """`widths`, that of the first row first: a file has rows of one width."""
+    if len(widths) < 2 or not len(values):
+        return widths
+    _, wrong = _read(values.slice(0, 1), widths[0], dialect)
+    return widths[::-1] if wrong else widths
+
+
+def _read(values: pa.Array, width: int, dialect: Dialect) -> tuple[list[pa.Array], dict[int, int]]:
+    """The columns of the rows that have `width`, and the width of every other row by place; 0 for what cannot be read."""
+    if values.nbytes <= LARGEST or len(values) == 1:
+        try:
+            return _block(values, width, dialect)
+        except pa.ArrowException:
+            if len(values) == 1:
+                return [pa.nulls(0, pa.string())] * width, {0: 0}
+    half = len(values) // 2
+    first, wrong = _read(values.slice(0, half), width, dialect)
+    second, more = _read(values.slice(half), width, dialect)
+    columns = [pa.concat_arrays(pair) for pair in zip(first, second, strict=True)]
+    return columns, wrong | {half + place: said for place, said in more.items()}
+
+
+def _block(values: pa.Array, width: int, dialect: Dialect) -> tuple[list[pa.Array], dict[int, int]]:
+    wrong: dict[int, int] = {}
+
+    def skip(row: Any) -> str:
+        wrong[row.number - 1] = row.actual_columns
+        return "skip"
+
+    names = [f"c{i}" for i in range(width)]
+    text = _joined(values)
+    table = csv.read_csv(
+        pa.BufferReader(text),
+        read_options=csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
+        parse_options=csv.ParseOptions(
+            **dialect.parsing, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=skip
+        ),
+        convert_options=dialect.converting(names, pa.string()),
+    )
+    if table.num_rows + len(wrong) != len(values):
+        raise pa.ArrowInvalid("the block has another number of rows than values")
+    return [_whole(column) for column in table.columns], wrong
+
+
+def _joined(values: pa.Array) -> bytes:
+    """One row per line. The reader drops a byte order mark where the text begins, which here is the first value's own. It
+    takes an empty field at the end for a quoted one where the last line does not end."""
+    if values[0].as_py().startswith(BOM):
+        values = pa.concat_arrays([pa.array([BOM + values[0].as_py()], values.type), values.slice(1)])
+    rows = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values.cast(pa.large_binary()))
+    text: bytes = pc.binary_join(rows, pa.scalar(b"\n", pa.large_binary()))[0].as_buffer().to_pybytes() + b"\n"
+    return text
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,145 @@
+"""Rows of one shape to changes, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import Op, changes_schema
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.moments import in_years
+from replicator.domain.sequence import EPOCH_SHIFT
+from replicator.domain.table import Column, TableSpec
+
+from ...arrow.json.pieces import RECORD_IDS
+from .headers import of_load
+from .options import Options
+from .values import read
+
+STAMP = pa.timestamp("us", "UTC")
+SEQUENCE = 2
+ROW_BITS = 21
+"""Of an offset: the number of the row in its file. The bits above are the milliseconds of the file's name."""
+
+
+def sequence(offsets: pa.Array) -> list[pa.Array]:
+    """The two elements of the sequence: the file, and the row in it."""
+    return [pc.shift_right(offsets, ROW_BITS), pc.bit_wise_and(offsets, (1 << ROW_BITS) - 1)]
+
+
+def operations(said: pa.Array | None, raw: pa.RecordBatch, options: Options) -> pa.Array:
+    """What became of every row; null where it says nothing that is known. `said` is None for rows that do not say."""
+    if said is None:
+        return pc.if_else(of_load(raw.column("headers")), Op.READ.value, Op.CREATE.value)
+    known = options.operation_of
+    places = pc.index_in(said, value_set=pa.array(list(known), pa.string()), skip_nulls=True)
+    return pa.array([op.value for op in known.values()], pa.string()).take(places)
+
+
+class Block:
+    """Changes of rows that have the same columns. Errors grow while columns are built; the first reason of a row stays."""
+
+    def __init__(self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], table: TableSpec, options: Options) -> None:
+        self._raw, self._cells, self._table, self._options = raw, cells, table, options
+        self._errors: dict[int, Reject] = {}
+        self._unsent: dict[str, pa.Array] = {}
+        said = cells.get(options.operation_column)
+        self._ops = operations(said, raw, options)
+        for row in _where(pc.is_null(self._ops)):
+            value = said[row].as_py() if said is not None else None
+            self._errors[row] = options.unknown_operation(value)
+        self._none = pa.repeat(pa.scalar(False), raw.num_rows)
+        self._updates = pc.fill_null(pc.equal(self._ops, Op.UPDATE.value), False)
+
+    def build(self) -> pa.Table:
+        """The changes frame of these rows, in their order."""
+        elements = self._elements()
+        columns = [self._column(column) for column in self._table.columns]
+        count, schema = self._raw.num_rows, changes_schema(self._table)
+        arrays = [
+            self._ops,
+            *elements,
+            in_years(self._raw.column("timestamp").cast(STAMP)),
+            *(self._raw.column(name) for name in RECORD_IDS.values()),
+            pa.nulls(count, pa.string()),
+            self._said_of_errors(),
+            names_of(self._unsent, count),
+        ]
+        moved = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]
+        return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
+
+    def _elements(self) -> list[pa.Array]:
+        """The sequence, with the epoch in the top bits of its first element."""
+        offsets = self._raw.column("offset")
+        for row in _where(pc.less(offsets, 0)):
+            self._fail(row, RejectCode.NO_SEQUENCE, "its offset is below 0")
+        first, second = sequence(offsets)
+        return [pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64())), second]
+
+    def _column(self, column: Column) -> pa.Array:
+        """A column, null where a row lacks it or its value does not fit; says so in `unsent` and `errors`."""
+        is_key = column.name in self._table.keys
+        array = self._values(column, is_key)
+        if is_key:
+            reason = f"key column {column.name!r} of table {self._table.name} is null or missing"
+            for row in _where(pc.is_null(array)):
+                self._fail(row, RejectCode.NULL_KEY, reason)
+        return array
+
+    def _values(self, column: Column, is_key: bool) -> pa.Array:
+        texts = self._cells.get(column.name)
+        if texts is None:
+            if not is_key:
+                self._unsent[column.name] = self._updates
+            return pa.nulls(self._raw.num_rows, column.type)
+        lacking, texts = self._lacking(texts)
+        array, bad = read(texts, column.type, f"column {column.name!r}")
+        spared = set() if is_key else {row for row in bad if self._ops[row].as_py() == Op.DELETE}
+        for row in bad.keys() - spared:
+            self._errors.setdefault(row, bad[row])
+        if spared:
+            lacking = pc.or_(lacking, pa.array([row in spared for row in range(len(texts))], pa.bool_()))
+        if not is_key:
+            self._unsent[column.name] = lacking
+        return array
+
+    def _lacking(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Which updates do not send this column, and its texts where they are values."""
+        placeholder = self._options.csv.unsent
+        unsent = None if placeholder is None else pc.fill_null(pc.equal(texts, placeholder), False)
+        if unsent is None or not pc.any(unsent).as_py():
+            return self._none, texts
+        return pc.and_(unsent, self._updates), pc.if_else(unsent, pa.scalar(None, pa.string()), texts)
+
+    def _said_of_errors(self) -> pa.Array:
+        count = self._raw.num_rows
+        if not self._errors:
+            return pa.nulls(count, pa.string())
+        return pa.array([str(self._errors[i]) if i in self._errors else None for i in range(count)], pa.string())
+
+    def _fail(self, row: int, code: str, sentence: str) -> None:
+        self._errors.setdefault(row, Reject(code, sentence))
+
+
+def names_of(masks: Mapping[str, pa.Array], count: int) -> pa.Array:
+    """Per row the names whose mask is set there, null for none."""
+    some = {name: mask for name, mask in masks.items() if pc.any(mask).as_py()}
+    if not some:
+        return pa.nulls(count, pa.list_(pa.string()))
+    rows = [pc.indices_nonzero(mask) for mask in some.values()]
+    which = pa.concat_arrays([pa.repeat(pa.scalar(i, pa.int32()), len(found)) for i, found in enumerate(rows)])
+    table = pa.table({"row": pa.concat_arrays(rows), "which": which})
+    order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("which", "ascending")])
+    names = pa.array(list(some), pa.string()).take(which.take(order))
+    counts = pa.repeat(pa.scalar(0, pa.int32()), count)
+    for mask in some.values():
+        counts = pc.add(counts, mask.cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
+    return pa.ListArray.from_arrays(offsets, names, mask=pc.equal(counts, 0))
+
+
+def _where(mask: pa.Array) -> list[int]:
+    places: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return places

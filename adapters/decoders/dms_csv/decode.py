@@ -1,0 +1,55 @@
+"""Raw records to the changes frame: by header row, then by width, then back in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from replicator.domain.change import changes_schema
+from replicator.domain.errors import Reject
+from replicator.domain.table import TableSpec
+
+from ...arrow.json.pieces import Part, in_order, pieces, rejected, some
+from .cells import split
+from .changes import Block
+from .headers import ROWS, by_columns, part_of
+from .layouts import Layouts
+from .options import Options
+
+
+class Decoding:
+    """Decodes frames of records that were routed to one table. Keeps nothing of the records."""
+
+    def __init__(self, options: Options, layouts: Layouts) -> None:
+        self._options, self._layouts = options, layouts
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        done = [self._piece(piece, table) for piece in pieces(raw, ROWS)]
+        return pa.concat_tables(done or [changes_schema(table).empty_table()])
+
+    def _piece(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        errors: dict[int, Reject] = {}
+        groups = by_columns(raw.column("headers"))
+        parts = [part for header, places in groups for part in self._group(raw, header, places, table, errors)]
+        if errors:
+            bad = sorted(errors)
+            parts.append((bad, rejected(some(raw, bad), table, [errors[i] for i in bad])))
+        return in_order(parts, changes_schema(table))
+
+    def _group(
+        self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], table: TableSpec, errors: dict[int, Reject]
+    ) -> Iterator[Part]:
+        layout = self._layouts.of(header, table.name)
+        if layout.error is not None:
+            errors |= dict.fromkeys(places, layout.error)
+            return
+        mine = part_of(raw, places)
+        found = split(mine.column("value"), layout.widths, self._options.csv)
+        errors |= {places[i]: reject for i, reject in found.errors.items()}
+        for cells in found.parts:
+            rows = part_of(mine, cells.places)
+            named = dict(zip(layout.names(len(cells.columns)), cells.columns, strict=True))
+            changes = Block(rows, named, table, self._options).build()
+            yield (None if rows.num_rows == raw.num_rows else [places[i] for i in cells.places]), changes

@@ -1,0 +1,83 @@
+"""How rows are written, and which texts are rows."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated
+
+from pyarrow import csv
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+
+def _sign(text: str) -> str:
+    if len(text) != 1 or not text.isascii() or text in "\r\n\0":
+        raise ValueError("must be one ASCII character, and no line end")
+    return text
+
+
+Sign = Annotated[str, AfterValidator(_sign)]
+
+
+class Dialect(BaseModel):
+    """The endpoint settings of DMS for CSV. `null`: the unquoted text that means NULL (`CsvNullValue`); `unsent`: the text
+    that stands for a value that was not sent (`CsvNoSupValue`), if any."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    delimiter: Sign = ","
+    quote: Sign = '"'
+    escape: Sign | None = None
+    null: str = ""
+    unsent: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: object) -> object:
+        """YAML reads the bare key `null` as no text."""
+        return {"null" if key is None else key: value for key, value in given.items()} if isinstance(given, dict) else given
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Dialect:
+        if len({self.delimiter, self.quote, self.escape}) < 3:
+            raise ValueError("delimiter, quote and escape must differ")
+        if self.null == self.unsent:
+            raise ValueError("null and unsent must differ")
+        return self
+
+    @property
+    def signs(self) -> tuple[str, ...]:
+        """The characters without which a text is one row, whatever else it holds."""
+        return ("\n", "\r", self.quote, *([self.escape] if self.escape else []))
+
+    @cached_property
+    def row(self) -> str:
+        """The regular expression (RE2) of one whole row: what RFC 4180 calls a record, and quotes inside unquoted fields,
+        which readers take as they are. Rows that match can be joined: none reaches into the next."""
+        delimiter, quote = code(self.delimiter), code(self.quote)
+        escape = code(self.escape) if self.escape else ""
+        escaped = rf"|{escape}[^\r\n]" if escape else ""
+        plain = rf"(?:(?:[^{quote}{delimiter}{escape}\r\n]{escaped})(?:[^{delimiter}{escape}\r\n]{escaped})*)?"
+        within = rf"|{escape}(?s:.)" if escape else ""
+        quoted = rf"{quote}(?:[^{quote}{escape}]|{quote}{quote}{within})*{quote}"
+        field = f"(?:{quoted}|{plain})"
+        return rf"\A{field}(?:{delimiter}{field})*\z"
+
+    @property
+    def parsing(self) -> dict[str, object]:
+        """These as options of `pyarrow.csv.ParseOptions`."""
+        return {"delimiter": self.delimiter, "quote_char": self.quote, "escape_char": self.escape or False}
+
+    def converting(self, names: list[str], types: object) -> csv.ConvertOptions:
+        """Every column as text; only null that is written without quotes is null."""
+        return csv.ConvertOptions(
+            column_types=dict.fromkeys(names, types),
+            null_values=[self.null],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            check_utf8=False,
+        )
+
+
+def code(sign: str) -> str:
+    """A character in a regular expression, whatever it means there."""
+    return rf"\x{ord(sign):02x}"

@@ -1,0 +1,96 @@
+"""What rows look like: by the header row of their file, or as the configuration declares them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+import msgspec
+
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.table import RESERVED_PREFIXES, Column
+
+from ...arrow.json.faults import malformed
+from ...arrow.json.nodes import text
+from ...arrow.json.spelling import node_of
+from .cells import names_in
+from .options import Options
+
+MAX_LAYOUTS = 4096
+DECLARED = "declared"
+WAY_OUT = (
+    "declare them with `schema:` of the table, or have DMS write header rows (AddColumnName) and set `csv.header: true`"
+)
+UNDECLARED = malformed(f"its file has no header row and its table declares no columns: {WAY_OUT}")
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The columns of the table, and `rows`: the names in a row, by its width. Or why they are not known. `fingerprint` tells
+    layouts of a table apart."""
+
+    fingerprint: str = ""
+    columns: tuple[Column, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    error: Reject | None = None
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many columns a row may have."""
+        return tuple(map(len, self.rows))
+
+    def names(self, width: int) -> tuple[str, ...]:
+        """The names in a row of one of `widths`."""
+        return next(names for names in self.rows if len(names) == width)
+
+
+class Layouts:
+    """The layouts of one decoder; keeps those it has seen."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._known: dict[tuple[bytes | None, str], Layout] = {}
+
+    def of(self, header: bytes | None, table: str) -> Layout:
+        """The layout of rows of `table` in a file with this header row, or none."""
+        which = (header, table)
+        if which not in self._known:
+            if len(self._known) >= MAX_LAYOUTS:
+                self._known.clear()
+            self._known[which] = self._read(header, table)
+        return self._known[which]
+
+    def _read(self, header: bytes | None, table: str) -> Layout:
+        declared = tuple(Column(n, node_of(said).type) for n, said in (self._options.columns_of(table) or {}).items())
+        if header is None:
+            return self._headless(declared)
+        names = self._names(header)
+        if isinstance(names, Reject):
+            return Layout(error=names)
+        if declared:
+            return Layout(DECLARED, declared, (names,))
+        columns = tuple(Column(name, text().type) for name in names if not self._is_bookkeeping(name))
+        if not columns:
+            return Layout(error=malformed("its header row names no column of a table"))
+        written = msgspec.json.encode([column.name for column in columns])
+        return Layout(sha256(written).hexdigest()[:16], columns, (names,))
+
+    def _headless(self, declared: tuple[Column, ...]) -> Layout:
+        if not declared:
+            return Layout(error=UNDECLARED)
+        names, first = tuple(column.name for column in declared), self._options.operation_column
+        return Layout(DECLARED, declared, (names,) if first in names else (names, (first, *names)))
+
+    def _names(self, header: bytes) -> tuple[str, ...] | Reject:
+        found, most = names_in(header, self._options.csv), self._options.limits.columns
+        if isinstance(found, Reject):
+            return Reject(found.code, f"its header row cannot be read: {found.sentence}")
+        if len(found) > most:
+            return Reject(RejectCode.TOO_LARGE, f"its header row has {len(found)} columns, more than the {most} allowed")
+        names = tuple(name for name in found if name)
+        if len(names) < len(found):
+            return malformed("its header row has a column without a name")
+        return names if len(set(names)) == len(names) else malformed("its header row names a column twice")
+
+    def _is_bookkeeping(self, name: str) -> bool:
+        return name == self._options.operation_column or name.startswith(RESERVED_PREFIXES)

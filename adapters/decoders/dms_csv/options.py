@@ -1,0 +1,30 @@
+"""The options of the decoder, checked on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import Field
+
+from ...arrow import options as common
+from .dialect import Dialect
+from .values import NAMES, reader_of
+
+FORMAT = "dms_csv"
+
+
+class Options(common.RowOptions):
+    """What `DmsCsvDecoder` takes: see `RowOptions`, and for `csv` see `Dialect`. The defaults are what DMS writes."""
+
+    USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
+
+    operation_column: str = Field("Op", min_length=1)
+    csv: Dialect = Dialect()
+
+
+def read_options(options: Mapping[str, object]) -> Options:
+    """The options, or ConfigProblem that names every wrong one without its value."""
+    found = common.read_options(Options, options, FORMAT)
+    common.refuse_types(found.declared, NAMES, lambda node: reader_of(node.type) is not None)
+    return found

@@ -1,0 +1,122 @@
+"""Text to the values of a column.
+
+| Arrow | text |
+| --- | --- |
+| integers | digits, with a minus sign |
+| float32, float64 | decimal or scientific; `NaN`, `Infinity`, `-Infinity` |
+| decimal | the same, finite; places beyond the type's only if they are zero |
+| bool | `true`, `t`, `1`, `false`, `f`, `0`, in any case |
+| string | as it is |
+| binary | hexadecimal digits |
+| date32 | `2024-02-29` |
+| timestamp | `2024-02-29 23:59:59.123456` or with a `T` |
+| time64 | `23:59:59.123456` |
+
+A zone behind a timestamp is dropped where the type has none; UTC is meant where the type has one and the text has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.moments import in_years
+
+from ...arrow.json import decimals, faults, nodes, temporal
+from ...arrow.json.faults import Unfit
+from .cells import bytes_of
+
+Read = Callable[[pa.Array], pa.Array]
+"""Makes values of text. Raises one of `faults.FAILURES` when any does not fit."""
+
+TRUTHS = ("true", "t", "1", "false", "f", "0")
+NAMES = "int64, string, double, bool, binary, date32, timestamp[us], timestamp[us, UTC], time or decimal(10,2)"
+LOCAL = r"\A(\d{4}-\d\d-\d\d([ T]\d\d(:\d\d){0,2}(\.\d+)?)?)\z"
+
+
+def reader_of(arrow: pa.DataType) -> Read | None:
+    """How text becomes values of `arrow`; None where no text does."""
+    readers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Read]], ...] = (
+        (t.is_string, lambda _: lambda texts: texts),
+        (t.is_integer, _whole_numbers),
+        (t.is_floating, lambda a: nodes.floating(a).build),
+        (t.is_decimal, lambda a: lambda texts: decimals.from_text(texts, a)),
+        (t.is_boolean, lambda _: _truths),
+        (t.is_binary, lambda _: _bytes),
+        (t.is_date32, lambda _: _days),
+        (t.is_timestamp, _stamps),
+        (t.is_time64, lambda _: temporal.iso_time().build),
+    )
+    return next((of(arrow) for applies, of in readers if applies(arrow)), None)
+
+
+def read(texts: pa.Array, arrow: pa.DataType, what: str) -> tuple[pa.Array, dict[int, Reject]]:
+    """The values of a column, null where one does not fit, and by place why it does not."""
+    one = reader_of(arrow)
+    if one is None:
+        raise TypeError(f"no text is read as {arrow}")
+    return faults.fit(lambda some: one(some if isinstance(some, pa.Array) else pa.array(some, pa.string())), texts, what)
+
+
+def _whole_numbers(arrow: pa.DataType) -> Read:
+    def build(texts: pa.Array) -> pa.Array:
+        """Arrow reads 0x10 as a number, DMS writes none so."""
+        content = bytes_of(texts).lower()
+        if b"x" in content and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+            raise Unfit(RejectCode.OUT_OF_RANGE, "holds something else than decimal digits")
+        return texts.cast(arrow)
+
+    return build
+
+
+def _truths(texts: pa.Array) -> pa.Array:
+    places = pc.index_in(pc.utf8_lower(texts), value_set=pa.array(TRUTHS))
+    if places.null_count > texts.null_count:
+        raise Unfit(RejectCode.OUT_OF_RANGE, "holds something else than a truth value")
+    return pc.less(places, TRUTHS.index("false"))
+
+
+def _bytes(texts: pa.Array) -> pa.Array:
+    """All digits at once: two of them are one byte, so offsets are halved."""
+    filled = pc.fill_null(texts, "")
+    sizes = pc.binary_length(filled)
+    digits = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(filled)], pa.int32()), filled), "")[0].as_py()
+    if pc.any(pc.equal(pc.bit_wise_and(sizes, 1), 1)).as_py():
+        raise Unfit(RejectCode.OUT_OF_RANGE, "holds an odd number of hexadecimal digits")
+    data = bytes.fromhex(digits)
+    if 2 * len(data) != len(digits):
+        raise Unfit(RejectCode.OUT_OF_RANGE, "holds something else than hexadecimal digits")
+    ends = pc.divide(pc.cumulative_sum(sizes), 2)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    found = pa.Array.from_buffers(pa.binary(), len(texts), [None, offsets.buffers()[1], pa.py_buffer(data)])
+    return pc.if_else(pc.is_valid(texts), found, pa.scalar(None, pa.binary()))
+
+
+def _days(texts: pa.Array) -> pa.Array:
+    try:
+        days = texts.cast(pa.date32())
+    except pa.ArrowInvalid:
+        return temporal.iso_date().build(texts)
+    return days if _all_in_years(days.cast(pa.timestamp("ms"))) else temporal.iso_date().build(texts)
+
+
+def _stamps(arrow: pa.DataType) -> Read:
+    """Few texts have zones: those that have none need no look at each."""
+    node = temporal.iso_timestamp(arrow)
+
+    def build(texts: pa.Array) -> pa.Array:
+        try:
+            local = texts.cast(pa.timestamp(arrow.unit))
+        except pa.ArrowInvalid:
+            return node.build(pc.replace_substring_regex(texts, LOCAL, r"\1Z") if arrow.tz else texts)
+        return local.view(arrow) if arrow.unit == "ns" or _all_in_years(local) else node.build(texts)
+
+    return build
+
+
+def _all_in_years(stamps: pa.Array) -> bool:
+    return bool(in_years(stamps).null_count == stamps.null_count)

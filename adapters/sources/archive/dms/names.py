@@ -1,0 +1,54 @@
+"""What the names of files and folders say."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from replicator.domain.errors import ConfigProblem
+
+LOAD, CDC = "load", "cdc"
+_LOAD = re.compile(r"LOAD0*([0-9A-Fa-f]{1,7})\.csv(\.gz)?")
+_CDC = re.compile(r"(\d{8})-(\d{6})(\d{3,6})\.csv(\.gz)?")
+_DATE = re.compile(r"\d[\d_-]*")
+LOAD_BITS, CDC_BITS = 32, 21
+"""A file has fewer rows than 2 to the power of these. DMS begins a new file of changes with 32 MB, by default; with two
+million rows in one, times fit until the year 2109."""
+FIRST_YEAR = 2005
+"""From then on every time is above every number of a full load, 2**28 files of 2**32 lines."""
+
+
+class Named(NamedTuple):
+    """What a file is by its name: the kind, the offset of what would be its row 0, below which number rows are, and its time
+    in milliseconds."""
+
+    kind: str
+    first: int
+    most: int
+    time: int | None
+
+
+def named(path: Path) -> Named:
+    """What the file at `path` is; ConfigProblem when its name says nothing that is known."""
+    if found := _LOAD.fullmatch(path.name):
+        return Named(LOAD, int(found[1], 16) << LOAD_BITS, 1 << LOAD_BITS, None)
+    if found := _CDC.fullmatch(path.name):
+        try:
+            moment = datetime.strptime(found[1] + found[2], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        except ValueError:
+            moment = None
+        if moment is not None and moment.year >= FIRST_YEAR:
+            time = int(moment.timestamp()) * 1000 + int(found[3][:3])
+            return Named(CDC, time << CDC_BITS, 1 << CDC_BITS, time)
+    raise ConfigProblem(
+        f"{path} is no file of AWS DMS: its name is neither like LOAD00000001.csv nor like 20211017-194324349.csv",
+        next_step="Move it to another place, or let `path` of the source name DMS's own folders.",
+    )
+
+
+def table_of(path: Path) -> str:
+    """`SCHEMA.TABLE` after the folders above a file."""
+    folders = [part for part in path.absolute().parts[1:-1] if not _DATE.fullmatch(part)]
+    return ".".join(folders[-2:])

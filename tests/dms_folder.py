@@ -1,0 +1,104 @@
+"""A folder as AWS DMS writes it, for contract suites."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span, TopicPartition
+
+BEGIN = datetime(2021, 10, 17, 19, 43, 24, 349_000, UTC)
+IN_FILE = 3
+"""Rows of one file; some are published into a file that is there."""
+HEADER = b"Op,number,text"
+
+
+def row(number: int) -> bytes:
+    """A row; of some the text has line ends, quotes and letters of several bytes."""
+    text = f'"é☃ ""{number}"",\r\n\n{number}"' if number % 2 else f"plain {number}"
+    return f"I,{number},{text}".encode()
+
+
+def place_of(number: int, *, header: bool) -> tuple[str, int, int | None]:
+    """The file of row `number`, its offset and its time in milliseconds."""
+    file, line = divmod(number, IN_FILE)
+    line += 1 + header
+    if not file:
+        return "LOAD0000000A.csv", (10 << 32) + line, None
+    moment = BEGIN + timedelta(milliseconds=file)
+    time = int(moment.timestamp() * 1000)
+    return f"{moment:%Y%m%d-%H%M%S}{time % 1000:03}.csv", (time << 21) + line, time
+
+
+@dataclass
+class DmsFolder:
+    """`source_contract.Stream`. `publish` takes as many rows as there are records: what they hold is not for files."""
+
+    path: Path
+    source: Any
+    options: Mapping[str, Any]
+    header: bool = False
+    compressed: bool = False
+    topic: str = "shop.items"
+    partitions: int = 1
+    published: int = field(default=0)
+
+    def publish(self, records: pa.Table) -> None:
+        folder = self.path / "bucket" / "shop" / "items"
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(self.published, self.published + records.num_rows):
+            name, _, _ = place_of(number, header=self.header)
+            file = folder / (f"{name}.gz" if self.compressed else name)
+            line = row(number) + b"\r\n"
+            first = HEADER + b"\n" if self.header and number % IN_FILE == 0 else b""
+            if self.compressed:
+                # As an uploaded file: whole, and never changed.
+                before = gzip.decompress(file.read_bytes()) if file.exists() else b""
+                partial = file.with_suffix(".partial")
+                partial.write_bytes(gzip.compress(before + first + line))
+                partial.replace(file)
+            else:
+                with file.open("ab") as stream:
+                    stream.write(first + line)
+        self.published += records.num_rows
+
+    def open(self) -> Any:
+        said = {"path": str(self.path / "bucket"), "csv": {"header": self.header}, **self.options}
+        return self.source(said)
+
+    def close(self) -> None:
+        pass
+
+
+class ReadsDms:
+    """What a `SourceContract` over such folders expects."""
+
+    odd_times = ()
+
+    def expected(self, stream: DmsFolder, start: int, end: int) -> pa.Table:
+        rows = []
+        for number in range(start, end):
+            _, offset, time = place_of(number, header=stream.header)
+            headers = [{"name": "dms.kind", "value": b"load" if time is None else b"cdc"}]
+            headers += [{"name": "dms.columns", "value": HEADER}] if stream.header else []
+            record = {"topic": stream.topic, "partition": 0, "offset": offset, "timestamp": time}
+            rows.append(record | {"headers": headers, "key": None, "value": row(number)})
+        return pa.Table.from_pylist(rows, RAW)
+
+    def whole(self, stream: DmsFolder, count: int) -> Span:
+        at = TopicPartition(stream.topic, 0)
+        first, last = (place_of(number, header=stream.header)[1] for number in (0, count - 1))
+        return Span(Position({at: first}), Position({at: last + 1}))
+
+
+def settle(path: Path) -> None:
+    """Nobody has written to the file for an hour."""
+    os.utime(path, (BEGIN.timestamp(), BEGIN.timestamp()))

@@ -1,0 +1,109 @@
+"""The shipped example of DMS's folders, with files that arrive while it runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from datetime import date
+from pathlib import Path
+
+import pytest
+from cli_program import run_program
+from deltalake import DeltaTable
+from next_layer import ON_SPARK, run
+
+pytestmark = pytest.mark.slow
+"""The program starts several times in each."""
+
+EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "dms-files.yaml"
+LOAD = """\
+0,Herman Zimmerman,Oklahoma city,2020-10-10
+1,Lisa Ray,Columbus,2021-04-01
+2,Terrell Reeves,Jacksonville,2017-01-01
+3,Steve Goodwin,Charlotte,2021-09-19
+4,Leah Tran,Detroit,2021-04-05
+5,Wilbert Holmes,Washington,2021-07-23
+6,Mindy George,Los Angeles,2021-10-01
+"""
+MORE = """\
+7,Rosa Huff,Phoenix,2021-10-17
+8,Lebron James,Denver,2021-10-17
+9,Darla Hayes,Nashville,2021-10-15
+"""
+CHANGES = """\
+U,6,Mindy George,Los Angeles,2021-10-15
+I,133,Bob Ding,New York,2021-10-17
+I,134,Ross Green,Seattle,2021-10-17
+"""
+LATER = """\
+I,135,Monica Bing,Portland,2021-10-17
+U,8,Kevin Durant,Denver,2021-10-14
+"""
+RESULT = {
+    0: ("Herman Zimmerman", "Oklahoma city", date(2020, 10, 10)),
+    1: ("Lisa Ray", "Columbus", date(2021, 4, 1)),
+    2: ("Terrell Reeves", "Jacksonville", date(2017, 1, 1)),
+    3: ("Steve Goodwin", "Charlotte", date(2021, 9, 19)),
+    4: ("Leah Tran", "Detroit", date(2021, 4, 5)),
+    5: ("Wilbert Holmes", "Washington", date(2021, 7, 23)),
+    6: ("Mindy George", "Los Angeles", date(2021, 10, 15)),
+    7: ("Rosa Huff", "Phoenix", date(2021, 10, 17)),
+    8: ("Kevin Durant", "Denver", date(2021, 10, 14)),
+    9: ("Darla Hayes", "Nashville", date(2021, 10, 15)),
+    133: ("Bob Ding", "New York", date(2021, 10, 17)),
+    134: ("Ross Green", "Seattle", date(2021, 10, 17)),
+    135: ("Monica Bing", "Portland", date(2021, 10, 17)),
+}
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """The folder of the table; the project around it has the example as its configuration."""
+    (tmp_path / "config").mkdir()
+    shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
+    folder = tmp_path / "dms" / "public" / "users"
+    folder.mkdir(parents=True)
+    (folder / "LOAD00000001.csv").write_text(LOAD)
+    return folder
+
+
+def rows(project: Path) -> dict[int, tuple[str, str, date]]:
+    found = DeltaTable(str(project / "deltalake" / "dms" / "users")).to_pyarrow_table().to_pylist()
+    return {row["user_id"]: (row["name"], row["city"], row["last_login"]) for row in found}
+
+
+@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> None:
+    """The engines follow each other."""
+    run(tmp_path, engine)
+    assert len(rows(tmp_path)) == 7
+    (users / "LOAD00000002.csv.gz").write_bytes(gzip.compress(MORE.encode()))
+    (users / "2021" / "10").mkdir(parents=True)
+    (users / "2021" / "10" / "20211017-194324349.csv").write_text(CHANGES)
+    run(tmp_path, "local")
+    (users / "20211017-194400000.csv").write_text(LATER)
+    said = run(tmp_path, engine)
+    assert rows(tmp_path) == RESULT
+    (lane,) = said["result"]["lanes"]
+    assert lane["counts"]["applied"] == 2
+    again = run(tmp_path, engine)
+    assert again["result"]["lanes"][0]["counts"]["applied"] == 0
+
+
+def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
+    (users / "20211017-194324349.csv").write_text("U,6,Mindy\nX,1,a,b,2021-01-01\nU,2,a,b,yesterday\n" + CHANGES)
+    said = run(tmp_path, "local")
+    (lane,) = said["result"]["lanes"]
+    # Seven of the full load and two new ones; what became of number 6 is one row.
+    assert lane["counts"]["applied"] == 9 and lane["counts"]["folded"] == 1 and rows(tmp_path)[6] == RESULT[6]
+    listed = run_program(tmp_path, "dlq", "list", "--json")
+    sentences = sorted(letter["sentence"] for letter in json.loads(listed.stdout)["result"])
+    assert len(sentences) == 3, sentences
+    assert any("last_login" in sentence for sentence in sentences) and not any("yesterday" in s for s in sentences)
+
+
+def test_a_foreign_file_ends_the_run_by_name(users: Path, tmp_path: Path) -> None:
+    (users / "export.csv").write_text("1,a\n")
+    said = json.dumps(run(tmp_path, "local", code=2))
+    assert "export.csv is no file of AWS DMS" in said
