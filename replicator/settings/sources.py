@@ -47,6 +47,12 @@ def _security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return options
 
 
+def _character(value: str) -> str:
+    if len(value) != 1 or not value.isascii() or value in "\r\n\0":
+        raise _refused("value", "must be one ASCII character, and no line end")
+    return value
+
+
 def _several(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
@@ -63,7 +69,7 @@ CatalogTable = Annotated[str, Field(pattern=r"^[^.`\s]+(\.[^.`\s]+){1,2}$")]
 
 
 ColumnName = Annotated[str, Field(min_length=1)]
-Character = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
+Character = Annotated[str, AfterValidator(_character), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1})]
 OperationValues = Annotated[list[Text], BeforeValidator(_several), Field(min_length=1), ONE_OR_SEVERAL]
 
 
@@ -78,9 +84,9 @@ class CsvSettings(Strict):
     """What may stand around a value, doubled inside; null where nothing does."""
     escape: Character | None = None
     """What takes its meaning from the character behind it; null where nothing does."""
-    null: str = ""
+    null_value: str = ""
     """The text, outside quotes, that means NULL."""
-    unsent: str | None = None
+    unsent_value: str | None = None
     """The text that means that a value was not sent (CsvNoSupValue)."""
 
 

@@ -107,7 +107,7 @@ class Block:
 
     def _lacking(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Which updates do not send this column, and its texts where they are values."""
-        placeholder = self._options.csv.unsent
+        placeholder = self._options.csv.unsent_value
         unsent = None if placeholder is None else pc.fill_null(pc.equal(texts, placeholder), False)
         if unsent is None or not pc.any(unsent).as_py():
             return self._none, texts

@@ -19,59 +19,56 @@ Sign = Annotated[str, AfterValidator(_sign)]
 
 
 class Dialect(BaseModel):
-    """The endpoint settings of DMS for CSV. `null`: the unquoted text that means NULL (`CsvNullValue`); `unsent`: the text
-    that stands for a value that was not sent (`CsvNoSupValue`), if any."""
+    """The endpoint settings of DMS for CSV. `quote`: None for files in which nothing is quoted (`Rfc4180=false`);
+    `null_value`: the unquoted text that means NULL (`CsvNullValue`); `unsent_value`: the text that stands for a value that
+    was not sent (`CsvNoSupValue`), if any. `header` is the transport's: a record brings its header row."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     delimiter: Sign = ","
-    quote: Sign = '"'
+    quote: Sign | None = '"'
     escape: Sign | None = None
-    null: str = ""
-    unsent: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, given: object) -> object:
-        """YAML reads the bare key `null` as no text."""
-        return {"null" if key is None else key: value for key, value in given.items()} if isinstance(given, dict) else given
+    null_value: str = ""
+    unsent_value: str | None = None
+    header: bool = False
 
     @model_validator(mode="after")
     def _told_apart(self) -> Dialect:
-        if len({self.delimiter, self.quote, self.escape}) < 3:
+        said = [sign for sign in (self.delimiter, self.quote, self.escape) if sign is not None]
+        if len(set(said)) < len(said):
             raise ValueError("delimiter, quote and escape must differ")
-        if self.null == self.unsent:
-            raise ValueError("null and unsent must differ")
+        if self.null_value == self.unsent_value:
+            raise ValueError("null_value and unsent_value must differ")
         return self
 
     @property
     def signs(self) -> tuple[str, ...]:
         """The characters without which a text is one row, whatever else it holds."""
-        return ("\n", "\r", self.quote, *([self.escape] if self.escape else []))
+        return ("\n", "\r", *(sign for sign in (self.quote, self.escape) if sign))
 
     @cached_property
     def row(self) -> str:
         """The regular expression (RE2) of one whole row: what RFC 4180 calls a record, and quotes inside unquoted fields,
         which readers take as they are. Rows that match can be joined: none reaches into the next."""
-        delimiter, quote = code(self.delimiter), code(self.quote)
+        delimiter, quote = code(self.delimiter), code(self.quote) if self.quote else ""
         escape = code(self.escape) if self.escape else ""
         escaped = rf"|{escape}[^\r\n]" if escape else ""
         plain = rf"(?:(?:[^{quote}{delimiter}{escape}\r\n]{escaped})(?:[^{delimiter}{escape}\r\n]{escaped})*)?"
         within = rf"|{escape}(?s:.)" if escape else ""
         quoted = rf"{quote}(?:[^{quote}{escape}]|{quote}{quote}{within})*{quote}"
-        field = f"(?:{quoted}|{plain})"
+        field = f"(?:{quoted}|{plain})" if quote else plain
         return rf"\A{field}(?:{delimiter}{field})*\z"
 
     @property
     def parsing(self) -> dict[str, object]:
         """These as options of `pyarrow.csv.ParseOptions`."""
-        return {"delimiter": self.delimiter, "quote_char": self.quote, "escape_char": self.escape or False}
+        return {"delimiter": self.delimiter, "quote_char": self.quote or False, "escape_char": self.escape or False}
 
     def converting(self, names: list[str], types: object) -> csv.ConvertOptions:
         """Every column as text; only null that is written without quotes is null."""
         return csv.ConvertOptions(
             column_types=dict.fromkeys(names, types),
-            null_values=[self.null],
+            null_values=[self.null_value],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             check_utf8=False,

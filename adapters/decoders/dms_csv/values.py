@@ -35,6 +35,7 @@ Read = Callable[[pa.Array], pa.Array]
 
 TRUTHS = ("true", "t", "1", "false", "f", "0")
 NAMES = "int64, string, double, bool, binary, date32, timestamp[us], timestamp[us, UTC], time or decimal(10,2)"
+STRANGE = r"(?i)\A(?:[^0-9+\-.nitf]|\z)"
 LOCAL = r"\A(\d{4}-\d\d-\d\d([ T]\d\d(:\d\d){0,2}(\.\d+)?)?)\z"
 
 
@@ -59,7 +60,26 @@ def read(texts: pa.Array, arrow: pa.DataType, what: str) -> tuple[pa.Array, dict
     one = reader_of(arrow)
     if one is None:
         raise TypeError(f"no text is read as {arrow}")
-    return faults.fit(lambda some: one(some if isinstance(some, pa.Array) else pa.array(some, pa.string())), texts, what)
+
+    def build(some: pa.Array | list[object]) -> pa.Array:
+        return one(some if isinstance(some, pa.Array) else pa.array(some, pa.string()))
+
+    try:
+        return build(texts), {}
+    except faults.FAILURES:
+        strange = _strange(texts)
+    if pa.types.is_binary(arrow) or not len(strange):
+        return faults.fit(build, texts, what)
+    misfit = Reject(RejectCode.OUT_OF_RANGE, f"{what} holds a value that its type cannot hold")
+    places = dict.fromkeys(strange.to_pylist(), misfit)
+    mask = pc.is_in(pc.cumulative_sum(pa.repeat(1, len(texts))), value_set=pc.add(strange.cast(pa.int64()), 1))
+    array, bad = faults.fit(build, pc.if_else(mask, pa.scalar(None, pa.string()), texts), what)
+    return array, places | bad
+
+
+def _strange(texts: pa.Array) -> pa.Array:
+    """Places of texts that begin as no number, truth value or time does: all at once, for columns of another type."""
+    return pc.indices_nonzero(pc.match_substring_regex(texts, STRANGE))
 
 
 def _whole_numbers(arrow: pa.DataType) -> Read:

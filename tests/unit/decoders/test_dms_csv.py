@@ -227,15 +227,20 @@ def test_a_misfit_disturbs_no_neighbour():
 
 def test_null_and_empty_text():
     assert one("string", b"")["v"] is None and one("string", b'""')["v"] == "" and one("int64", b"")["v"] is None
-    other = {"null": "NULL"}
+    other = {"null_value": "NULL"}
     assert one("string", b"NULL", **other)["v"] is None and one("string", b'"NULL"', **other)["v"] == "NULL"
     assert one("string", b"", **other)["v"] == ""
-    of_yaml: Any = {None: "NULL"}
-    assert decode(b"I,1,NULL,1", options={**DECLARED, "csv": of_yaml})[0]["name"] is None
+
+
+def test_without_quotes_every_character_is_one():
+    options = {**DECLARED, "csv": {"quote": None, "header": True}}
+    assert decode(b'I,1,"a,1', options=options)[0]["name"] == '"a'
+    assert decode(b'I,1,a""b",1', options=options)[0]["name"] == 'a""b"'
+    assert decode(b'I,1,"a\nb",1', options=options)[0]["_error"].startswith("MALFORMED")
 
 
 def test_values_that_were_not_sent():
-    options = {**DECLARED, "csv": {"unsent": "?"}}
+    options = {**DECLARED, "csv": {"unsent_value": "?"}}
     rows = decode(b"U,1,?,1", b"U,2,?,?", b"I,3,?,1", b"D,4,a,?", b"U,5,a,1", b"U,?,a,1", options=options)
     assert [r["_unsent"] for r in rows[:5]] == [["name"], ["name", "price"], None, None, None]
     assert [code(r) for r in rows] == ["", "", "", "", "", "NULL_KEY"]
@@ -370,12 +375,12 @@ def test_header_rows_wider_than_allowed():
     ("options", "named"),
     [
         ({"more": 1}, "more"),
-        ({"csv": {"header": True}}, "csv.header"),
+        ({"csv": {"heading": True}}, "csv.heading"),
         ({"csv": {"delimiter": ",,"}}, "csv.delimiter"),
         ({"csv": {"quote": "\n"}}, "csv.quote"),
         ({"csv": {"escape": "é"}}, "csv.escape"),
         ({"csv": {"delimiter": '"'}}, "must differ"),
-        ({"csv": {"unsent": ""}}, "must differ"),
+        ({"csv": {"unsent_value": ""}}, "must differ"),
         ({"operation_column": ""}, "operation_column"),
         ({"operations": {"create": "I", "read": "I"}}, "in common"),
         ({"operations": {"remove": "D"}}, "operations.remove"),

@@ -1,0 +1,76 @@
+"""Sources of DMS's files: what they may say, and what reaches transport and decoder."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from replicator.domain.change import RAW
+from replicator.wiring import adapters
+
+TABLE = """\
+  - match: shop.users
+    source: dms
+    keys: [id]
+    schema: {id: int64, name: string}
+    to: [{sink: lake}]
+"""
+
+
+def dms(folder, more="", transport="files"):
+    """The config with a source of files, and a table of it; the line where `more` begins."""
+    text = folder.file.read_text()
+    source = f"  dms:\n    format: dms_csv\n    transport: {transport}\n    path: ./bucket\n"
+    text = text.replace("sources:\n", f"sources:\n{source}{more}", 1)
+    folder.write(text.replace("tables:\n", f"tables:\n{TABLE}", 1))
+
+
+def test_what_is_said_reaches_transport_and_decoder(folder):
+    dms(folder, '    csv: {header: true, quote: "\'", null_value: "NULL"}\n    operations: {create: INSERT}\n')
+    loaded = folder.load()
+    source, decoder = adapters.source(loaded, "dms"), adapters.decoder(loaded, "dms")
+    source.close()
+    record = {"topic": "shop.users", "partition": 0, "offset": 1, "value": b"INSERT,'1',NULL"}
+    raw = pa.Table.from_pylist([record | {"headers": [{"name": "dms.columns", "value": b"Op,id,name"}]}], RAW)
+    route = decoder.route(raw).to_pylist()[0]
+    (row,) = decoder.decode(raw, decoder.learn(raw, route["table"], route["fingerprint"])).to_pylist()
+    assert (row["_op"], row["id"], row["name"], row["_error"]) == ("c", 1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "sentence"),
+    [
+        ("    csv: {heading: true}\n", "unknown_key", "unknown key 'heading'"),
+        ("    csv: {delimiter: ';;'}\n", "value", "delimiter must be one ASCII character"),
+        ("    csv: true\n", "type", "csv"),
+        ("    sequence_columns: [a]\n", "inapplicable", "means nothing with format 'dms_csv'"),
+    ],
+)
+def test_mistakes(folder, more, code, sentence):
+    dms(folder, more)
+    finding = folder.only()
+    assert finding.code == code and sentence in finding.message
+
+
+def test_csv_means_nothing_with_another_format(folder):
+    topics = "    bootstrap_servers: "
+    folder.write(folder.file.read_text().replace(topics, f"    csv: {{header: true}}\n{topics}", 1))
+    finding = folder.only()
+    assert finding.code == "inapplicable" and "means nothing with format 'debezium_json'" in finding.message
+
+
+def test_files_are_of_dms(folder):
+    dms(folder)
+    folder.write(folder.file.read_text().replace("format: dms_csv", "format: rows"))
+    assert any("files are read as 'dms_csv' alone" in finding.message for finding in folder.findings())
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_columns_are_named_by_a_header_or_by_the_table(folder, header):
+    dms(folder, "    csv: {header: true}\n" if header else "")
+    folder.write(folder.file.read_text().replace("    schema: {id: int64, name: string}\n", ""))
+    if header:
+        assert folder.load().settings.sources["dms"].csv.header
+        return
+    finding = folder.only()
+    assert finding.code == "missing" and "csv: {header: true}" in finding.suggestion
