@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,8 +17,8 @@ from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 
 BEGIN = datetime(2021, 10, 17, 19, 43, 24, 349_000, UTC)
-IN_FILE = 3
-"""Rows of one file; some are published into a file that is there."""
+STARTS = (0, 3, 5, 6, 9, 12, 15, 18, 20, 21)
+"""The rows that begin a file; a file is published at once, and never changed."""
 HEADER = b"Op,number,text"
 
 
@@ -29,8 +30,8 @@ def row(number: int) -> bytes:
 
 def place_of(number: int, *, header: bool) -> tuple[str, int, int | None]:
     """The file of row `number`, its offset and its time in milliseconds."""
-    file, line = divmod(number, IN_FILE)
-    line += 1 + header
+    file = bisect_right(STARTS, number) - 1
+    line = number - STARTS[file] + 1 + header
     if not file:
         return "LOAD0000000A.csv", (10 << 32) + line, None
     moment = BEGIN + timedelta(milliseconds=file)
@@ -54,20 +55,17 @@ class DmsFolder:
     def publish(self, records: pa.Table) -> None:
         folder = self.path / "bucket" / "shop" / "items"
         folder.mkdir(parents=True, exist_ok=True)
+        files: dict[Path, bytearray] = {}
         for number in range(self.published, self.published + records.num_rows):
             name, _, _ = place_of(number, header=self.header)
             file = folder / (f"{name}.gz" if self.compressed else name)
             line = row(number) + b"\r\n"
-            first = HEADER + b"\n" if self.header and number % IN_FILE == 0 else b""
-            if self.compressed:
-                # As an uploaded file: whole, and never changed.
-                before = gzip.decompress(file.read_bytes()) if file.exists() else b""
-                partial = file.with_suffix(".partial")
-                partial.write_bytes(gzip.compress(before + first + line))
-                partial.replace(file)
-            else:
-                with file.open("ab") as stream:
-                    stream.write(first + line)
+            files.setdefault(file, bytearray(HEADER + b"\n" if self.header else b"")).extend(line)
+        for file, text in files.items():
+            partial = file.with_suffix(".partial")
+            partial.write_bytes(gzip.compress(text) if self.compressed else text)
+            settle(partial)
+            partial.replace(file)
         self.published += records.num_rows
 
     def open(self) -> Any:

@@ -80,14 +80,16 @@ class CsvSettings(Strict):
     """Whether the first row of every file names the columns. Without, `schema` of the table does, in their order."""
     delimiter: Character = ","
     """What stands between two values."""
-    quote: Character | None = '"'
-    """What may stand around a value, doubled inside; null where nothing does."""
+    quote: Character | Literal["none"] = '"'
+    """What may stand around a value, doubled inside; none where nothing does (Rfc4180=false)."""
     escape: Character | None = None
-    """What takes its meaning from the character behind it; null where nothing does."""
+    """What takes its meaning from the character behind it."""
     null_value: str = ""
-    """The text, outside quotes, that means NULL."""
+    """The text, outside quotes, that means NULL (CsvNullValue)."""
     unsent_value: str | None = None
     """The text that means that a value was not sent (CsvNoSupValue)."""
+    inserts_only: bool = False
+    """Whether rows of files of changes may lack an operation, as all are inserts (CdcInsertsOnly)."""
 
 
 class SourceSettings(Strict):

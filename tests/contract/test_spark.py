@@ -15,6 +15,7 @@ from table_of_rows import ReadsRows, RowsStream
 from adapters.sinks.postgres.spark import PostgresSparkSink
 from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
 from adapters.spark.frames import to_arrow
+from adapters.spark.known import Known, known_of, look
 from replicator.domain.change import RAW
 from replicator.testing.delivery import Delivering, assert_equals_model
 from replicator.testing.engine_contract import EngineContract
@@ -109,3 +110,42 @@ class TestPostgresSparkSink(OnSpark, SinkContract):
     def new_target(self):
         engine()
         return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))
+
+
+class Folding:
+    """The engine; of every fold, and of what is folded again, what is known is compared with what a look tells."""
+
+    def __init__(self):
+        self.engine, self.frames, self.seen = engine(), [], 0
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
+
+    def fold(self, changes, plan):
+        folded = self.engine.fold(changes, plan)
+        self.compare(folded.frame)
+        if self.frames and self.frames[-1].columns == folded.frame.columns:
+            again = self.engine.concat([self.frames[-1], folded.frame])
+            self.compare(again)
+            self.compare(self.engine.fold(again, plan).frame)
+        self.frames.append(folded.frame)
+        return folded
+
+    def compare(self, frame):
+        known, told = known_of(frame), look(frame).get((), Known())
+        exact = [(k.rows, k.partial, k.moves, k.truncates) for k in (known, told)]
+        assert exact[0] == exact[1]
+        assert known.unsent >= told.unsent and known.halves >= told.halves
+        assert all(known.first[p] <= offset for p, offset in told.first.items())
+        assert all(known.end[p] >= offset for p, offset in told.end.items())
+        self.seen |= 1 * bool(told.partial) | 2 * bool(told.moves) | 4 * bool(told.truncates)
+
+
+def test_what_is_known_of_folded_rows_is_so(tmp_path):
+    folding, case, history = Folding(), OnSpark(), random_history(8, 12, toast=True, keys=KEYED)
+    target = SparkTarget(tmp_path / "lake")
+    delivering = Delivering(folding, target, history, "scd1", to_frame=case.to_frame, to_arrow=case.to_arrow)
+    for delivery in history.deliveries:
+        delivering.deliver(delivery)
+    delivering.sink.close()
+    assert len(folding.frames) > 1 and folding.seen & 3 == 3, folding.seen

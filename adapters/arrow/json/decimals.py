@@ -22,7 +22,7 @@ MAX_SCALE = 16_383 + 131_072
 BIG = 4_000
 """Digits from which on Python no longer turns an int into text directly."""
 TOO_LONG = "holds a decimal with more digits than its type"
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,5})?\Z")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,5})?\Z", re.ASCII)
 
 
 def decimal_type(precision: int | None, scale: int) -> pa.DataType | None:
@@ -133,10 +133,18 @@ def decimal_text(arrow: pa.DataType) -> Node:
 
 def from_text(written: pa.Array, arrow: pa.DataType) -> pa.Array:
     """Decimals of `arrow` from text; refuses what is no finite number, or has more digits or places than the type."""
-    try:
+    if pc.all(pc.match_substring_regex(written, _fitting(arrow))).as_py() is not False:
         return written.cast(arrow)
-    except pa.ArrowException:
-        return from_unscaled([_number(v, arrow.scale) for v in written.to_pylist()], arrow)
+    return from_unscaled([_number(v, arrow.scale) for v in written.to_pylist()], arrow)
+
+
+def _fitting(arrow: pa.DataType) -> str:
+    """What Arrow reads right as a decimal of this type. Of text with more digits, or an exponent, it makes other numbers
+    without a word, or ends the process."""
+    whole, places = arrow.precision - arrow.scale, arrow.scale
+    behind = rf"\.\d{{0,{places}}}"
+    before = rf"\d{{1,{whole}}}" if whole else "0?"
+    return rf"\A[+-]?{before}(?:{behind})?\z"
 
 
 def _unquoted(value: msgspec.Raw | None) -> str | None:

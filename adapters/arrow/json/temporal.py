@@ -25,6 +25,8 @@ TIME_RANGE = "holds a time of day outside 00:00:00 to 23:59:59.999999999"
 STAMP_RANGE = "holds infinity, or a time outside the years 1 to 9999"
 NANO_SENTINELS = "holds infinity, or a time that 64 bits of nanoseconds cannot hold"
 ZONE = r"(Z|[+-]\d\d:\d\d)$"
+SHORT_ZONE = r"([ T]\d\d(?::\d\d){1,2}(?:\.\d+)?)[+-]\d\d(?:\d\d)?$"
+"""As PostgreSQL writes zones, and ISO 8601 in its basic format; only behind a time of day, for dates end so too."""
 
 
 def counted(wire: pa.DataType, arrow: pa.DataType, bounds: tuple[int, int], sentence: str, factor: int = 1) -> Node:
@@ -70,7 +72,7 @@ def iso_timestamp(arrow: pa.DataType) -> Node:
     def build(values: Sequence[Any]) -> pa.Array:
         written = pa.array(values, pa.string())
         if arrow.tz is None:
-            written = pc.replace_substring_regex(written, ZONE, "")
+            written = pc.replace_substring_regex(pc.replace_substring_regex(written, ZONE, ""), SHORT_ZONE, r"\1")
         return _in_years(_parsed(written, arrow, STAMP_RANGE + ", or more places than microseconds"), arrow)
 
     return Node(arrow, str, build, "text")

@@ -12,8 +12,8 @@ from pyarrow import csv
 
 from replicator.domain.errors import Reject
 
+from ...arrow.dms import Dialect, code
 from ...arrow.json.faults import malformed
-from .dialect import Dialect, code
 
 LARGEST = 256 * 1024 * 1024
 """Bytes that are parsed at once: offsets in a column of text have 31 bits."""

@@ -13,6 +13,7 @@ from replicator.domain.moments import in_years
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 
+from ...arrow.dms import ROW_BITS
 from ...arrow.json.pieces import RECORD_IDS
 from .headers import of_load
 from .options import Options
@@ -20,8 +21,6 @@ from .values import read
 
 STAMP = pa.timestamp("us", "UTC")
 SEQUENCE = 2
-ROW_BITS = 21
-"""Of an offset: the number of the row in its file. The bits above are the milliseconds of the file's name."""
 
 
 def sequence(offsets: pa.Array) -> list[pa.Array]:
@@ -32,7 +31,8 @@ def sequence(offsets: pa.Array) -> list[pa.Array]:
 def operations(said: pa.Array | None, raw: pa.RecordBatch, options: Options) -> pa.Array:
     """What became of every row; null where it says nothing that is known. `said` is None for rows that do not say."""
     if said is None:
-        return pc.if_else(of_load(raw.column("headers")), Op.READ.value, Op.CREATE.value)
+        change = pa.scalar(Op.CREATE.value if options.csv.inserts_only else None, pa.string())
+        return pc.if_else(of_load(raw.column("headers")), pa.scalar(Op.READ.value), change)
     known = options.operation_of
     places = pc.index_in(said, value_set=pa.array(list(known), pa.string()), skip_nulls=True)
     return pa.array([op.value for op in known.values()], pa.string()).take(places)

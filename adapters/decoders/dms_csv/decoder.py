@@ -11,11 +11,11 @@ from replicator.domain.change import refuse_frame_names
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 
+from ...arrow.dms import COLUMNS
 from ...arrow.json.headers import values_of
 from .changes import SEQUENCE
 from .decode import Decoding
 from .envelope import Envelopes
-from .headers import COLUMNS
 from .layouts import UNDECLARED, Layouts
 from .options import read_options
 from .routing import Routing

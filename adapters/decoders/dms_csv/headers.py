@@ -7,19 +7,17 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...arrow.dms import COLUMNS, KIND, LOAD
 from ...arrow.json.headers import values_of
 from ...arrow.json.pieces import some
 
-COLUMNS = "dms.columns"
-KIND = "dms.kind"
-LOAD = b"load"
 ROWS = 65_536
 """Records per piece of a frame: the work per piece and column is small, so pieces are long."""
 
 
 def of_load(headers: pa.Array) -> pa.Array:
     """Per record whether it is of a full load."""
-    return pc.fill_null(pc.equal(values_of(headers, KIND), LOAD), False)
+    return pc.fill_null(pc.equal(values_of(headers, KIND), LOAD.encode()), False)
 
 
 def by_columns(headers: pa.Array) -> Iterator[tuple[bytes | None, Sequence[int]]]:

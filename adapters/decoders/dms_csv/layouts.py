@@ -67,9 +67,11 @@ class Layouts:
         names = self._names(header)
         if isinstance(names, Reject):
             return Layout(error=names)
-        if declared:
+        known = {column.name for column in declared}
+        others = [name for name in names if name not in known and not self._is_bookkeeping(name)]
+        columns = (*declared, *(Column(name, text().type) for name in others))
+        if declared and not others:
             return Layout(DECLARED, declared, (names,))
-        columns = tuple(Column(name, text().type) for name in names if not self._is_bookkeeping(name))
         if not columns:
             return Layout(error=malformed("its header row names no column of a table"))
         written = msgspec.json.encode([column.name for column in columns])

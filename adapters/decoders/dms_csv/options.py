@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from ...arrow import options as common
-from .dialect import Dialect
+from ...arrow.dms import Dialect
 from .values import NAMES, reader_of
 
 FORMAT = "dms_csv"

@@ -15,10 +15,11 @@ from ...arrow.json.limits import bounded
 from ...arrow.json.pieces import pieces
 from .cells import EMPTY
 from .headers import ROWS, by_columns, part_of
-from .layouts import Layouts
+from .layouts import UNDECLARED, Layouts
 from .options import Options
 
 TOMBSTONE = "tombstone"
+UNASKED = "table without declared columns"
 Outcome = tuple[str | None, str | None, str | None, str | None]
 """One row of `ports.decoder.ROUTE`."""
 
@@ -60,6 +61,9 @@ class Routing:
 
     def _of_topic(self, header: bytes | None, topic: str) -> Outcome:
         layout = self._layouts.of(header, topic)
+        if layout.error is UNDECLARED and not self._options.csv.header:
+            # A table that nobody asks for: of those that are, the configuration has to declare the columns.
+            return None, None, UNASKED, None
         if layout.error is not None:
             return _refused(layout.error)
         keyed = "keyed" if self._options.keys_of(topic) else "nokey"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
 
-NEXT_STEP = "Name the file so that it sorts before later offsets, and reload with `replicator lanes resync LANE`."
+NEXT_STEP = "Load the table anew with `replicator lanes resync LANE`, which reads the files in their order."
 
 
 class Delivered:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from glob import has_magic, iglob
 from itertools import takewhile
 from pathlib import Path
+from typing import NoReturn
 
 from replicator.domain.errors import EnvironmentProblem
 
@@ -21,17 +23,18 @@ class ArchiveFile:
     path: Path
     label: str
     size: int
-    stamp: tuple[int, ...]
+    stamp: tuple[int, int]
 
 
 def found_files(path: str, suffixes: tuple[str, ...], *, deep: bool = False) -> Iterator[ArchiveFile]:
-    """The files of `path` (a file, a folder and with `deep` those in it, a glob) that end with one of `suffixes`.
+    """The files of `path` (a file, a folder, a glob) that end with one of `suffixes`; with `deep` those in folders as well.
 
-    Raises EnvironmentProblem when `path` names a file or folder that is not there; a glob may match nothing yet.
+    Raises EnvironmentProblem when `path` names a file or folder that is not there, or something in it cannot be looked at; a
+    glob may match nothing yet.
     """
     root = Path(path)
     if root.is_dir():
-        found: Iterable[Path] = root.rglob("*") if deep else root.iterdir()
+        found: Iterable[Path] = [root] if deep else root.iterdir()
     elif root.exists():
         found = [root]
     elif has_magic(path):
@@ -39,9 +42,31 @@ def found_files(path: str, suffixes: tuple[str, ...], *, deep: bool = False) -> 
     else:
         raise EnvironmentProblem(f"The archive {path} is not there.", next_step="Check 'path' of the source.")
     folder = root.parent if root.is_file() else root
-    for p in found:
+    for p in _with_inner(found) if deep else found:
         if p.name.endswith(suffixes) and (listed := _listed(p, folder)) is not None:
             yield listed
+
+
+def _with_inner(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files among `paths` and in the folders among them, through links too, each folder once."""
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        if not path.is_dir():
+            yield path
+        for folder, inner, names in os.walk(path, onerror=_refuse, followlinks=True):
+            stat = Path(folder).stat()
+            if (stat.st_dev, stat.st_ino) in seen:
+                inner.clear()
+                continue
+            seen.add((stat.st_dev, stat.st_ino))
+            yield from (Path(folder, name) for name in names)
+
+
+def _refuse(error: OSError) -> NoReturn:
+    """What cannot be looked at may hold records."""
+    raise EnvironmentProblem(
+        f"{error.filename} cannot be looked at: {error.strerror}", next_step=f"Let user {os.geteuid()} read it."
+    ) from error
 
 
 def _fixed_part(pattern: Path) -> Path:
@@ -55,5 +80,7 @@ def _listed(path: Path, folder: Path) -> ArchiveFile | None:
     except FileNotFoundError:
         # Removed between the listing and now: as if it had not been there.
         return None
+    except OSError as error:
+        _refuse(error)
     label = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
     return ArchiveFile(path.name, path, label, stat.st_size, (stat.st_ino, stat.st_mtime_ns))

@@ -19,6 +19,8 @@ class Form(Protocol):
     """How the names of such files end; others are passed over."""
     divisible: bool
     """True when a file can be read from the middle: a line end is where a record ends."""
+    growing: bool
+    """True when a file is read while it is written; otherwise one that is not whole is an EnvironmentProblem."""
 
     def files(self, path: str) -> list[ArchiveFile]:
         """The files of `path` (a file, a folder, a glob) in their order. EnvironmentProblem when a file or folder is not
@@ -36,7 +38,7 @@ class RecordedTopics:
     """`Form` of archives: a JSON object per line says what record it is."""
 
     suffixes: tuple[str, ...] = SUFFIXES
-    divisible = True
+    divisible = growing = True
 
     def files(self, path: str) -> list[ArchiveFile]:
         """See `Form.files`: in the order of their names."""

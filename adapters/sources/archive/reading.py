@@ -24,8 +24,8 @@ from .records import Record, unreadable
 log = logging.getLogger(__name__)
 PutRecord = Callable[[Record, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
-WHOLE = (".gz", ".parquet")
-"""Endings of files that are read anew, from their beginning, when they have grown."""
+WHOLE = (".gz", ".parquet", ".csv")
+"""Endings of files that are read anew, from their beginning, when they have changed."""
 
 
 class Progress:
@@ -75,7 +75,7 @@ class Reading:
             return 0, 0
         if file.name.endswith(".gz"):
             with gzip.open(file.path) as stream:
-                return self._lines(file, whole(stream, file), 0, 0)
+                return self._lines(file, whole(stream, file, growing=self._form.growing), 0, 0)
         with file.path.open("rb") as stream:
             stream.seek(at)
             return self._lines(file, _upto(stream, file.size - at), at, lines)
@@ -141,11 +141,14 @@ def _upto(stream: IO[bytes], size: int) -> Iterator[bytes]:
         yield line
 
 
-def whole(stream: Iterable[bytes], file: ArchiveFile) -> Iterator[bytes]:
-    """The lines of a compressed file, up to where it has been written."""
+def whole(stream: Iterable[bytes], file: ArchiveFile, *, growing: bool) -> Iterator[bytes]:
+    """The lines of a compressed file, up to where it has been written. EnvironmentProblem for one that is damaged, or not
+    whole unless it may be `growing`."""
     try:
         yield from stream
-    except EOFError:
+    except EOFError as error:
+        if not growing:
+            raise EnvironmentProblem(f"{file.path} ends too early: it was not copied to its end.") from error
         log.warning("%s is not written to its end yet.", file.path)
     except (zlib.error, gzip.BadGzipFile) as error:
         raise EnvironmentProblem(f"The archive file {file.path} is damaged: {error}.") from error

@@ -75,11 +75,16 @@ class ArchiveSource:
     def _delivery(self, delivered: Delivered, apply_batch: Any, stop: Stop) -> Delivery:
         return LocalDelivery(self._form, self._options, delivered, apply_batch, stop=stop)
 
-    def _files(self) -> list[ArchiveFile]:
+    def _listed(self) -> list[ArchiveFile]:
+        """Every file there is."""
         return self._form.files(self._options.path)
 
+    def _files(self) -> list[ArchiveFile]:
+        """The files to be read now."""
+        return self._listed()
+
     def _summary(self) -> Summary:
-        return self._known.over(self._files())
+        return self._known.over(self._listed())
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the files as they are now."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
+from dms_folder import settle
 from next_layer import ON_SPARK, run
 
 pytestmark = pytest.mark.slow
@@ -64,8 +65,14 @@ def users(tmp_path: Path) -> Path:
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
     folder = tmp_path / "dms" / "public" / "users"
     folder.mkdir(parents=True)
-    (folder / "LOAD00000001.csv").write_text(LOAD)
+    put(folder / "LOAD00000001.csv", LOAD)
     return folder
+
+
+def put(file: Path, text: str | bytes) -> None:
+    """A file that nobody writes to any more."""
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    settle(file)
 
 
 def rows(project: Path) -> dict[int, tuple[str, str, date]]:
@@ -78,11 +85,11 @@ def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> Non
     """The engines follow each other."""
     run(tmp_path, engine)
     assert len(rows(tmp_path)) == 7
-    (users / "LOAD00000002.csv.gz").write_bytes(gzip.compress(MORE.encode()))
+    put(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
     (users / "2021" / "10").mkdir(parents=True)
-    (users / "2021" / "10" / "20211017-194324349.csv").write_text(CHANGES)
+    put(users / "2021" / "10" / "20211017-194324349.csv", CHANGES)
     run(tmp_path, "local")
-    (users / "20211017-194400000.csv").write_text(LATER)
+    put(users / "20211017-194400000.csv", LATER)
     said = run(tmp_path, engine)
     assert rows(tmp_path) == RESULT
     (lane,) = said["result"]["lanes"]
@@ -92,7 +99,7 @@ def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> Non
 
 
 def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
-    (users / "20211017-194324349.csv").write_text("U,6,Mindy\nX,1,a,b,2021-01-01\nU,2,a,b,yesterday\n" + CHANGES)
+    put(users / "20211017-194324349.csv", "U,6,Mindy\nX,1,a,b,2021-01-01\nU,2,a,b,yesterday\n" + CHANGES)
     said = run(tmp_path, "local")
     (lane,) = said["result"]["lanes"]
     # Seven of the full load and two new ones; what became of number 6 is one row.
@@ -103,7 +110,20 @@ def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
     assert any("last_login" in sentence for sentence in sentences) and not any("yesterday" in s for s in sentences)
 
 
+def test_files_with_headers_and_tables_that_nobody_asks_for(users: Path, tmp_path: Path) -> None:
+    others = users.parent / "others"
+    others.mkdir()
+    put(others / "LOAD00000001.csv", "a,b\n1,2\n")
+    put(users / "LOAD00000001.csv", "city,user_id,name,last_login\nNULL,1,NULL,2021-04-01\n'a,\nb',2,'NULL',NULL\n")
+    put(users / "20211017-194324349.csv", "Op,user_id,name,city,last_login\nU,1,?,Rome,2021-04-02\n")
+    csv = json.dumps({"header": True, "quote": "'", "null_value": "NULL", "unsent_value": "?"})
+    said = run(tmp_path, "local", "--set", f"sources.bucket.csv={csv}")
+    assert rows(tmp_path) == {1: (None, "Rome", date(2021, 4, 2)), 2: ("NULL", "a,\nb", None)}
+    (lane,) = said["result"]["lanes"]
+    assert lane["counts"]["rejected"] == 0
+
+
 def test_a_foreign_file_ends_the_run_by_name(users: Path, tmp_path: Path) -> None:
-    (users / "export.csv").write_text("1,a\n")
+    put(users / "export.csv", "1,a\n")
     said = json.dumps(run(tmp_path, "local", code=2))
     assert "export.csv is no file of AWS DMS" in said

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from adapters.arrow.dms import Dialect
 from adapters.decoders.dms_csv import DmsCsvDecoder, cells
-from adapters.decoders.dms_csv.dialect import Dialect
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
@@ -102,10 +102,10 @@ def test_columns_are_named_by_the_header_row():
     assert learnt(decoder, own).column_names == ("id",)
 
 
-def test_declared_columns_have_their_types_and_others_are_left_out():
-    rows = decode(b"I,x,9.50,1,more", b"U,y,1,2,more", header=b"Op,name,price,id,other")
+def test_declared_columns_have_their_types_and_others_are_text():
+    rows = decode(b"I,x,9.50,1,more", b"U,y,1,2,7", header=b"Op,name,price,id,other")
     assert [(r["id"], r["name"], r["price"]) for r in rows] == [(1, "x", Decimal("9.5")), (2, "y", Decimal(1))]
-    assert "other" not in rows[0] and "Op" not in rows[0]
+    assert [r["other"] for r in rows] == ["more", "7"] and "Op" not in rows[0]
 
 
 def test_declared_columns_that_a_file_lacks():
@@ -135,7 +135,10 @@ def test_files_of_a_load_and_of_changes_are_of_one_fingerprint():
 
 def test_rows_without_operation():
     assert [r["_op"] for r in decode(b"1,a,2", load=True)] == ["r"]
-    assert [r["_op"] for r in decode(b"1,a,2")] == ["c"]
+    inserts = {**DECLARED, "csv": {"inserts_only": True}}
+    assert [r["_op"] for r in decode(b"1,a,2", options=inserts)] == ["c"]
+    for row in (*decode(b"1,a,2"), *decode(b"D,1,a"), *decode(b"D,1,a", header=b"kind,id,name")):
+        assert code(row) == "UNKNOWN_OPERATION"
     assert [r["_op"] for r in decode(b"1,a,2", header=b"id,name,price", load=True)] == ["r"]
     assert [r["_op"] for r in decode(b"D,1,a,2", b"1,a,2", b"U,1,a,2", load=True)] == ["d", "r", "u"]
 
@@ -351,9 +354,12 @@ def test_columns_that_nobody_knows():
     with pytest.raises(ConfigProblem, match=r"schema: .*csv\.header: true"):
         learnt(decoder, raw)
     [route] = decoder.route(raw).to_pylist()
+    assert route["ignored"] == "table without declared columns" and route["error"] is None
+    announced = DmsCsvDecoder({**KEYED, "csv": {"header": True}})
+    [route] = announced.route(raw).to_pylist()
     assert "schema:" in route["error"] and "csv.header: true" in route["error"]
     table = learnt(DmsCsvDecoder(DECLARED), raw)
-    assert decoder.decode(raw, table)["_error"].to_pylist() == [route["error"]]
+    assert announced.decode(raw, table)["_error"].to_pylist() == [route["error"]]
 
 
 @pytest.mark.parametrize("header", [b"Op", b"Op,id,id", b"Op,,id", b'Op,"id', b"Op,\xff", b"", b"id\nname", b'Op,""'])

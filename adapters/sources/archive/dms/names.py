@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from replicator.domain.errors import ConfigProblem
 
-LOAD, CDC = "load", "cdc"
+from ....arrow.dms import CDC, LOAD, ROW_BITS
+
 _LOAD = re.compile(r"LOAD0*([0-9A-Fa-f]{1,7})\.csv(\.gz)?")
 _CDC = re.compile(r"(\d{8})-(\d{6})(\d{3,6})\.csv(\.gz)?")
-_DATE = re.compile(r"\d[\d_-]*")
-LOAD_BITS, CDC_BITS = 32, 21
+_DATE = re.compile(r"\d{2}|\d{4}|\d{6}|\d{8}|\d{10}|\d{2,4}([_-]\d{2,4}){1,3}")
+"""One folder of those that DMS makes of a date (`DatePartitionEnabled`), in any of its orders and separators."""
+LOAD_BITS, CDC_BITS = 32, ROW_BITS
 """A file has fewer rows than 2 to the power of these. DMS begins a new file of changes with 32 MB, by default; with two
 million rows in one, times fit until the year 2109."""
 FIRST_YEAR = 2005
@@ -49,6 +51,8 @@ def named(path: Path) -> Named:
 
 
 def table_of(path: Path) -> str:
-    """`SCHEMA.TABLE` after the folders above a file."""
-    folders = [part for part in path.absolute().parts[1:-1] if not _DATE.fullmatch(part)]
+    """`SCHEMA.TABLE` after the last two folders above a file; above one of changes, but for folders of dates at the end."""
+    folders = list(path.absolute().parts[1:-1])
+    while _CDC.fullmatch(path.name) and len(folders) > 2 and _DATE.fullmatch(folders[-1]):
+        folders.pop()
     return ".".join(folders[-2:])

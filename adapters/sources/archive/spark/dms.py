@@ -6,7 +6,5 @@ from ..dms import DmsFilesSource
 from .source import ArchiveSparkSource
 
 
-class DmsFilesSparkSource(ArchiveSparkSource):
+class DmsFilesSparkSource(DmsFilesSource, ArchiveSparkSource):
     """`DmsFilesSource` whose frames are `pyspark.sql.DataFrame`; one task reads a file."""
-
-    read_options = staticmethod(DmsFilesSource.read_options)

@@ -108,7 +108,7 @@ class Scan:
 
     def _compressed(self) -> Iterator[bytes]:
         with gzip.open(self._piece.file.path) as stream:
-            yield from whole(stream, self._piece.file)
+            yield from whole(stream, self._piece.file, growing=self._form.growing)
 
     def _plain(self) -> Iterator[bytes]:
         """The lines that begin in the piece; the last of the file may lack its end."""

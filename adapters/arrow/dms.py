@@ -1,4 +1,4 @@
-"""How rows are written, and which texts are rows."""
+"""Rows of AWS DMS, between who reads files and who decodes them: headers, offsets, and how rows are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from functools import cached_property
 from typing import Annotated
 
 from pyarrow import csv
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+
+COLUMNS, KIND = "dms.columns", "dms.kind"
+"""Headers of a record: the header row of its file, where there is one, and of what kind the file is."""
+LOAD, CDC = "load", "cdc"
+ROW_BITS = 21
+"""Of the offset of a change: the number of the row in its file. The bits above are the milliseconds of the file's name."""
+NONE = "none"
 
 
 def _sign(text: str) -> str:
@@ -16,21 +23,24 @@ def _sign(text: str) -> str:
 
 
 Sign = Annotated[str, AfterValidator(_sign)]
+Quote = Annotated[Sign | None, BeforeValidator(lambda said: None if said == NONE else said)]
 
 
 class Dialect(BaseModel):
-    """The endpoint settings of DMS for CSV. `quote`: None for files in which nothing is quoted (`Rfc4180=false`);
+    """The endpoint settings of DMS for CSV. `quote`: None, or `none`, where nothing is quoted (`Rfc4180=false`);
     `null_value`: the unquoted text that means NULL (`CsvNullValue`); `unsent_value`: the text that stands for a value that
-    was not sent (`CsvNoSupValue`), if any. `header` is the transport's: a record brings its header row."""
+    was not sent (`CsvNoSupValue`), if any; `header`: files begin with a header row (`AddColumnName`); `inserts_only`: files
+    of changes may lack operations, all of which are inserts (`CdcInsertsOnly`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     delimiter: Sign = ","
-    quote: Sign | None = '"'
+    quote: Quote = '"'
     escape: Sign | None = None
     null_value: str = ""
     unsent_value: str | None = None
     header: bool = False
+    inserts_only: bool = False
 
     @model_validator(mode="after")
     def _told_apart(self) -> Dialect:

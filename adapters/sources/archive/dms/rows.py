@@ -1,0 +1,55 @@
+"""Where rows end: a line end inside a quoted value is part of it (RFC 4180)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ....arrow.dms import Dialect, code
+
+LONGEST_ROW = 64 * 1024 * 1024
+"""Bytes from which on a quote that is not closed counts as a character: the row is cut there, for the decoder to reject."""
+
+
+class Rows:
+    """Joins lines to rows. A value is quoted where a quote is its first character, as for the decoder."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._quote = (dialect.quote or "").encode()
+        if not self._quote:
+            return
+        d, q, e = (code(sign) if sign else "" for sign in (dialect.delimiter, dialect.quote, dialect.escape))
+        escaped = f"|{e}(?s:.)" if e else ""
+        inside, plain = f"(?:[^{q}{e}]|{q}{q}{escaped})*+", f"(?:[^{d}{e}]{escaped})*+"
+        begun = f"(?:(?!{q}){plain}|{q}{inside}{q}(?!{q}){plain})"
+        # A row of which the last value is open; the end of such a value, and the rest of its row.
+        self._opens = re.compile(f"{begun}(?:{d}{begun})*+{d}{q}{inside}|{q}{inside}".encode())
+        self._closes = re.compile(f"{inside}{q}(?!{q}){plain}({d})?".encode())
+
+    def of(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The rows in `lines`, with their ends."""
+        row: list[bytes] = []
+        size, is_open = 0, False
+        for line in lines:
+            if not is_open and (not self._quote or self._quote not in line):
+                yield line
+                continue
+            is_open = self._is_open(line, within=is_open)
+            row.append(line)
+            size += len(line)
+            if not is_open or size > LONGEST_ROW:
+                yield b"".join(row)
+                row, size, is_open = [], 0, False
+        if row:
+            yield b"".join(row)
+
+    def _is_open(self, line: bytes, *, within: bool) -> bool:
+        """Whether a quoted value goes on behind the line, which began `within` one."""
+        if within:
+            closed = self._closes.match(line)
+            if closed is None:
+                return True
+            if closed[1] is None:
+                return False
+            line = line[closed.end() :]
+        return self._opens.fullmatch(line) is not None
