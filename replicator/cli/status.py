@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from replicator.ports.telemetry import Pace
-
 from .session import Session, command
 
 HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected")
@@ -109,6 +107,10 @@ def _blocks(report: dict[str, Any]) -> list[str]:
 def _paces(report: dict[str, Any]) -> list[str]:
     """Of sources whose stream an engine runs."""
     paced = [source for source in report.get("sources", ()) if source.get("pace")]
+    if not paced:
+        return []
+    from replicator.ports.telemetry import Pace
+
     return [line for source in paced for line in ("", Pace(**source["pace"]).told(source["name"]))]
 
 
