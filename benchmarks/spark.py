@@ -69,14 +69,12 @@ def _ours(stack: EmbeddedStack, filled: Filled, batch: int, spark: Mapping[str, 
     found = python("benchmarks.spark_child", str(config), out=folder / "figures.json")
     target = str(folder / "lake" / "rows")
     _check(target, filled)
-    return {**found, "beside_merge": beside_merge(found["batches"], target)}
+    return {**found, "beside_merge": beside_merge(found["batches"], found["merges"])}
 
 
-def beside_merge(batches: Sequence[float], target: str) -> float:
-    """Median seconds from commit to commit that are not the MERGE's own, by what Delta wrote down of each; of the later half
-    of the batches, when Java is warm. While one batch is merged, the next is read and decoded."""
-    entries = reversed(DeltaTable(target).history())
-    merges = [int(e["operationMetrics"]["executionTimeMs"]) / 1000 for e in entries if e["operation"] == "MERGE"]
+def beside_merge(batches: Sequence[float], merges: Sequence[float]) -> float:
+    """Median seconds from commit to commit that are not the MERGE statement's own; of the later half of the batches, when
+    Java is warm. While one batch is merged, the next is read and decoded."""
     later = list(zip(batches, merges, strict=True))[len(batches) // 2 :]
     return median(between - merge for between, merge in later)
 
