@@ -49,7 +49,7 @@ def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
 
 def measure_spark(options: argparse.Namespace) -> dict[str, Any]:
     """The Spark engine beside a pipeline as tutorials write it."""
-    figures = spark.measure(options.events, options.batches, options.workers)
+    figures = spark.measure(options.events, options.batches, options.workers, alone=options.alone)
     spark.show(figures)
     return figures
 
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     on_spark = commands.add_parser("spark", help=measure_spark.__doc__)
     on_spark.add_argument("--events", type=int, default=400_000)
     on_spark.add_argument("--batches", type=int, nargs="+", default=[20_000, 100_000], metavar="EVENTS")
+    on_spark.add_argument("--alone", action="store_true", help="without the pipeline of tutorials beside it")
     on_spark.add_argument("--workers", type=int, nargs="*", default=[1, 2], help="sizes of clusters to measure too")
     for command, run in ((fresh, measure_freshness), (long, measure_memory), (on_spark, measure_spark)):
         command.add_argument("--json", type=Path, help="file for all figures")

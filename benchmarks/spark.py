@@ -20,14 +20,14 @@ from .servers import PROJECT, RESULTS, servers, workspace
 from .topic import TOPIC, Filled, fill
 
 
-def measure(events: int, batches: Sequence[int], workers: Sequence[int] = ()) -> dict[str, Any]:
-    """The figures of one run: for each batch size both pipelines, each in a process of its own, cold; then ours on clusters
-    of so many `workers` with the largest batch."""
+def measure(events: int, batches: Sequence[int], workers: Sequence[int] = (), *, alone: bool = False) -> dict[str, Any]:
+    """The figures of one run: for each batch size both pipelines, or ours `alone`, each in a process of its own, cold; then
+    ours on clusters of so many `workers` with the largest batch."""
     figures: dict[str, Any] = {"events": events, "runs": []}
     with servers(connect=False) as stack:
         filled = fill(stack.bootstrap_servers, events)
         for batch in batches:
-            for name, run in PIPELINES.items():
+            for name, run in PIPELINES.items() if not alone else ((OURS, _ours),):
                 print(f"measuring {name} with batches of {batch:,}", flush=True)
                 found = run(stack, filled, batch)
                 figures["runs"].append({"what": name, "batch": batch, **found, "rate": events / found["seconds"]})
@@ -46,11 +46,12 @@ def show(figures: Mapping[str, Any]) -> None:
     for name in ("what", "batch", "events/s", "of plain, same batch", "of plain's best", "beside MERGE", "s per batch"):
         table.add_column(name, justify="left" if name == "what" else "right")
     plain = {r["batch"]: r["rate"] for r in figures["runs"] if r["what"] == PLAIN}
+    best = max(plain.values(), default=None)
     for run in figures["runs"]:
         each = ", ".join(f"{s:.1f}" for s in run["batches"][:8])
-        same, best = run["rate"] / plain[run["batch"]], run["rate"] / max(plain.values())
+        ratios = [f"{run['rate'] / rate:.2f}" if rate else "" for rate in (plain.get(run["batch"]), best)]
         beside = f"{run['beside_merge']:.1f} s" if "beside_merge" in run else ""
-        table.add_row(run["what"], f"{run['batch']:,}", f"{run['rate']:,.0f}", f"{same:.2f}", f"{best:.2f}", beside, each)
+        table.add_row(run["what"], f"{run['batch']:,}", f"{run['rate']:,.0f}", *ratios, beside, each)
     Console(width=150).print(table)
 
 
@@ -79,11 +80,11 @@ def beside_merge(batches: Sequence[float], merges: Sequence[float]) -> float:
     return median(between - merge for between, merge in later)
 
 
-PLAIN = "plain PySpark"
+PLAIN, OURS = "plain PySpark", "replicator"
 PIPELINES = {
     PLAIN: _plain,
     f"{PLAIN}, our session": partial(_plain, session="ours"),
-    "replicator": _ours,
+    OURS: _ours,
 }
 
 
