@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sources.archive import ArchiveSource, write_archive
+from adapters.sources.files import ArchiveSource, write_archive
 from replicator.testing.source_contract import SourceContract
 
 

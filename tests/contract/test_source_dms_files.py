@@ -3,7 +3,7 @@
 import pytest
 from dms_folder import DmsFolder, ReadsDms
 
-from adapters.sources.archive.dms import DmsFilesSource
+from adapters.sources.files.dms import DmsFilesSource
 from replicator.testing.source_contract import SourceContract
 
 

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame
 from spark_case import OPTIONS, OnSpark, engine
 from test_source_archive import Folder
 
-from adapters.sources.archive import ArchiveSource, write_archive
-from adapters.sources.archive.spark import ArchiveSparkSource, pieces, reading
-from adapters.sources.archive.spark.dms import DmsFilesSparkSource
+from adapters.sources.files import ArchiveSource, write_archive
+from adapters.sources.files.spark import ArchiveSparkSource, pieces, reading
+from adapters.sources.files.spark.dms import DmsFilesSparkSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, EnvironmentProblem
@@ -165,7 +165,7 @@ def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
     """Overlaps, holes, doubles, bad lines and half ones, files that grow: cut into pieces in the middle of lines."""
     monkeypatch.setattr(pieces, "SMALLEST", 1)
     monkeypatch.setattr(reading, "SMALLEST", 1)
-    monkeypatch.setattr("adapters.sources.archive.source.TICK", 0.0)
+    monkeypatch.setattr("adapters.sources.files.source.TICK", 0.0)
     seen = []
     for name, of in (("local", ArchiveSource), ("spark", spark_source)):
         archive = Archive(tmp_path / name, random.Random(seed))
@@ -279,5 +279,5 @@ def test_a_folder_that_executors_do_not_see(tmp_path):
 
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(b"not gzip at all")
-    with pytest.raises(EnvironmentProblem, match=r"The archive file .*a\.jsonl\.gz is damaged: Not a gzipped file"):
+    with pytest.raises(EnvironmentProblem, match=r"The file .*a\.jsonl\.gz is damaged: Not a gzipped file"):
         counts(spark_source(tmp_path))

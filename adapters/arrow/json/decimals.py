@@ -142,9 +142,9 @@ def _fitting(arrow: pa.DataType) -> str:
     """What Arrow reads right as a decimal of this type. Of text with more digits, or an exponent, it makes other numbers
     without a word, or ends the process."""
     whole, places = arrow.precision - arrow.scale, arrow.scale
-    behind = rf"\.\d{{0,{places}}}"
-    before = rf"\d{{1,{whole}}}" if whole else "0?"
-    return rf"\A[+-]?{before}(?:{behind})?\z"
+    if not whole:
+        return rf"\A[+-]?0?\.\d{{1,{places}}}\z"
+    return rf"\A[+-]?\d{{1,{whole}}}(?:\.\d{{0,{places}}})?\z"
 
 
 def _unquoted(value: msgspec.Raw | None) -> str | None:

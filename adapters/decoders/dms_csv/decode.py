@@ -11,10 +11,10 @@ from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 
 from ...arrow.json.pieces import Part, in_order, pieces, rejected, some
-from .cells import split
 from .changes import Block
-from .headers import ROWS, by_columns, part_of
+from .headers import ROWS, by_columns
 from .layouts import Layouts
+from .named import named_cells
 from .options import Options
 
 
@@ -42,14 +42,5 @@ class Decoding:
         self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], table: TableSpec, errors: dict[int, Reject]
     ) -> Iterator[Part]:
         layout = self._layouts.of(header, table.name)
-        if layout.error is not None:
-            errors |= dict.fromkeys(places, layout.error)
-            return
-        mine = part_of(raw, places)
-        found = split(mine.column("value"), layout.widths, self._options.csv)
-        errors |= {places[i]: reject for i, reject in found.errors.items()}
-        for cells in found.parts:
-            rows = part_of(mine, cells.places)
-            named = dict(zip(layout.names(len(cells.columns)), cells.columns, strict=True))
-            changes = Block(rows, named, table, self._options).build()
-            yield (None if rows.num_rows == raw.num_rows else [places[i] for i in cells.places]), changes
+        for where, rows, named in named_cells(raw, places, layout, self._options.csv, errors):
+            yield where, Block(rows, named, table, self._options).build()

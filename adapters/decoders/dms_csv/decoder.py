@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
-from replicator.domain.change import refuse_frame_names
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 
 from ...arrow.dms import COLUMNS
 from ...arrow.json.headers import values_of
+from ...arrow.parts import DecoderOfParts, spec_of_rows
 from .changes import SEQUENCE
 from .decode import Decoding
 from .envelope import Envelopes
@@ -21,24 +20,20 @@ from .options import read_options
 from .routing import Routing
 
 
-class DmsCsvDecoder:
+class DmsCsvDecoder(DecoderOfParts):
     """`ports.decoder.Decoder` of rows of CSV files as AWS DMS writes them. `options` as in `options.Options`; ConfigProblem
-    names every wrong one. Pickled by its options: it keeps layouts, never rows."""
+    names every wrong one."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        self._given = dict(options or {})
-        self._options = read_options(self._given)
+        given = dict(options or {})
+        self._options = read_options(given)
         self._layouts = Layouts(self._options)
-        self._routing = Routing(self._options, self._layouts)
-        self._decoding = Decoding(self._options, self._layouts)
-        self._envelopes = Envelopes(self._options, self._layouts)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._given,)
-
-    def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
-        return self._routing.route(raw)
+        super().__init__(
+            given,
+            routing=Routing(self._options, self._layouts),
+            decoding=Decoding(self._options, self._layouts),
+            envelopes=Envelopes(self._options, self._layouts),
+        )
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
@@ -51,18 +46,8 @@ class DmsCsvDecoder:
             )
         if layout.error is not None:
             raise Fatal(f"table {table} cannot be represented: {layout.error.sentence}")
-        spec = TableSpec(table, layout.columns, (), SEQUENCE, fingerprint)
-        spec.refuse_reserved_names()
-        refuse_frame_names(spec)
-        return spec.with_keys(tuple(self._options.keys_of(table) or ()))
-
-    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
-        return self._decoding.decode(raw, table)
-
-    def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
-        return self._envelopes.envelope(raw)
+        keys = self._options.keys_of(table)
+        return spec_of_rows(table, layout.columns, sequence=SEQUENCE, fingerprint=fingerprint, keys=keys)
 
 
 def _header(sample: pa.Table) -> bytes | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -15,10 +15,10 @@ from replicator.ports.decoder import ENVELOPE
 
 from ...arrow.json.envelopes import envelope
 from ...arrow.json.pieces import Part, in_order, pieces
-from .cells import Cells, split
 from .changes import STAMP, operations, sequence
 from .headers import by_columns, part_of
 from .layouts import Layout, Layouts
+from .named import named_cells
 from .options import FORMAT, Options
 
 
@@ -54,21 +54,14 @@ class Envelopes:
             of_topic = pc.equal(topics, topic).to_pylist()
             mine = [place for place in places if of_topic[place]]
             layout = self._layouts.of(header, topic)
-            if layout.error is not None:
-                errors |= dict.fromkeys(mine, layout.error)
-                continue
-            rows = part_of(raw, mine)
-            found = split(rows.column("value"), layout.widths, self._options.csv)
-            errors |= {mine[i]: reject for i, reject in found.errors.items()}
-            for cells in found.parts:
-                yield [mine[i] for i in cells.places], self._rows(part_of(rows, cells.places), cells, layout)
+            for where, rows, named in named_cells(raw, mine, layout, self._options.csv, errors):
+                yield where, self._rows(rows, named, layout)
 
-    def _rows(self, raw: pa.RecordBatch, cells: Cells, layout: Layout) -> pa.Table:
-        names = layout.names(len(cells.columns))
-        said = dict(zip(names, cells.columns, strict=True)).get(self._options.operation_column)
+    def _rows(self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], layout: Layout) -> pa.Table:
+        said = cells.get(self._options.operation_column)
         ops = operations(said, raw, self._options)
         known, nothing = pc.is_valid(ops), pa.scalar(None, pa.string())
-        images = pc.if_else(known, _texts(names, cells.columns), nothing)
+        images = pc.if_else(known, _texts(cells), nothing)
         deleted = pc.fill_null(pc.equal(ops, Op.DELETE.value), False)
         first, second = sequence(raw.column("offset"))
         columns = {
@@ -94,7 +87,7 @@ class Envelopes:
         return pc.if_else(pc.is_null(ops), reason, pa.scalar(None, pa.string()))
 
 
-def _texts(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Array:
+def _texts(cells: Mapping[str, pa.Array]) -> pa.Array:
     """Every row as a JSON object of texts."""
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return pa.array([msgspec.json.encode(dict(zip(names, row, strict=True))).decode() for row in rows], pa.string())
+    rows = zip(*(column.to_pylist() for column in cells.values()), strict=True)
+    return pa.array([msgspec.json.encode(dict(zip(cells, row, strict=True))).decode() for row in rows], pa.string())

@@ -16,8 +16,8 @@ from pg_case import fetch, no_rejects
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.sinks.event_log import event_log_sink
-from adapters.sources.archive.batches import Columns
-from adapters.sources.archive.records import parse
+from adapters.sources.files.batches import Columns
+from adapters.sources.files.records import parse
 from replicator.domain.event_log import event_log_plan
 from replicator.domain.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition

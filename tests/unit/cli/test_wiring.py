@@ -97,11 +97,11 @@ def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded):
         return [(d.severity, d.sentence) for d in diagnose(loaded) if d.subject == "source recorded"]
 
     folder = loaded.root / "archive"
-    assert said() == [("error", f"The archive {folder} is not there.")]
+    assert said() == [("error", f"{folder} is not there.")]
     folder.mkdir()
-    assert said() == [("warning", f"The archive {folder} has no file yet.")]
+    assert said() == [("warning", f"{folder} has no file yet.")]
     (folder / "t.jsonl").write_text("")
-    assert said() == [("ok", f"The archive {folder} has 1 files.")]
+    assert said() == [("ok", f"{folder} has 1 files.")]
 
 
 def test_a_check_that_its_package_does_not_bring_is_said(loaded, monkeypatch):

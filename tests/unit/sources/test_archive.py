@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from adapters.sources.archive import ArchiveSource, write_archive
+from adapters.sources.files import ArchiveSource, write_archive
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, RejectCode
 from replicator.domain.moments import FIRST_MS, LAST_MS

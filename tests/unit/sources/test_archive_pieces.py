@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from adapters.sources.archive.delivered import Delivered
-from adapters.sources.archive.files import ArchiveFile
-from adapters.sources.archive.form import RecordedTopics
-from adapters.sources.archive.reading import Reading
-from adapters.sources.archive.spark.pieces import Piece, cut, waves
-from adapters.sources.archive.spark.scan import Facts, Limits, Scan, stretched
+from adapters.sources.files.delivered import Delivered
+from adapters.sources.files.form import RecordedTopics
+from adapters.sources.files.listing import ArchiveFile
+from adapters.sources.files.reading import Reading
+from adapters.sources.files.spark.pieces import Piece, cut, waves
+from adapters.sources.files.spark.scan import Facts, Limits, Scan, stretched
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, EnvironmentProblem
 from replicator.domain.position import TopicPartition

@@ -40,7 +40,7 @@ def found_files(path: str, suffixes: tuple[str, ...], *, deep: bool = False) -> 
     elif has_magic(path):
         root, found = _fixed_part(root), map(Path, iglob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
     else:
-        raise EnvironmentProblem(f"The archive {path} is not there.", next_step="Check 'path' of the source.")
+        raise EnvironmentProblem(f"{path} is not there.", next_step="Check 'path' of the source.")
     folder = root.parent if root.is_file() else root
     for p in _with_inner(found) if deep else found:
         if p.name.endswith(suffixes) and (listed := _listed(p, folder)) is not None:

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ....spark.errors import translated
 from ....spark.frames import column, flat_mapped
-from ..files import ArchiveFile
 from ..form import Form
+from ..listing import ArchiveFile
 from ..reading import Progress, say_unfinished, unusable
 from .pieces import SMALLEST, Piece, cut
 from .scan import CHUNK, FACTS, IN_PIECE, Facts, Limits
@@ -62,7 +62,7 @@ def facts_of(frame: DataFrame, pieces: Sequence[Piece]) -> list[Chunk]:
         found = frame.filter(column(FACTS).isNotNull()).select(CHUNK, FACTS).collect()
     except (Py4JError, PySparkException) as error:
         _refuse_moved(pieces)
-        raise translated(error, "reading the archive") from error
+        raise translated(error, "reading files") from error
     _refuse_moved(pieces)
     chunks = [Chunk(n, pieces[n // IN_PIECE], msgspec.msgpack.decode(facts, type=Facts)) for n, facts in found]
     return sorted(chunks, key=lambda chunk: chunk.number)

@@ -13,8 +13,8 @@ from replicator.ports.frames import Stop
 
 from ....spark.session import split
 from ..delivered import Delivered
-from ..files import ArchiveFile
 from ..form import Form
+from ..listing import ArchiveFile
 from ..options import ArchiveOptions
 from ..source import ArchiveSource, Delivery
 from ..summary import Summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from .files import SUFFIXES, ArchiveFile, found_files
+from .listing import SUFFIXES, ArchiveFile, found_files
 from .records import Record, parse
 
 Number = Callable[[], int]

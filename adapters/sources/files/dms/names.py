@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ FIRST_YEAR = 2005
 """From then on every time is above every number of a full load, 2**28 files of 2**32 lines."""
 
 
+LISTED = 2**17
+"""Names that are kept: folders are listed every second."""
+
+
 class Named(NamedTuple):
     """What a file is by its name: the kind, the offset of what would be its row 0, below which number rows are, and its time
     in milliseconds."""
@@ -32,6 +37,7 @@ class Named(NamedTuple):
     time: int | None
 
 
+@lru_cache(LISTED)
 def named(path: Path) -> Named:
     """What the file at `path` is; ConfigProblem when its name says nothing that is known."""
     if found := _LOAD.fullmatch(path.name):
@@ -50,6 +56,7 @@ def named(path: Path) -> Named:
     )
 
 
+@lru_cache(LISTED)
 def table_of(path: Path) -> str:
     """`SCHEMA.TABLE` after the last two folders above a file; above one of changes, but for folders of dates at the end."""
     folders = list(path.absolute().parts[1:-1])

@@ -34,4 +34,4 @@ class ArchiveOptions(BaseModel):
         except ValidationError as error:
             found = error.errors(include_input=False, include_url=False, include_context=False)
             text = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in found)
-            raise ConfigProblem(f"The options of an archive source are not valid: {text}.") from None
+            raise ConfigProblem(f"The options of a source of files are not valid: {text}.") from None

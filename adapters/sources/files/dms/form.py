@@ -10,8 +10,8 @@ from pathlib import Path
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 
 from ....arrow.dms import COLUMNS, KIND, Dialect
-from ..files import ArchiveFile, found_files
 from ..form import Number
+from ..listing import ArchiveFile, found_files
 from ..records import Record
 from .names import Named, named, table_of
 from .rows import Rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ..files import ArchiveFile
 from ..form import Form
+from ..listing import ArchiveFile
 from ..reading import parquet
 
 SMALLEST = 1024 * 1024

@@ -11,8 +11,8 @@ from replicator.ports.frames import Stop
 
 from .batches import Batches
 from .delivered import Delivered
-from .files import ArchiveFile
 from .form import Form, RecordedTopics
+from .listing import ArchiveFile
 from .options import ArchiveOptions
 from .reading import Reading
 from .summary import Summary, lost

@@ -17,8 +17,8 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.moments import in_years
 from replicator.ports.frames import Stop
 
-from .files import ArchiveFile
 from .form import Form
+from .listing import ArchiveFile
 from .records import Record, unreadable
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Reading:
 
 def unusable(file: ArchiveFile, error: OSError) -> EnvironmentProblem:
     """What to raise when `file` is there and does not open."""
-    return EnvironmentProblem(f"The archive file {file.path} cannot be read: {error.strerror or error}.")
+    return EnvironmentProblem(f"The file {file.path} cannot be read: {error.strerror or error}.")
 
 
 def say_unfinished(file: ArchiveFile, number: int) -> None:
@@ -151,4 +151,4 @@ def whole(stream: Iterable[bytes], file: ArchiveFile, *, growing: bool) -> Itera
             raise EnvironmentProblem(f"{file.path} ends too early: it was not copied to its end.") from error
         log.warning("%s is not written to its end yet.", file.path)
     except (zlib.error, gzip.BadGzipFile) as error:
-        raise EnvironmentProblem(f"The archive file {file.path} is damaged: {error}.") from error
+        raise EnvironmentProblem(f"The file {file.path} is damaged: {error}.") from error

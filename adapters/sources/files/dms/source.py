@@ -13,8 +13,8 @@ from replicator.ports.frames import Stop
 
 from ....arrow.dms import Dialect
 from ..check import ArchiveCheck
-from ..files import ArchiveFile
 from ..form import Form
+from ..listing import ArchiveFile
 from ..options import ArchiveOptions
 from ..source import ArchiveSource
 from .form import DmsRows, settles_in

@@ -19,8 +19,8 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 
 from ..batches import Columns
-from ..files import ArchiveFile
 from ..form import Form
+from ..listing import ArchiveFile
 from ..reading import raw, unusable, whole
 from ..records import Record, unreadable
 from .pieces import Piece
@@ -31,7 +31,7 @@ ROWS = pa.schema([*(f.with_nullable(True) for f in RAW), (CHUNK, pa.int64()), (S
 TOLD = pa.schema([(CHUNK, pa.int64()), (FACTS, pa.binary())])
 IN_PIECE = 2**32
 """Chunks are numbered through a piece, and pieces through a frame."""
-SHARE = "Put the archive into a folder that every machine sees at the same path."
+SHARE = "Put the files into a folder that every machine sees at the same path."
 
 
 class Stretch(msgspec.Struct, array_like=True):
@@ -124,7 +124,7 @@ class Scan:
                 yield line
                 at += len(line)
             if at < min(piece.end, file.size):
-                raise EnvironmentProblem(f"The archive file {file.path} became shorter.")
+                raise EnvironmentProblem(f"The file {file.path} became shorter.")
 
     def _number(self) -> int:
         """The number of the next line in its file. Lines of the pieces before are counted where one needs a number."""
@@ -150,12 +150,12 @@ def _reading(file: ArchiveFile) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        here = f"The archive file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
+        here = f"The file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
         raise EnvironmentProblem(here, next_step=SHARE) from error
     except OSError as error:
         raise unusable(file, error) from error
     except pa.ArrowInvalid as error:
-        raise EnvironmentProblem(f"The archive file {file.path} is damaged: it is no Parquet file any more.") from error
+        raise EnvironmentProblem(f"The file {file.path} is damaged: it is no Parquet file any more.") from error
 
 
 def stretched(chunk: pa.RecordBatch) -> tuple[pa.Array, list[Stretch]]:

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from replicator.domain.position import TopicPartition
 
-from .files import ArchiveFile
 from .form import Form
+from .listing import ArchiveFile
 from .reading import Reading
 from .records import PSEUDO_TOPIC, Record
 
@@ -44,13 +44,13 @@ class Summary:
 
 
 def lost(summary: Summary, place: TopicPartition, offset: int) -> str:
-    """Why the archive cannot be continued from `offset`, or nothing. Holes are not known: offsets may have them."""
+    """Why the files cannot be continued from `offset`, or nothing. Holes are not known: offsets may have them."""
     if place.topic.startswith(PSEUDO_TOPIC):
         return ""
     if place not in summary.ends:
-        return f"The archive holds no record of {place} (any more)."
+        return f"The files hold no record of {place} (any more)."
     if offset < summary.firsts[place]:
-        return f"Records {offset} to {summary.firsts[place] - 1} of {place} are not in the archive: it begins later."
+        return f"Records {offset} to {summary.firsts[place] - 1} of {place} are not in the files: they begin later."
     if offset > summary.ends[place]:
-        return f"Offset {offset} of {place} lies above the archive's end at {summary.ends[place]}: files are missing."
+        return f"Offset {offset} of {place} lies above the end of the files at {summary.ends[place]}: files are missing."
     return ""

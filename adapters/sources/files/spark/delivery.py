@@ -19,8 +19,8 @@ from ....spark.frames import column, derived, from_arrow, kept, weighed, where
 from ....spark.types import spark_schema
 from ..batches import ROWS as CHUNK_RECORDS
 from ..delivered import Delivered
-from ..files import ArchiveFile
 from ..form import Form
+from ..listing import ArchiveFile
 from ..options import ArchiveOptions
 from .pieces import Piece, waves
 from .reading import Chunk, Moved, Plan, facts_of, scanned
@@ -147,7 +147,7 @@ class OnExecutors:
         if not gathered.is_cut:
             self._apply(Batch(part, span, gathered.records, gathered.size))
             return
-        with translating("reading the archive"):
+        with translating("reading files"):
             part, records, size = weighed(part)
         self._apply(Batch(part, span, records, size))
 

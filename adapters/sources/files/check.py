@@ -34,8 +34,8 @@ class ArchiveCheck:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
         if not files:
             step = f"Put files that end with {', '.join(self._form.suffixes)} there, or correct `path`."
-            return [Diagnosis("warning", self._name, f"The archive {self._path} has no file yet.", step)]
+            return [Diagnosis("warning", self._name, f"{self._path} has no file yet.", step)]
         closed = [file.path for file in files if not os.access(file.path, os.R_OK)]
         if closed:
             return [Diagnosis("error", self._name, f"{closed[0]} cannot be read.", f"Let user {os.geteuid()} read it.")]
-        return [Diagnosis("ok", self._name, f"The archive {self._path} has {len(files)} files.")]
+        return [Diagnosis("ok", self._name, f"{self._path} has {len(files)} files.")]
