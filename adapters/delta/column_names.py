@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from replicator.domain.change import MOVED_FROM, UNSENT
 from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit
-from replicator.domain.plan import ApplyPlan, Clause
+from replicator.domain.plan import ApplyPlan, Clause, History
 from replicator.domain.table import Column
 
 _KEPT_APART = re.compile(r"[ ,;{}()\n\t=]|_(?=x[0-9A-F]{4}_)")
@@ -62,6 +62,7 @@ def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
         repair=replace(repair, identity=tuple(map(new, repair.identity))),
         merge_keys=tuple(map(new, plan.merge_keys)),
         clauses=tuple(_clause(c, names) for c in plan.clauses),
+        history=plan.history and History(tuple(map(new, plan.history.tracked)), tuple(map(new, plan.history.untracked))),
     )
 
 

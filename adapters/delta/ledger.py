@@ -46,7 +46,7 @@ class DeltaTombstoneLedger:
             if entries.num_rows:
                 write_deltalake(table, entries, mode="append")
                 self._upkeep.after_commit(table, table.version())
-            self._highest[path] = highest(self._highest[path], _extreme(plan, entries))
+            self._highest[path] = highest(self._highest[path], highest_of(plan, entries))
         return self._highest[path]
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table) -> pa.Table:
@@ -74,7 +74,7 @@ class DeltaTombstoneLedger:
             if not exists(path):
                 create(path, lane.into, ledger_columns(plan, lane, self._lake), settings={}, partition_by=[])
             self._open[path] = opened(path)
-            self._highest[path] = _extreme(plan, _sequences(self._open[path], plan))
+            self._highest[path] = highest_of(plan, _sequences(self._open[path], plan))
         return self._open[path]
 
 
@@ -121,7 +121,8 @@ def _sequences(table: DeltaTable, plan: ApplyPlan) -> pa.Table:
     return pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
 
 
-def _extreme(plan: ApplyPlan, entries: pa.Table) -> Sequence | None:
+def highest_of(plan: ApplyPlan, entries: pa.Table) -> Sequence | None:
+    """The highest sequence in a table with `_cdc_seq_*`; None where it has no rows."""
     names = cdc_sequence_columns(plan.table.sequence)
     if not entries.num_rows:
         return None

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
 from replicator.domain.change import OP
-from replicator.domain.plan import ApplyPlan, Clause
+from replicator.domain.plan import END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
 from replicator.domain.sequence import Sequence
 
 from ..sql.dialect import DELTA_RS
+from ..sql.history_events import ended_by
 from ..sql.render import expression, merge_condition
-from ..sql.repair import cleared
+from ..sql.repair import cleared, constant
 from .commits import WRITER, Attempt, Operation
 from .tables import schema_of
 
 
-def write_stage(plan: ApplyPlan, rows: pa.Table, clear_below: Sequence | None) -> Operation | None:
+def write_stage(plan: ApplyPlan, rows: pa.Table, clear_below: Sequence | None, cuts: Iterable[Cut] = ()) -> Operation | None:
     """What stage 4 does with `rows` (types of the table, one row per merge key); None when there is nothing to do.
 
-    `clear_below`: rows of the target below that sequence, or without one, go, in the same commit.
+    `clear_below`: rows of the target below that sequence, or without one, go, in the same commit. `cuts`, of a history: the
+    other versions end at the first of these truncates that lies within them.
     """
+    if plan.history is not None:
+        return _history_stage(plan, rows, sorted(cuts, key=lambda cut: cut.sequence))
     if not rows.num_rows and clear_below is None:
         return None
     if not plan.merge_keys:
@@ -30,6 +36,28 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, clear_below: Sequence | None) -
         return _delete_where(cleared(plan, DELTA_RS, clear_below).replace('t."', '"'))
     source = rows.select([OP, *(c.name for c in plan.target)])
     return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear_below)
+
+
+def _history_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Cut]) -> Operation | None:
+    if not rows.num_rows and not cuts:
+        return None
+    source = rows.select([OP, *(c.name for c in plan.target)])
+
+    def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
+        merger = _merger(snapshot, attempt.properties, plan, source)
+        for cut in cuts:
+            merger = merger.when_not_matched_by_source_update(_ended(plan, cut), ended_by(plan, DELTA_RS, cut.sequence))
+        merger.execute()
+
+    return merge
+
+
+def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str]:
+    """What a truncate writes into a version."""
+    names = end_sequence_columns(plan.table.sequence)
+    at = "NULL" if cut.at is None else f"arrow_cast({cut.at}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    values = {DELTA_RS.quoted(n): constant(v) for n, v in zip(names, cut.sequence, strict=True)}
+    return values | {DELTA_RS.quoted(END_AT): at}
 
 
 def append_stage(rows: pa.Table) -> Operation:
@@ -52,6 +80,13 @@ def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
 def _merge(
     snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table, clear_below: Sequence | None
 ) -> None:
+    merger = _merger(snapshot, properties, plan, source)
+    if clear_below is not None:
+        merger = merger.when_not_matched_by_source_delete(cleared(plan, DELTA_RS, clear_below))
+    merger.execute()
+
+
+def _merger(snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table) -> TableMerger:
     merger = snapshot.merge(
         source,
         merge_condition(plan, DELTA_RS),
@@ -63,9 +98,7 @@ def _merge(
     )
     for clause in plan.clauses:
         merger = _with_clause(merger, clause)
-    if clear_below is not None:
-        merger = merger.when_not_matched_by_source_delete(cleared(plan, DELTA_RS, clear_below))
-    merger.execute()
+    return merger
 
 
 def _with_clause(merger: TableMerger, clause: Clause) -> TableMerger:

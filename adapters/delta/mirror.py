@@ -1,4 +1,4 @@
-"""Stages 2 to 4 for tables that mirror a source: scd1 and append."""
+"""Stages 2 to 4 for tables that mirror a source."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from deltalake import DeltaTable
 
 from replicator.domain.change import OP, Op
 from replicator.domain.errors import DataLoss
-from replicator.domain.plan import ApplyPlan, Counts, Facts, LaneState, highest, needs_repair
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair
 from replicator.domain.sequence import Sequence
-from replicator.domain.watermark import reached_after
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import TombstoneLedger
 
@@ -24,10 +23,12 @@ from ..sql.rows import to_rows
 from .column_names import stored_frame, stored_names, stored_plan
 from .commits import Operation
 from .fit import REJECTED, as_rejects, filled, fit, placed
+from .histories import Histories, Rows
+from .marks import DeltaMarks
 from .merge import delete_all, write_stage
 from .partitions import nameable, partition_columns
 from .related import related_rows
-from .staged import Staged
+from .staged import Staged, is_above, moved_on, truncated
 from .tables import schema_of
 from .trim import untouched
 
@@ -35,8 +36,9 @@ from .trim import untouched
 class Mirror:
     """Stages the writes of one lane whose table has the columns of `plan.target`."""
 
-    def __init__(self, ledger: TombstoneLedger[pa.Table]) -> None:
+    def __init__(self, ledger: TombstoneLedger[pa.Table], marks: DeltaMarks) -> None:
         self._ledger = ledger
+        self._histories = Histories(marks)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
         """Everything up to the commit, on the rows of exactly `snapshot`. Deletes are in the ledger on return.
@@ -50,6 +52,8 @@ class Mirror:
         write, named = _named(write, frame, schema)
         plan = write.plan
         rows, unfit = fit(placed(to_rows(named, plan, datetime.now(UTC))), _with_old_keys(schema, plan))
+        if plan.history is not None:
+            return self._histories.stage(snapshot, state, write, Rows(frame, rows, unfit, trimmed))
         recorded = self._record(write, rows)
         rows, incomplete, counts = self._repaired(snapshot, state, write, rows)
         rows, holes = filled(rows, plan, schema)
@@ -118,26 +122,3 @@ def _with_old_keys(schema: pa.Schema, plan: ApplyPlan) -> pa.Schema:
 
 def _with(late: pa.Table | None, rejects: pa.Table) -> pa.Table:
     return rejects if late is None else pa.concat_tables([late, rejects])
-
-
-def moved_on(plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence | None) -> LaneState:
-    """The lane's state after a write, but for its position; `recorded`: the highest delete that is remembered."""
-    return replace(
-        state,
-        high=highest(state.high, facts.highest),
-        floor=highest(state.floor, facts.clear_below),
-        ledger_high=highest(state.ledger_high, recorded),
-        reached=reached_after(plan, facts, state),
-    )
-
-
-def truncated(facts: Facts, state: LaneState, truncates: int) -> Counts:
-    """What became of the truncates themselves."""
-    if facts.clear_below is None or is_above(facts.clear_below, state.floor):
-        return Counts(applied=truncates)
-    return Counts(duplicate=truncates) if facts.clear_below == state.floor else Counts(superseded=truncates)
-
-
-def is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:
-    """True when there is a sequence, and it is above the floor, if there is one."""
-    return sequence is not None and (floor is None or sequence > floor)

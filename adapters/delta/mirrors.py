@@ -35,7 +35,7 @@ from .schemas import remember_schema
 from .table_writer import DeltaRsTableWriter, TableWriter
 from .tables import create, exists, lacking, refuse_unsafe, schema_of
 
-POLICIES = frozenset({"scd1", "append"})
+POLICIES = frozenset({"scd1", "append", "scd2"})
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
 DELETION_VECTORS = "delta.enableDeletionVectors"
 ON = "true"

@@ -11,8 +11,10 @@ from deltalake import DeltaTable
 
 from replicator.domain.change import UNSENT
 from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.sequence import Sequence
 
 from ..sql.dialect import DELTA_RS
+from ..sql.history_events import reaches
 from ..sql.render import literal
 from ..sql.repair import from_columns
 from .partitions import Partitions, few, prunable
@@ -33,15 +35,29 @@ def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Ta
     return lookup(snapshot, columns, wanted, few({n: wanted[n].to_pylist() for n in prunable(snapshot, plan)}))
 
 
+def related_versions(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence) -> pa.Table:
+    """The versions of `snapshot` that `local_history` wants: those of the keys and old keys in `rows` (a few more may come)
+    that are open or end at or above `lowest`."""
+    pairs = zip(plan.table.keys, from_columns(plan), strict=True)
+    wanted = {key: _values(rows[key], rows[old]) for key, old in pairs}
+    near = few({n: wanted[n].to_pylist() for n in prunable(snapshot, plan) if n in wanted})
+    return lookup(snapshot, schema_of(snapshot).names, wanted, near, reaches(plan, DELTA_RS, lowest).replace('t."', '"'))
+
+
 def lookup(
-    snapshot: DeltaTable, columns: list[str], wanted: Mapping[str, pa.Array], partitions: Partitions = EVERY_PARTITION
+    snapshot: DeltaTable,
+    columns: list[str],
+    wanted: Mapping[str, pa.Array],
+    partitions: Partitions = EVERY_PARTITION,
+    condition: str = "",
 ) -> pa.Table:
-    """`columns` of the rows whose value in each column of `wanted` is among the values given for it. `partitions`: columns
-    by which the table is partitioned and the values to look at; other partitions are not read."""
+    """`columns` of the rows whose value in each column of `wanted` is among the values given for it, and for which
+    `condition` holds. `partitions`: columns by which the table is partitioned and the values to look at; other partitions
+    are not read."""
     schema = pa.schema([schema_of(snapshot).field(c) for c in columns])
     bounds = [_bounds(name, values) for name, values in wanted.items() if name not in partitions]
     among = [f"{DELTA_RS.quoted(name)} IN ({', '.join(map(_literal, values))})" for name, values in partitions.items()]
-    predicate = " AND ".join(filter(None, (*bounds, *among)))
+    predicate = " AND ".join(filter(None, (condition, *bounds, *among)))
     reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=columns, predicate=predicate or None))
     found = []
     for batch in reader:

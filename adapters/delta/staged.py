@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from replicator.domain.plan import Counts, LaneState
+from replicator.domain.plan import ApplyPlan, Counts, Cut, Facts, LaneState, highest, united_cuts
+from replicator.domain.sequence import Sequence
+from replicator.domain.watermark import reached_after
 
 from .commits import Operation
 
@@ -18,3 +20,37 @@ class Staged:
     state: LaneState
     counts: Counts
     rejects: Any
+
+
+def moved_on(plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence | None) -> LaneState:
+    """The lane's state after a write, but for its position; `recorded`: the highest sequence that is remembered beside the
+    target."""
+    return replace(
+        state,
+        high=highest(state.high, facts.highest),
+        floor=highest(state.floor, facts.clear_below),
+        ledger_high=highest(state.ledger_high, recorded),
+        reached=reached_after(plan, facts, state),
+        cuts=united_cuts(state.cuts, facts.cuts),
+    )
+
+
+def truncated(facts: Facts, state: LaneState, truncates: int) -> Counts:
+    """What became of the truncates themselves."""
+    if facts.cuts:
+        new = len(new_cuts(facts, state))
+        return Counts(applied=new, duplicate=truncates - new)
+    if facts.clear_below is None or is_above(facts.clear_below, state.floor):
+        return Counts(applied=truncates)
+    return Counts(duplicate=truncates) if facts.clear_below == state.floor else Counts(superseded=truncates)
+
+
+def new_cuts(facts: Facts, state: LaneState) -> list[Cut]:
+    """The truncates of a history that were not known."""
+    known = {cut.sequence for cut in state.cuts}
+    return [cut for cut in facts.cuts if cut.sequence not in known]
+
+
+def is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:
+    """True when there is a sequence, and it is above the floor, if there is one."""
+    return sequence is not None and (floor is None or sequence > floor)

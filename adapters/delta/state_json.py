@@ -6,13 +6,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from replicator.domain.plan import LaneState
+from replicator.domain.plan import Cut, LaneState
 from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence, SequenceValue
 
 
 def state_to_json(state: LaneState) -> dict[str, object]:
-    """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark."""
+    """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark,
+    `cuts` where a history was truncated."""
     return {
         "position": state.position.to_json(),
         "high": _sequence_to_json(state.high),
@@ -21,6 +22,7 @@ def state_to_json(state: LaneState) -> dict[str, object]:
         "identity": dict(state.identity),
         "rule": state.rule,
         **({"reached": Position(state.reached).to_json()} if state.reached else {}),
+        **({"cuts": [[_sequence_to_json(cut.sequence), cut.at] for cut in state.cuts]} if state.cuts else {}),
     }
 
 
@@ -34,6 +36,7 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         identity=tuple(sorted(data["identity"].items())),
         rule=_text(data["rule"]),
         reached=Position.from_json(data.get("reached", {})).offsets,
+        cuts=tuple(Cut(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
     )
 
 

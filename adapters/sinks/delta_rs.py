@@ -11,6 +11,7 @@ from replicator.ports.frames import Lane
 
 from ..delta.lanes import Lanes
 from ..delta.ledger import DeltaTombstoneLedger
+from ..delta.marks import DeltaMarks
 from ..delta.mirror import Mirror
 from ..delta.mirrors import Mirrors
 from ..delta.options import LakeOptions
@@ -27,7 +28,8 @@ class DeltaRsSink(Mirrors[pa.Table]):
         said = LakeOptions.checked(options)
         lake = said.lake
         ledger = DeltaTombstoneLedger(lake, said.compact_every)
-        lanes = Lanes(lake, lambda lane: lake.table(lane.into), Mirror(ledger), compact_every=said.compact_every)
+        marks = DeltaMarks(lake, said.compact_every)
+        lanes = Lanes(lake, lambda lane: lake.table(lane.into), Mirror(ledger, marks), compact_every=said.compact_every)
         super().__init__(lake, lanes, ledger)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:

@@ -22,7 +22,6 @@ from replicator.ports.frames import Lane, Write
 from ..delta.column_names import Names, stored_names, stored_plan
 from ..delta.commits import Operation
 from ..delta.fit import PLACE, REJECTED, fit, out_of_range, placed
-from ..delta.mirror import is_above, moved_on, truncated
 from ..delta.partitions import (
     MOST_LOOKED_FOR,
     NULL_FOLDER,
@@ -34,7 +33,7 @@ from ..delta.partitions import (
     prunable,
     unnameable,
 )
-from ..delta.staged import Staged
+from ..delta.staged import Staged, is_above, moved_on, truncated
 from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK

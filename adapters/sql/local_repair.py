@@ -46,7 +46,7 @@ def repair(write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa
     apply = pc.equal(outcome, APPLY)
     completed = _completed(plan, rows, related, verdicts) if plan.repair.complete else rows
     rejected = rows.filter(pc.equal(outcome, INCOMPLETE))
-    return Repaired(completed.filter(apply), with_error(rejected, _incomplete_sentences(rejected)), _counts(outcome))
+    return Repaired(completed.filter(apply), with_error(rejected, incomplete_sentences(rejected)), _counts(outcome))
 
 
 def with_error(rows: pa.Table, sentences: list[str]) -> pa.Table:
@@ -83,18 +83,20 @@ def _completed(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts: pa.
         return rows
     moved = pc.is_valid(rows[from_columns(plan)[-1]])
     giver = pc.if_else(moved, verdicts["_o"], verdicts["_t"])
-    for name in _unsent_names(rows):
+    for name in unsent_names(rows):
         lacks = pa.array([name in (names or ()) for names in rows[UNSENT].to_pylist()])
         given = related[name].take(giver).cast(rows[name].type)
         rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(lacks, given, rows[name]))
     return rows
 
 
-def _unsent_names(rows: pa.Table) -> list[str]:
-    return sorted(set(pc.list_flatten(rows[UNSENT].combine_chunks()).to_pylist()))
+def unsent_names(rows: pa.Table, column: str = UNSENT) -> list[str]:
+    """The columns that some row lacks; `column` holds their names."""
+    return sorted(set(pc.list_flatten(rows[column].combine_chunks()).to_pylist()))
 
 
-def _incomplete_sentences(rejected: pa.Table) -> list[str]:
+def incomplete_sentences(rejected: pa.Table) -> list[str]:
+    """Why each of these rows cannot be completed."""
     return [str(not_sent(names)) for names in rejected[UNSENT].to_pylist()]
 
 

@@ -13,7 +13,7 @@ from psycopg import sql
 from sqlalchemy.dialects import postgresql as pg
 
 from replicator.domain.errors import DataLoss
-from replicator.domain.plan import LaneState
+from replicator.domain.plan import Cut, LaneState
 from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.sequence import SequenceValue
@@ -95,6 +95,7 @@ def to_json(state: LaneState) -> str:
             "identity": [list(pair) for pair in state.identity],
             "rule": state.rule,
             **({"reached": Position(state.reached).to_json()} if state.reached else {}),
+            **({"cuts": [[_sequence_out(cut.sequence), cut.at] for cut in state.cuts]} if state.cuts else {}),
         }
     )
 
@@ -109,6 +110,7 @@ def from_json(data: Mapping[str, Any]) -> LaneState:
         tuple((str(topic), str(known)) for topic, known in data["identity"]),
         _text(data["rule"]),
         Position.from_json(data.get("reached", {})).offsets,
+        tuple(Cut(_sequence_in(sequence) or (), at) for sequence, at in data.get("cuts", [])),
     )
 
 

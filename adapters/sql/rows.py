@@ -8,7 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain import change
-from replicator.domain.plan import CDC_APPLIED_AT, CDC_OP, CDC_TS, CDC_UNSENT, EVENT_ID, ApplyPlan, cdc_sequence_columns
+from replicator.domain.plan import (
+    CDC_APPLIED_AT,
+    CDC_OP,
+    CDC_TS,
+    CDC_UNSENT,
+    END_AT,
+    EVENT_ID,
+    START_AT,
+    ApplyPlan,
+    cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
+)
 from replicator.domain.policies import TIMESTAMP
 
 from .repair import from_columns
@@ -50,6 +62,19 @@ def _bookkeeping(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dic
         CDC_APPLIED_AT: pa.repeat(pa.scalar(applied_at, TIMESTAMP), folded.num_rows),
         CDC_UNSENT: folded[change.UNSENT],
         **{stored: folded[sent] for stored, sent in names},
+        **(_as_version(folded, plan) if plan.history else {}),
+    }
+
+
+def _as_version(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
+    """Every change as the version that it would begin."""
+    count = plan.table.sequence
+    lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
+    return {
+        START_AT: folded[change.TS],
+        END_AT: pa.nulls(folded.num_rows, TIMESTAMP),
+        **{name: pa.nulls(folded.num_rows, pa.int64()) for name in end_sequence_columns(count)},
+        **{stored: folded[sent] for stored, sent in lasts},
     }
 
 

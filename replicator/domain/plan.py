@@ -22,11 +22,23 @@ CDC_TS = "_cdc_ts"
 EVENT_ID = "_event_id"
 CDC_APPLIED_AT = "_cdc_applied_at"
 CDC_UNSENT = "_cdc_unsent"
+START_AT = "__START_AT"
+END_AT = "__END_AT"
 
 
 def cdc_sequence_columns(count: int) -> tuple[str, ...]:
     """`_cdc_seq_1` to `_cdc_seq_<count>`: where a target keeps the sequence of each row."""
     return tuple(f"_cdc_seq_{i}" for i in range(1, count + 1))
+
+
+def end_sequence_columns(count: int) -> tuple[str, ...]:
+    """`_cdc_end_seq_1` to `_cdc_end_seq_<count>`: the sequence at which a version ended; null while it is open."""
+    return tuple(f"_cdc_end_seq_{i}" for i in range(1, count + 1))
+
+
+def last_sequence_columns(count: int) -> tuple[str, ...]:
+    """`_cdc_last_seq_1` to `_cdc_last_seq_<count>`: the sequence of the newest change that a version stands for."""
+    return tuple(f"_cdc_last_seq_{i}" for i in range(1, count + 1))
 
 
 Action = Literal["update", "insert", "delete"]
@@ -66,6 +78,27 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """Stage 3 of a plan that keeps every version of a row (`sql.history`), in place of `Repair`.
+
+    An upsert that differs from the version it follows in a column of `tracked` begins a version; one that does not is taken
+    into it, whose columns `untracked` then hold what it says. What the versions do not show is remembered beside the target:
+    changes that were taken into a version, and deletes that ended none.
+    """
+
+    tracked: tuple[str, ...]
+    untracked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A truncate: its sequence, and its event time in microseconds since 1970, if it has one."""
+
+    sequence: Sequence
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyPlan:
     """Everything that decides how changes of one table become rows of one target.
 
@@ -74,6 +107,7 @@ class ApplyPlan:
     `truncates`: a truncate clears the target's rows below its sequence; otherwise it is a row like any other.
     `watermark`: the grace after which a change is late (`domain.watermark`); None: however late, it is written. Under a
     watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
+    `history`: the target keeps every version; then `repair` says nothing but what identifies a change.
     """
 
     policy: str
@@ -85,6 +119,7 @@ class ApplyPlan:
     clauses: tuple[Clause, ...]
     truncates: bool
     watermark: timedelta | None = None
+    history: History | None = None
 
     @property
     def target_schema(self) -> pa.Schema:
@@ -94,7 +129,8 @@ class ApplyPlan:
     @property
     def rule(self) -> str:
         """The policy and what it identifies rows by: rows written under another rule may not be applied to."""
-        return f"{self.policy} by {', '.join(sorted(self.merge_keys))}" if self.merge_keys else self.policy
+        by = self.table.keys if self.history else self.merge_keys
+        return f"{self.policy} by {', '.join(sorted(by))}" if by else self.policy
 
     @property
     def fold_key(self) -> tuple[object, ...]:
@@ -133,7 +169,8 @@ class Facts:
 
     `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded
     row lacks a value; `moves`: some folded row has an old key; `deletes`: some folded row is a delete; `clear_below`: the
-    sequence of the last truncate; `newest` the greatest event time in microseconds since 1970, or None.
+    sequence of the last truncate; `newest` the greatest event time in microseconds since 1970, or None. `cuts`: for a
+    history, every truncate, in order of sequence.
     Under a watermark, of the changes that it concerns: `oldest`, the least event time, and `reached`, the greatest one of
     each partition.
     """
@@ -147,6 +184,7 @@ class Facts:
     newest: int | None = None
     oldest: int | None = None
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +195,8 @@ class LaneState:
     a change at or below it is superseded. `ledger_high`: the highest sequence of a remembered delete.
     `identity`: per topic the broker's own id of it, so that a re-created topic is noticed. `rule`: that of the plan under
     which rows were written (`ApplyPlan.rule`); empty when nothing was. `reached`: per partition the greatest event time
-    among the changes up to `position`, in microseconds since 1970, as far as the lane had a watermark.
+    among the changes up to `position`, in microseconds since 1970, as far as the lane had a watermark. `cuts`: every
+    truncate of a history.
     """
 
     position: Position = field(default_factory=Position)
@@ -167,6 +206,7 @@ class LaneState:
     identity: tuple[tuple[str, str], ...] = ()
     rule: str = ""
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
 
 
 def overlaps(facts: Facts, state: LaneState) -> bool:
@@ -189,6 +229,12 @@ def resent_below(plan: ApplyPlan, state: LaneState, span: Span) -> Sequence | No
 def copies_count(plan: ApplyPlan, state: LaneState, span: Span) -> bool:
     """True when changes that are alike are told by how many there were."""
     return plan.repair.counted and len({*state.position, *span.end}) < 2
+
+
+def united_cuts(*several: tuple[Cut, ...]) -> tuple[Cut, ...]:
+    """All truncates by sequence; of equal ones the first counts."""
+    known = {cut.sequence: cut for cuts in reversed(several) for cut in reversed(cuts)}
+    return tuple(known[sequence] for sequence in sorted(known))
 
 
 def highest(*sequences: Sequence | None) -> Sequence | None:

@@ -4,7 +4,7 @@ besides the independent model in `replicator.testing.model`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,11 +18,16 @@ from .plan import (
     CDC_OP,
     CDC_TS,
     CDC_UNSENT,
+    END_AT,
     EVENT_ID,
+    START_AT,
     ApplyPlan,
     Clause,
+    History,
     Repair,
     cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
 )
 from .table import Column, TableSpec
 
@@ -52,11 +57,7 @@ def newer(table: TableSpec) -> Expr:
 
 def scd1(table: TableSpec) -> ApplyPlan:
     """Current rows: the newest change of a key decides; a delete removes the row (hard delete)."""
-    if not table.keys:
-        raise ConfigProblem(
-            f"table {table.name} has no key, which policy scd1 needs",
-            next_step="Name its key columns with `keys: [...]`, or set `policy: append` for this table, and restart.",
-        )
+    _refuse_keyless(table, "scd1")
     columns = table.columns + bookkeeping(table)
     row = tuple((c.name, source(c.name)) for c in columns)
     update = tuple((name, value) for name, value in row if name not in table.keys)
@@ -94,7 +95,53 @@ def append(table: TableSpec) -> ApplyPlan:
     )
 
 
-POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append": append}
+def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
+    """Every version of every row, by sequence and not by arrival: `_cdc_seq_*` is where a version begins, `_cdc_end_seq_*`
+    where it ends (NULL while it is open), `__START_AT` and `__END_AT` are the event times of these. An upsert that changes
+    nothing but `untracked` columns begins no version; `_cdc_last_seq_*` is the last that was taken into one. `_cdc_unsent`
+    names the columns whose value the version took over from the one before."""
+    _refuse_keyless(table, "scd2")
+    count = table.sequence
+    ends = (*end_sequence_columns(count), *last_sequence_columns(count))
+    columns = (
+        *table.columns,
+        *bookkeeping(table),
+        Column(START_AT, TIMESTAMP),
+        Column(END_AT, TIMESTAMP),
+        *(Column(name, pa.int64()) for name in ends),
+        Column(CDC_UNSENT, pa.list_(pa.string())),
+    )
+    identity = (*table.keys, *cdc_sequence_columns(count))
+    row = tuple((c.name, source(c.name)) for c in columns)
+    values = [c.name for c in table.values]
+    return ApplyPlan(
+        policy="scd2",
+        table=table,
+        fold="none",
+        target=columns,
+        repair=Repair(identity=identity, guard="absent", complete=False, ledger=False),
+        merge_keys=identity,
+        clauses=(
+            Clause(True, IS_DELETE, "delete"),
+            Clause(True, NOT_DELETE, "update", tuple((name, value) for name, value in row if name not in identity)),
+            Clause(False, NOT_DELETE, "insert", row),
+        ),
+        truncates=True,
+        history=History(
+            tracked=tuple(n for n in values if n not in untracked), untracked=tuple(n for n in values if n in untracked)
+        ),
+    )
+
+
+def _refuse_keyless(table: TableSpec, policy: str) -> None:
+    if not table.keys:
+        raise ConfigProblem(
+            f"table {table.name} has no key, which policy {policy} needs",
+            next_step="Name its key columns with `keys: [...]`, or set `policy: append` for this table, and restart.",
+        )
+
+
+POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append": append, "scd2": scd2}
 
 
 def plan_for(policy: str, table: TableSpec, watermark: timedelta | None = None) -> ApplyPlan:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
@@ -26,8 +26,9 @@ from typing import Any, Protocol
 Key = tuple[Any, ...]
 Sequence = tuple[int, ...]
 Row = dict[str, Any]
-"""A row of a target: the table's columns, then `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_seq_1..n` (and, under `append`,
-`_cdc_unsent`). `_cdc_applied_at` is the target's own and part of no equality."""
+"""A row of a target: the table's columns, then `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_seq_1..n` (and, under `append` and
+`scd2`, `_cdc_unsent`; under `scd2` also `__START_AT`, `__END_AT`, `_cdc_end_seq_1..n`, `_cdc_last_seq_1..n`).
+`_cdc_applied_at` is the target's own and part of no equality."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,101 @@ class Append:
         return list(self.rows.values())
 
 
-MODELS: dict[str, Callable[[tuple[str, ...], tuple[str, ...]], Policy]] = {"scd1": Scd1, "append": Append}
+class Scd2:
+    """Every version of every row, by sequence and not by arrival: what a reader would have written that saw the changes of
+    each key in the order of their sequence.
+
+    - A change is known by key and sequence: one that is known is a duplicate, any other counts, however late it comes.
+    - A version begins with an upsert that follows nothing or a delete, or that differs from the version it follows in a
+      tracked column. One that does not differ is taken into that version, whose untracked columns then hold what it says.
+    - A version ends where the next one begins, at a delete of its key, or at a truncate.
+    - Values that were not sent are those of the upsert before, by sequence. When the change comes there must be one, and no
+      delete between the two, otherwise the change is rejected; should a delete come in between later, the values stay.
+    - A key change is a delete of the old key and a create of the new one. Values that the create did not send come from the
+      old key's version that ends there, or is open there, when the create comes.
+
+    `untracked`: columns whose change alone begins no version. A version has the bookkeeping of the upsert it began with;
+    `_cdc_last_seq_*` is the sequence of the last one that was taken into it.
+    """
+
+    def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], untracked: frozenset[str] = frozenset()) -> None:
+        self.columns = columns
+        self.keys = keys
+        self.untracked = [c for c in columns if c not in keys and c in untracked]
+        self.tracked = [c for c in columns if c not in keys and c not in untracked]
+        self.changes: dict[Key, dict[Sequence, Change]] = {}
+        self.truncates: dict[Sequence, Change] = {}
+
+    def take(self, change: Change) -> Outcome:
+        """As the class says."""
+        key = tuple(change.image[k] for k in self.keys) if change.op != "t" else ()
+        known = self.changes.setdefault(key, {}) if change.op != "t" else self.truncates
+        if change.sequence in known:
+            return Outcome.DUPLICATE
+        if change.op not in ("d", "t") and change.unsent:
+            base = self._alive(change.moved_from or key, change.sequence)
+            if base is None:
+                return Outcome.REJECTED
+            image = {**change.image, **{c: base[c] for c in change.unsent}}
+            change = replace(change, image=image, unsent=frozenset() if change.moved_from else change.unsent)
+        known[change.sequence] = change
+        return Outcome.APPLIED
+
+    def _alive(self, key: Key, sequence: Sequence) -> Row | None:
+        """The newest upsert of the key below that sequence, unless a delete lies between."""
+        alive = None
+        for change, row in self._images(key):
+            if change.sequence < sequence:
+                alive = row
+        return alive
+
+    def _images(self, key: Key) -> list[tuple[Change, Row | None]]:
+        """The changes of a key by sequence, each with what the row held after it; None after a delete."""
+        out: list[tuple[Change, Row | None]] = []
+        row: Row | None = None
+        changes = self.changes.get(key, {}) | self.truncates
+        for change in sorted(changes.values(), key=lambda c: c.sequence):
+            if change.op in ("d", "t"):
+                row = None
+            else:
+                kept = row or {}
+                row = {
+                    c: kept.get(c, change.image.get(c)) if c in change.unsent else change.image.get(c) for c in self.columns
+                }
+            out.append((change, row))
+        return out
+
+    def _versions(self, key: Key) -> list[Row]:
+        versions: list[Row] = []
+        open_version: Row | None = None
+        for change, row in self._images(key):
+            last = {f"_cdc_last_seq_{i}": element for i, element in enumerate(change.sequence, 1)}
+            if open_version is not None and row is not None and all(alike(open_version[c], row[c]) for c in self.tracked):
+                open_version.update({c: row[c] for c in self.untracked} | last)
+                continue
+            if open_version is not None:
+                open_version["__END_AT"] = change.ts
+                open_version.update({f"_cdc_end_seq_{i}": element for i, element in enumerate(change.sequence, 1)})
+            open_version = None
+            if row is not None:
+                unsent = sorted(change.unsent) or None
+                open_version = row | change.bookkeeping() | last | {"__START_AT": change.ts, "_cdc_unsent": unsent}
+                versions.append(open_version)
+        return versions
+
+    def table(self) -> list[Row]:
+        """One row per version."""
+        return [version for key in self.changes for version in self._versions(key)]
+
+
+def alike(one: Any, other: Any) -> bool:
+    """True for values that make no difference: NULL and NULL, NaN and NaN included, in lists too."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == other or (one != one and other != other))  # noqa: PLR0124  (NaN)
+
+
+MODELS: dict[str, Callable[[tuple[str, ...], tuple[str, ...]], Policy]] = {"scd1": Scd1, "append": Append, "scd2": Scd2}
 """Policy name to its meaning, called with the columns and the key columns of the table."""
 
 
@@ -207,8 +302,12 @@ def fold(
     keys: tuple[str, ...],
     changes: Iterable[Change],
     grace: timedelta | None = None,
+    *,
+    untracked: frozenset[str] = frozenset(),
 ) -> tuple[list[Row], Counter[Outcome]]:
-    """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark."""
+    """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark;
+    `untracked`: of a history."""
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
+    target = Scd2(columns, keys, untracked) if untracked else target
     outcomes = Counter(target.take(change) for change in changes)
     return target.table(), outcomes

@@ -60,6 +60,10 @@ class SinkContract(SinkWatermarks):
         """The same for `append`, tables without a key included."""
         self._histories("append", (*KEYED, "none"))
 
+    def test_histories_under_scd2_equal_the_model(self) -> None:
+        """The same for `scd2`: every version of every row."""
+        self._histories("scd2", KEYED)
+
     def _histories(self, policy: str, keys: tuple[str, ...]) -> None:
         needs(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
         self.equal_the_model(any_history(keys), policy)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
-from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.plan import ApplyPlan, Counts, Cut, Facts, united_cuts
 from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Folded
@@ -211,8 +211,15 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
         deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         clear_below=_extreme(truncates, names, "descending"),
         newest=newest,
+        cuts=_cuts(truncates, names) if plan.history else (),
         **_event_times(changes, plan),
     )
+
+
+def _cuts(truncates: pa.Table, names: tuple[str, ...]) -> tuple[Cut, ...]:
+    elements = zip(*(truncates[n].to_pylist() for n in names), strict=True)
+    times = truncates[TS].cast(pa.int64()).to_pylist()
+    return united_cuts(tuple(Cut(sequence, at) for sequence, at in zip(elements, times, strict=True)))
 
 
 def _event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:

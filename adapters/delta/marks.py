@@ -1,0 +1,72 @@
+"""What a history does not show of its changes, as a Delta table beside it that is only appended to."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+
+from replicator.domain.change import OP
+from replicator.domain.plan import EVENT_ID, ApplyPlan
+from replicator.domain.sequence import Sequence
+from replicator.domain.table import Column
+from replicator.ports.frames import Lane
+
+from .errors import translating
+from .folders import Folder
+from .layout import Lake
+from .ledger import highest_of
+from .related import lookup
+from .table_writer import DeltaRsTableWriter
+from .tables import create, exists, lacking, opened, schema_of
+from .upkeep import EVERY_COMMITS, Upkeep
+
+
+class DeltaMarks:
+    """Changes that were taken into a version, and deletes that ended none. Who records holds the lane's lock.
+
+    Written before the target's commit, so one may be of an attempt that died: when its record comes again, it does not
+    count.
+    """
+
+    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._lake = lake
+        self._upkeep = Upkeep(compact_every)
+
+    def record(self, lane: Lane, plan: ApplyPlan, marks: pa.Table) -> Sequence | None:
+        """Remember `marks`, with `_op` and the target's columns; their highest sequence. Visible on return."""
+        if not marks.num_rows:
+            return None
+        path = self._lake.tombstones(lane.into)
+        with translating(f"tombstones of {lane.into}"):
+            table = opened_marks(path, lane, plan)
+            schema = schema_of(table)
+            columns = [marks[f.name].cast(f.type) if f.name in marks.column_names else _nothing(marks, f) for f in schema]
+            write_deltalake(table, pa.table(columns, schema=schema), mode="append")
+            self._upkeep.after_commit(table, table.version())
+        return highest_of(plan, marks)
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
+        """What is remembered of the keys in `rows`, a rows frame, with `_op` and the target's columns; what its own records
+        left is not there."""
+        path = self._lake.tombstones(lane.into)
+        with translating(f"tombstones of {lane.into}"):
+            table = opened_marks(path, lane, plan)
+            found = lookup(table, schema_of(table).names, {k: pc.unique(rows[k]) for k in plan.table.keys})
+        return found.filter(pc.invert(pc.is_in(found[EVENT_ID], value_set=pc.unique(rows[EVENT_ID]))))
+
+
+def opened_marks(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
+    """The table of marks at `path`, with every column of the plan's target."""
+    columns = (Column(OP, pa.string()), *plan.target)
+    if not exists(path):
+        create(path, lane.into, columns, settings={}, partition_by=[])
+    table = opened(path)
+    missing = lacking(table, lane.into, columns)
+    if missing:
+        DeltaRsTableWriter().add_columns(table, missing)
+    return table
+
+
+def _nothing(rows: pa.Table, field: pa.Field) -> pa.Array:
+    return pa.nulls(rows.num_rows, field.type)

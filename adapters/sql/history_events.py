@@ -1,0 +1,221 @@
+"""What is known of the keys in a batch, spread out as events: see `history`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from replicator.domain.change import OP, Op
+from replicator.domain.plan import (
+    CDC_UNSENT,
+    END_AT,
+    START_AT,
+    ApplyPlan,
+    cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
+)
+from replicator.domain.sequence import Sequence as SequenceKey
+
+from .dialect import Dialect, text_literal
+from .fold import was_sent
+from .repair import after, constant, from_columns
+
+KIND = "_kind"
+PLACE = "_place"
+MARK, VERSION, TAKEN, CUT, ENDING, CHANGE = range(6)
+"""Where an event comes from: remembered beside the target, the beginning of a version, the last upsert that was taken into
+it, a truncate, the end of a version, the batch. Of events of one key and sequence the lowest counts."""
+
+THERE = "_there"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The relations that events come from, as SQL text, and what is to be told apart in them.
+
+    `rows`: a rows frame with `_place`, the numbers of its rows from 0. `related`: see `related_select`. `marks`: what is
+    remembered of these keys (None where nothing can matter), with `_op` and the columns of the target. Both have `_place`,
+    which is negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
+    SQL text. `values`: the columns to carry besides keys, sequences and operation. `compared`, `untracked`: those of
+    `values` that begin a version, and those that do not. `lacking`: those that some event did not send. `moves`: some row
+    has an old key.
+    """
+
+    rows: str
+    related: str
+    marks: str | None
+    lowest: SequenceKey
+    cuts: Sequence[tuple[SequenceKey, str]]
+    values: tuple[str, ...]
+    compared: tuple[str, ...]
+    untracked: tuple[str, ...]
+    lacking: tuple[str, ...]
+    moves: bool
+
+
+def related_select(plan: ApplyPlan, dialect: Dialect, target: str, rows: str, lowest: SequenceKey, *, moves: bool) -> str:
+    """The versions of the keys and old keys in `rows` that end at or above `lowest`, or are open: with these, and no others,
+    changes from `lowest` on can have to do. `_place` is -1."""
+    c, q, keys = dialect.column, dialect.quoted, plan.table.keys
+    wanted = f"SELECT {', '.join(map(q, keys))} FROM {rows}"
+    if moves:
+        old = from_columns(plan)
+        pairs = ", ".join(f"{q(o)} AS {q(k)}" for o, k in zip(old, keys, strict=True))
+        wanted += f" UNION SELECT {pairs} FROM {rows} WHERE {q(old[-1])} IS NOT NULL"
+    else:
+        wanted = wanted.replace("SELECT", "SELECT DISTINCT", 1)
+    same = " AND ".join(f"{c('t', k)} = {c('w', k)}" for k in keys)
+    columns = ", ".join(c("t", column.name) for column in plan.target)
+    return (
+        f"SELECT {columns}, -1 AS {q(PLACE)}\nFROM {target} AS t JOIN ({wanted}) AS w ON {same}\n"
+        f"WHERE {reaches(plan, dialect, lowest)}"
+    )
+
+
+def reaches(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) -> str:
+    """A version of `t` is open, or ended at or above `lowest`."""
+    ends = [dialect.column("t", n) for n in end_sequence_columns(plan.table.sequence)]
+    return f"({ends[0]} IS NULL OR NOT {after([constant(v) for v in lowest], ends)})"
+
+
+def ended_by(plan: ApplyPlan, dialect: Dialect, cut: SequenceKey) -> str:
+    """A truncate lies within the version `t`."""
+    count = plan.table.sequence
+    starts, ends = ([dialect.column("t", n) for n in names(count)] for names in (cdc_sequence_columns, end_sequence_columns))
+    at = [constant(v) for v in cut]
+    return f"({after(at, starts)} AND ({ends[0]} IS NULL OR {after(ends, at)}))"
+
+
+class Terms:
+    """The names that the statements share."""
+
+    def __init__(self, plan: ApplyPlan, dialect: Dialect, known: Known) -> None:
+        self.plan, self.dialect, self.known = plan, dialect, known
+        self.q = dialect.quoted
+        self.keys = plan.table.keys
+        count = plan.table.sequence
+        self.starts, self.ends, self.lasts = (
+            cdc_sequence_columns(count),
+            end_sequence_columns(count),
+            last_sequence_columns(count),
+        )
+        self.numbers = range(1, count + 1)
+
+    def names(self, names: Sequence[str]) -> str:
+        """Columns with commas between."""
+        return ", ".join(map(self.q, names))
+
+    @property
+    def is_delete(self) -> str:
+        """The event is a delete."""
+        return f"{self.q(OP)} = {text_literal(Op.DELETE)}"
+
+    @property
+    def was(self) -> list[str]:
+        """Where the target's version ends and the last sequence it stands for."""
+        return [f"_was_end_{i}" for i in self.numbers] + [f"_was_last_{i}" for i in self.numbers]
+
+
+class Events(Terms):
+    """The branches of the relation of events."""
+
+    def select(self) -> str:
+        """Every event once per place that it comes from."""
+        parts = [self.of_rows(), self.of_versions(), self.of_taken(), self.of_endings()]
+        parts += [self.of_marks(self.known.marks)] if self.known.marks else []
+        parts += [self.of_cuts()] if self.known.cuts else []
+        return "\nUNION ALL\n".join(parts)
+
+    def event(
+        self, kind: int, place: str, op: str, columns: Sequence[str], *, lost: str = "FALSE", there: Sequence[str] = ()
+    ) -> str:
+        """One branch: `columns` are the keys, the sequence, START_AT, the unsent names and the values; `there`: of a version
+        that is in the target, where it ends and the last sequence it stands for."""
+        q = self.q
+        named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
+        was = there or ["NULL"] * (2 * len(self.starts))
+        known = [f"{value} AS {q(name)}" for name, value in zip(self.was, was, strict=True)]
+        head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(PLACE)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_lost')}"]
+        head += [f"{1 if there else 0} AS {q(THERE)}"]
+        return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *known])}"
+
+    def of_rows(self) -> str:
+        """The changes of the batch; values of the old key's row filled in."""
+        c = self.dialect.column
+        moved = f"{c('r', from_columns(self.plan)[-1])} IS NOT NULL AND {c('r', CDC_UNSENT)} IS NOT NULL"
+        plain = [c("r", n) for n in (*self.keys, *self.starts, START_AT)]
+        unsent, values = c("r", CDC_UNSENT), [c("r", n) for n in self.known.values]
+        lost, join = "FALSE", ""
+        if self.known.moves:
+            values = [self.given(moved, name) for name in self.known.values]
+            unsent = f"CASE WHEN {moved} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unsent} END"
+            lost = f"({moved} AND {c('o', self.keys[-1])} IS NULL)"
+            join = f"\nLEFT JOIN {self.known.related} AS o ON {self.from_old_key()}"
+        head = self.event(CHANGE, c("r", PLACE), c("r", OP), [*plain, unsent, *values], lost=lost)
+        return f"{head}\nFROM {self.known.rows} AS r{join}"
+
+    def given(self, moved: str, name: str) -> str:
+        """A value of a row whose key changed: where it was not sent, that of the old key's version."""
+        c = self.dialect.column
+        if name not in self.known.lacking:
+            return c("r", name)
+        was_given = was_sent(self.dialect, c("r", CDC_UNSENT), name)
+        return f"CASE WHEN {moved} AND NOT {was_given} THEN {c('o', name)} ELSE {c('r', name)} END"
+
+    def from_old_key(self) -> str:
+        """`o` is the version of the old key that ends where `r` begins, or goes on there."""
+        c = self.dialect.column
+        same = [f"{c('o', k)} = {c('r', f)}" for k, f in zip(self.keys, from_columns(self.plan), strict=True)]
+        mine = [c("r", n) for n in self.starts]
+        starts, ends = ([c("o", n) for n in names] for names in (self.starts, self.ends))
+        return " AND ".join([*same, after(mine, starts), f"({ends[0]} IS NULL OR NOT {after(mine, ends)})"])
+
+    def of_versions(self) -> str:
+        """An upsert where each version begins."""
+        c = self.dialect.column
+        columns = [c("t", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
+        there = [c("t", n) for n in (*self.ends, *self.lasts)]
+        head = self.event(VERSION, c("t", PLACE), text_literal(Op.UPDATE), columns, there=there)
+        return f"{head}\nFROM {self.known.related} AS t"
+
+    def of_taken(self) -> str:
+        """What a version holds is what the last upsert left that was taken into it."""
+        c = self.dialect.column
+        columns = [c("t", n) for n in (*self.keys, *self.lasts, START_AT)]
+        columns += ["NULL", *(c("t", n) for n in self.known.values)]
+        later = after([c("t", n) for n in self.lasts], [c("t", n) for n in self.starts])
+        head = self.event(TAKEN, c("t", PLACE), text_literal(Op.UPDATE), columns)
+        return f"{head}\nFROM {self.known.related} AS t WHERE {later}"
+
+    def of_endings(self) -> str:
+        """A delete where a version ended; where another begins there, that one counts."""
+        c = self.dialect.column
+        nothing = ["NULL"] * (1 + len(self.known.values))
+        columns = [*(c("t", n) for n in (*self.keys, *self.ends, END_AT)), *nothing]
+        head = self.event(ENDING, c("t", PLACE), text_literal(Op.DELETE), columns)
+        return f"{head}\nFROM {self.known.related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
+
+    def of_marks(self, marks: str) -> str:
+        """Of what is remembered, what lies in the versions at hand or above them. One event may be there several times."""
+        c = self.dialect.column
+        mine, starts = [c("m", n) for n in self.starts], [c("t", n) for n in self.starts]
+        same = " AND ".join(f"{c('t', k)} = {c('m', k)}" for k in self.keys)
+        within = f"EXISTS (SELECT 1 FROM {self.known.related} AS t WHERE {same} AND NOT {after(starts, mine)})"
+        above = f"NOT {after([constant(v) for v in self.known.lowest], mine)}"
+        columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
+        return f"{self.event(MARK, c('m', PLACE), c('m', OP), columns)}\nFROM {marks} AS m\nWHERE {above} OR {within}"
+
+    def of_cuts(self) -> str:
+        """A truncate is a delete of every key in the batch."""
+        c = self.dialect.column
+        cuts = " UNION ALL ".join(self.cut(*cut) for cut in self.known.cuts)
+        nothing = ["NULL"] * (1 + len(self.known.values))
+        columns = [*(c("k", n) for n in self.keys), *(c("x", n) for n in (*self.starts, START_AT)), *nothing]
+        head = self.event(CUT, "-1", text_literal(Op.DELETE), columns)
+        return f"{head}\nFROM (SELECT DISTINCT {self.names(self.keys)} FROM {self.known.rows}) AS k CROSS JOIN ({cuts}) AS x"
+
+    def cut(self, sequence: SequenceKey, at: str) -> str:
+        """A truncate as a row."""
+        elements = [f"{constant(v)} AS {self.q(n)}" for n, v in zip(self.starts, sequence, strict=True)]
+        return f"SELECT {', '.join(elements)}, {at} AS {self.q(START_AT)}"
