@@ -23,12 +23,13 @@ from .tables import schema_of
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The rows frame of a write as far as it fits the table, with `_place` (their numbers in `frame`); those that do not, as
-    `fit.REJECTED`; and how many of the write were applied before."""
+    `fit.REJECTED`; how many of the write were applied before; and how many truncates are no rows."""
 
     frame: pa.Table
     fitting: pa.Table
     unfit: pa.Table
     trimmed: int
+    truncates: int
 
 
 class Histories:
@@ -46,11 +47,10 @@ class Histories:
         recorded = self._marks.record(write.lane, plan, done.marks)
         refused = rows.unfit.num_rows + holes.num_rows + nameless.num_rows
         counts = done.counts + Counts(rejected=refused, duplicate=rows.trimmed)
-        truncates = len(facts.cuts)
         operation = write_stage(plan, done.write, None, new_cuts(facts, state))
         rejects = as_rejects(rows.frame, rows.unfit, holes, nameless, done.rejects)
         return Staged(
-            operation, moved_on(plan, state, facts, recorded), counts + truncated(facts, state, truncates), rejects
+            operation, moved_on(plan, state, facts, recorded), counts + truncated(facts, state, rows.truncates), rejects
         )
 
     def _versions(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: pa.Table) -> Versions:

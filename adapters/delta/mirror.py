@@ -53,7 +53,7 @@ class Mirror:
         plan = write.plan
         rows, unfit = fit(placed(to_rows(named, plan, datetime.now(UTC))), _with_old_keys(schema, plan))
         if plan.history is not None:
-            return self._histories.stage(snapshot, state, write, Rows(frame, rows, unfit, trimmed))
+            return self._histories.stage(snapshot, state, write, Rows(frame, rows, unfit, trimmed, truncates))
         recorded = self._record(write, rows)
         rows, incomplete, counts = self._repaired(snapshot, state, write, rows)
         rows, holes = filled(rows, plan, schema)

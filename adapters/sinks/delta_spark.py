@@ -14,6 +14,7 @@ from ..delta.mirrors import Mirrors
 from ..delta.options import LakeOptions
 from ..spark.applying import SparkLaneSink
 from ..spark.ledger import SparkTombstoneLedger
+from ..spark.marks import SparkMarks
 from ..spark.mirror import SparkMirror
 from ..spark.session import split_later
 from ..spark.table_writer import SparkTableWriter
@@ -39,7 +40,7 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
         session.reaches(lake.root, said.storage)
         every = said.compact_every
         ledger = SparkTombstoneLedger(session, lake, every)
-        stages, writer = SparkMirror(session, ledger), SparkTableWriter(session)
+        stages, writer = SparkMirror(session, ledger, SparkMarks(session, lake, every)), SparkTableWriter(session)
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, at_once=AT_ONCE, compact_every=every, writer=writer)
         self._session = session
         super().__init__(lake, lanes, ledger, writer)

@@ -33,13 +33,15 @@ from ..delta.partitions import (
     prunable,
     unnameable,
 )
-from ..delta.staged import Staged, is_above, moved_on, truncated
+from ..delta.staged import Staged, is_above, moved_on, new_cuts, truncated
 from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK
 from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, not_sent, repair_select
 from .frames import column, derived, kept, mapped, selected, where
+from .histories import SparkHistories
 from .ledger import SparkTombstoneLedger
+from .marks import SparkMarks
 from .rows import POSITION, to_rows
 from .session import Session
 from .stores import place
@@ -55,9 +57,10 @@ Related = Callable[[], DataFrame]
 class SparkMirror:
     """`delta.lane.Stages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema and version."""
 
-    def __init__(self, session: Session, ledger: SparkTombstoneLedger) -> None:
+    def __init__(self, session: Session, ledger: SparkTombstoneLedger, marks: SparkMarks) -> None:
         self._session = session
         self._ledger = ledger
+        self._histories = SparkHistories(session, marks)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> Staged:
         """See `delta.lane.Stages.stage`."""
@@ -65,20 +68,26 @@ class SparkMirror:
         frame, trimmed = untouched(write, state.position)
         let_in = admitted(frame, write, state)
         frame, left_out = let_in.rows, trimmed + let_in.duplicates
-        truncates = 1 if plan.truncates and facts.clear_below is not None else 0
+        truncates = len(facts.cuts) or (1 if plan.truncates and facts.clear_below is not None else 0)
         if truncates and trimmed:
             truncates = frame.filter(column(OP) == Op.TRUNCATE.value).count()
         schema = schema_of(snapshot)
         names = stored_names(plan.table.column_names, schema.names)
         plan, frame = (stored_plan(plan, names), _renamed(frame, names)) if names else (plan, frame)
-        rows = to_rows(frame, plan, datetime.now(UTC))
+        applied_at = datetime.now(UTC)
+        rows = to_rows(frame, plan, applied_at)
         total = write.folded.rows - left_out - let_in.rejected - truncates
         good, unfit, counts = _parted(rows, plan, schema, total)
+        if plan.history:
+            kept_apart = Counts(rejected=counts.rejected, duplicate=left_out) + truncated(facts, state, truncates)
+            staged = self._history(snapshot, state, replace(write, plan=plan), good, applied_at, any_rows=counts.applied > 0)
+            rejects = _as_rejects(unfit, staged.rejects)
+            return replace(staged, counts=staged.counts + kept_apart, rejects=rejects)
         recorded = self._ledger.record(write.lane, plan, good, facts)
         partitions = _met(snapshot, plan, good) if counts.applied else {}
         related = partial(self._related, snapshot, partitions)
         good, incomplete, verdicts = self._repaired(related, state, replace(write, plan=plan), good, counts)
-        good, holes, empty = _refused(good, plan, [*_holes(good, schema), *_nameless(good, partition_columns(snapshot))])
+        good, holes, empty = _refused(good, plan, [*_holes(good, snapshot), *_nameless(good, partition_columns(snapshot))])
         verdicts += Counts(applied=-empty, rejected=empty)
         below = facts.clear_below if is_above(facts.clear_below, state.floor) else None
         idle = not verdicts.applied and below is None
@@ -87,6 +96,30 @@ class SparkMirror:
         counts = verdicts + Counts(rejected=refused, duplicate=left_out) + truncated(facts, state, truncates)
         rejects = _as_rejects(let_in.late, unfit, incomplete, holes)
         return Staged(operation, moved_on(plan, state, facts, recorded), counts, rejects)
+
+    def _history(
+        self,
+        snapshot: DeltaTable,
+        state: LaneState,
+        write: Write[DataFrame],
+        rows: DataFrame,
+        applied_at: datetime,
+        *,
+        any_rows: bool,
+    ) -> Staged:
+        """Of the rows of a history that fit the table."""
+        plan, facts = write.plan, write.folded.facts
+        cuts = new_cuts(facts, state)
+        if not any_rows:
+            nothing = rows.select([column(OP), *(column(c.name) for c in plan.target)]).limit(0)
+            operation = write_stage(plan, nothing, None, {}, cuts) if cuts else None
+            return Staged(operation, moved_on(plan, state, facts, None), Counts(), None)
+        good, holes, empty = _refused(rows, plan, [*_holes(rows, snapshot), *_nameless(rows, partition_columns(snapshot))])
+        done = self._histories.versions(snapshot, state, write, good, applied_at)
+        counts = done.counts + Counts(rejected=empty)
+        operation = write_stage(plan, done.write, None, {}, cuts) if done.counts.applied or cuts else None
+        rejects = _as_rejects(holes, done.rejects)
+        return Staged(operation, moved_on(plan, state, facts, done.recorded), counts, rejects)
 
     def cleared(self, _: LaneState | None) -> Operation:
         """Every row: the table belongs to its lane alone."""
@@ -212,9 +245,9 @@ Refusal = tuple[Column, str]
 """A condition under which a row cannot be kept, and the reason."""
 
 
-def _holes(rows: DataFrame, schema: pa.Schema) -> list[Refusal]:
+def _holes(rows: DataFrame, snapshot: DeltaTable) -> list[Refusal]:
     """As `delta.fit.filled`."""
-    strict = [f.name for f in schema if not f.nullable and f.name in rows.columns]
+    strict = [f.name for f in schema_of(snapshot) if not f.nullable and f.name in rows.columns]
     return [(column(n).isNull(), out_of_range(f"column {n!r} of the target must not be null")) for n in strict]
 
 

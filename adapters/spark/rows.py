@@ -8,7 +8,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from replicator.domain import change
-from replicator.domain.plan import CDC_APPLIED_AT, CDC_OP, CDC_TS, CDC_UNSENT, EVENT_ID, ApplyPlan, cdc_sequence_columns
+from replicator.domain.plan import (
+    CDC_APPLIED_AT,
+    CDC_OP,
+    CDC_TS,
+    CDC_UNSENT,
+    END_AT,
+    EVENT_ID,
+    START_AT,
+    ApplyPlan,
+    cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
+)
 
 from ..sql.repair import from_columns
 from .frames import column, derived, quoted
@@ -44,6 +56,18 @@ def _bookkeeping(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
             stored: column(sent)
             for stored, sent in zip(cdc_sequence_columns(count), change.sequence_columns(count), strict=True)
         },
+        **(_as_version(count) if plan.history else {}),
+    }
+
+
+def _as_version(count: int) -> dict[str, Column]:
+    """Every change as the version that it would begin."""
+    lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
+    return {
+        START_AT: column(change.TS),
+        END_AT: sf.lit(None).cast("timestamp"),
+        **{name: sf.lit(None).cast("bigint") for name in end_sequence_columns(count)},
+        **{stored: column(sent) for stored, sent in lasts},
     }
 
 

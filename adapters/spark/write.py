@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from delta import exceptions
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from replicator.domain.plan import ApplyPlan, Clause
+from replicator.domain.plan import END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
 from replicator.domain.sequence import Sequence
 
 from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
@@ -21,8 +21,9 @@ from ..delta.partitions import Partitions
 from ..delta.protocol import is_clustered
 from ..delta.tables import opened
 from ..sql.dialect import SPARK
+from ..sql.history_events import ended_by
 from ..sql.render import expression, merge_condition
-from ..sql.repair import cleared
+from ..sql.repair import cleared, constant
 from .errors import translating
 from .frames import column, quoted
 from .session import Session
@@ -43,21 +44,39 @@ CONFLICTS = (
 """What Delta raises when somebody else committed first; none of these is a kind of the first in Python."""
 
 
-def write_stage(plan: ApplyPlan, rows: DataFrame, clear_below: Sequence | None, partitions: Partitions) -> Operation:
-    """What stage 4 does with `rows` (types of the table, one row per merge key), which meet rows of `partitions` alone."""
+def write_stage(
+    plan: ApplyPlan,
+    rows: DataFrame,
+    clear_below: Sequence | None,
+    partitions: Partitions,
+    cuts: Iterable[Cut] = (),
+) -> Operation:
+    """What stage 4 does with `rows` (types of the table, one row per merge key), which meet rows of `partitions` alone.
+    `cuts`: see `delta.merge.write_stage`."""
+    cuts = sorted(cuts, key=lambda cut: cut.sequence)
     if not plan.merge_keys:
         return append_stage(rows.select([column(c.name) for c in plan.target]))
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
         _refuse_moved(snapshot, attempt)
         condition = merge_condition(plan, SPARK)
-        meets = sf.expr(condition) if clear_below is not None else _within(sf.expr(condition), partitions)
+        meets = sf.expr(condition) if clear_below is not None or cuts else _within(sf.expr(condition), partitions)
         with _saying(rows.sparkSession, attempt) as session:
             merger = SparkTable.forPath(session, place(attempt.table.uri)).alias("t").merge(rows.alias("s"), meets)
+            for cut in cuts:
+                merger = merger.whenNotMatchedBySourceUpdate(ended_by(plan, SPARK, cut.sequence), _ended(plan, cut))
             _merged(merger, plan, clear_below)
         _confirm(snapshot, attempt)
 
     return merge
+
+
+def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str | Column]:
+    """What a truncate writes into a version."""
+    names = end_sequence_columns(plan.table.sequence)
+    at = "NULL" if cut.at is None else f"timestamp_micros({cut.at})"
+    values: dict[str, str | Column] = {SPARK.quoted(n): constant(v) for n, v in zip(names, cut.sequence, strict=True)}
+    return values | {SPARK.quoted(END_AT): at}
 
 
 def append_stage(rows: DataFrame) -> Operation:

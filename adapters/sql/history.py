@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from replicator.domain.change import OP, Op
 from replicator.domain.plan import (
+    CDC_APPLIED_AT,
     CDC_UNSENT,
     END_AT,
     START_AT,
@@ -148,9 +149,13 @@ class _Steps(Terms):
 
     def compared(self, relation: str) -> str:
         q = self.q
-        differs = [f"{q(n)} IS DISTINCT FROM lag({q(n)}) {self.over('_life')}" for n in self.known.compared] or ["FALSE"]
+        pairs = [(self.value(n), f"lag({self.value(n)}) {self.over('_life')}") for n in self.known.compared]
+        differs = [f"{mine} IS DISTINCT FROM {other}" for mine, other in pairs] or ["FALSE"]
         opens = f"NOT ({self.is_delete}) AND ({q('_first')} OR {' OR '.join(differs)})"
         return f"SELECT *, {opens} AS {q(OPENS)} FROM {relation}"
+
+    def value(self, name: str) -> str:
+        return f"CAST({self.q(name)} AS TEXT)" if name in self.known.as_text else self.q(name)
 
     def opened(self, relation: str) -> str:
         opened = f"sum(CASE WHEN {self.q(OPENS)} THEN 1 ELSE 0 END) {self.over(order=self.so_far)}"
@@ -200,6 +205,7 @@ class _Steps(Terms):
         nothing = set() if ended else {END_AT, *self.ends}
         for name in self.carried():
             value = "NULL" if name in nothing else q(made.get(name, latest.get(name, name)))
+            value = self.known.applied_at if name == CDC_APPLIED_AT and self.known.applied_at else value
             out.append(f"{value} AS {q(name)}")
         return ", ".join(out)
 

@@ -39,7 +39,7 @@ class Known:
     which is negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
     SQL text. `values`: the columns to carry besides keys, sequences and operation. `compared`, `untracked`: those of
     `values` that begin a version, and those that do not. `lacking`: those that some event did not send. `moves`: some row
-    has an old key.
+    has an old key. `as_text`: values that are compared as text. `applied_at`: the value of `_cdc_applied_at`, as SQL.
     """
 
     rows: str
@@ -52,6 +52,8 @@ class Known:
     untracked: tuple[str, ...]
     lacking: tuple[str, ...]
     moves: bool
+    as_text: frozenset[str] = frozenset()
+    applied_at: str = ""
 
 
 def related_select(plan: ApplyPlan, dialect: Dialect, target: str, rows: str, lowest: SequenceKey, *, moves: bool) -> str:
@@ -85,6 +87,13 @@ def ended_by(plan: ApplyPlan, dialect: Dialect, cut: SequenceKey) -> str:
     starts, ends = ([dialect.column("t", n) for n in names(count)] for names in (cdc_sequence_columns, end_sequence_columns))
     at = [constant(v) for v in cut]
     return f"({after(at, starts)} AND ({ends[0]} IS NULL OR {after(ends, at)}))"
+
+
+def carried(plan: ApplyPlan) -> tuple[str, ...]:
+    """The columns of the target besides those by which versions are told and ended."""
+    count = plan.table.sequence
+    made = {*plan.table.keys, *cdc_sequence_columns(count), *end_sequence_columns(count), *last_sequence_columns(count)}
+    return tuple(c.name for c in plan.target if c.name not in {*made, START_AT, END_AT, CDC_UNSENT})
 
 
 class Terms:
@@ -213,7 +222,8 @@ class Events(Terms):
         nothing = ["NULL"] * (1 + len(self.known.values))
         columns = [*(c("k", n) for n in self.keys), *(c("x", n) for n in (*self.starts, START_AT)), *nothing]
         head = self.event(CUT, "-1", text_literal(Op.DELETE), columns)
-        return f"{head}\nFROM (SELECT DISTINCT {self.names(self.keys)} FROM {self.known.rows}) AS k CROSS JOIN ({cuts}) AS x"
+        keys = f"SELECT DISTINCT {self.names(self.keys)} FROM {self.known.rows} AS r"
+        return f"{head}\nFROM ({keys}) AS k CROSS JOIN ({cuts}) AS x"
 
     def cut(self, sequence: SequenceKey, at: str) -> str:
         """A truncate as a row."""

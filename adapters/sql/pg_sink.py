@@ -19,6 +19,7 @@ from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Writ
 from .pg_connection import Session
 from .pg_ddl import Catalogue, fits, indexed
 from .pg_errors import refuses_row, translated
+from .pg_history import ensure_marks, without_equality
 from .pg_lanes import Lanes
 from .pg_ledger import empty_ledger, ensure_ledger
 from .pg_names import check_columns, check_table, quoted
@@ -60,10 +61,15 @@ class PostgresLanes:
         with self.session.using(f"preparing lane {lane.id}") as cursor:
             relation = quoted(schema, table)
             clear_shared(cursor, owned.number)
-            ledger = ensure_ledger(cursor, owned.number, plan, relation) if plan.repair.ledger else None
+            ledger, as_text = None, frozenset[str]()
+            if plan.repair.ledger:
+                ledger = ensure_ledger(cursor, owned.number, plan, relation)
+            elif plan.history:
+                ledger = ensure_marks(cursor, owned.number, plan, relation)
+                as_text = without_equality(cursor, relation)
             columns = json.dumps([[c.name, str(c.type)] for c in plan.target])
             cursor.execute(WRITE_SCHEMA, (lane.pipeline, lane.id, columns))
-        self._targets[lane.id] = Target(lane, plan, schema, table, fitting, owned.number, found, ledger)
+        self._targets[lane.id] = Target(lane, plan, schema, table, fitting, owned.number, found, ledger, as_text)
 
     def prepared(self, lane: Lane, plan: ApplyPlan) -> Target:
         """The target of a lane, made ready if it is not."""

@@ -39,7 +39,8 @@ ROW = "_cdc_row"
 @dataclass
 class Target:
     """Where the rows of one lane go. `number` names its temporary tables; `indexed`: each row is found by an index;
-    `filled`: the open transaction has put rows into the temporary tables."""
+    `filled`: the open transaction has put rows into the temporary tables. `without_equality`: columns of a history whose
+    values are compared as text."""
 
     lane: Lane
     plan: ApplyPlan
@@ -49,6 +50,7 @@ class Target:
     number: int
     indexed: bool
     ledger: str | None
+    without_equality: frozenset[str] = frozenset()
     staged: dict[str, int] = field(default_factory=dict)
     filled: bool = False
 

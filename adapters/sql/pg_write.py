@@ -13,15 +13,16 @@ from psycopg import sql
 
 from replicator.domain.errors import DataLoss
 from replicator.domain.event_log import already_logged
-from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair, resent_below
+from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair, overlaps, resent_below, united_cuts
 from replicator.domain.position import Position
 from replicator.domain.sequence import SequenceValue
 from replicator.domain.watermark import reached_after
 from replicator.ports.frames import Write
 
 from .pg_connection import planning
+from .pg_history import VersionsInServer
 from .pg_refused import Refused, merge_bisecting
-from .pg_supply import Rows, Supply
+from .pg_supply import Entered, Rows, Supply
 from .pg_target import ROW, Target
 from .repair import DUPLICATE, INCOMPLETE, SUPERSEDED, not_sent
 
@@ -86,6 +87,8 @@ class Writing:
         outcome = Outcome(advanced(before, write, self._target), Counts(duplicate=entered.trimmed))
         for rows in entered.rejects:
             _reject(outcome, rows)
+        if write.plan.history:
+            return self._versions(entered, write, before, outcome, applied_at)
         if facts.clear_below is not None and write.plan.truncates:
             self._pending.flush()
             self._cursor.execute(self._target.clear(facts.clear_below), prepare=False)
@@ -122,6 +125,38 @@ class Writing:
             self._merged(rows, left, outcome, repairing, bulk)
             if plan.repair.ledger and facts.deletes:
                 self._cursor.execute(target.remember(repaired=repairing))
+
+    def _versions(
+        self, entered: Entered, write: Write[Supply], before: LaneState, outcome: Outcome, applied_at: datetime
+    ) -> Outcome:
+        """Stages 2 to 4 of a history. A constraint that refuses a version refuses the write: its neighbours depend on it."""
+        facts, target, rows = write.folded.facts, self._target, entered.rows
+        known = {cut.sequence for cut in before.cuts}
+        new = [cut for cut in facts.cuts if cut.sequence not in known]
+        outcome.counts += Counts(applied=len(new), duplicate=entered.truncates - len(new))
+        self._pending.flush()
+        versions = VersionsInServer(self._cursor, target, applied_at)
+        versions.end(new)
+        if not rows.count or facts.lowest is None:
+            return outcome
+        target.make_temporary(self._cursor, self._generation, repaired=False)
+        refused = rows.stage(self._cursor, target, target.names(whole=True), careful=self._careful)
+        left = rows.count - self._given_up(rows, refused, outcome)
+        bulk = rows.count >= BULK_ROWS
+        if bulk:
+            self._cursor.execute(target.analyze(whole=True), prepare=False)
+        with planning(self._cursor, bulk=bulk):
+            late = before.ledger_high is not None and overlaps(facts, before)
+            seen = versions.judge(facts.lowest, outcome.state.cuts, late=late, moves=facts.moves)
+            duplicate, incomplete = seen.get(DUPLICATE, 0), seen.get(INCOMPLETE, 0)
+            outcome.counts += Counts(applied=left - duplicate - incomplete, duplicate=duplicate)
+            if incomplete:
+                lacking = {number: str(not_sent(names or ())) for number, names in versions.incomplete()}
+                _reject(outcome, rows.rejects(self._cursor, target, lacking))
+            versions.write()
+            if versions.remember():
+                outcome.state = replace(outcome.state, ledger_high=highest(before.ledger_high, facts.highest))
+        return outcome
 
     def _inlined(self, rows: Rows, facts: Facts, outcome: Outcome) -> bool:
         """Few rows are written by a statement that waits for the commit, to travel with it."""
@@ -207,6 +242,7 @@ def advanced(before: LaneState, write: Write[Any], target: Target) -> LaneState:
         identity=tuple(sorted({**dict(before.identity), **write.identity}.items())),
         rule=plan.rule,
         reached=reached_after(plan, facts, before),
+        cuts=united_cuts(before.cuts, facts.cuts),
     )
 
 

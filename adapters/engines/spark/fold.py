@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
-from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.plan import ApplyPlan, Counts, Cut, Facts, united_cuts
 from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Folded
@@ -37,6 +37,8 @@ def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
     frame = knowing(frame, _known_of_rows(known, seen))
     counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
     facts = _facts(seen, plan) if plan.watermark is None else replace(_facts(seen, plan), **_event_times(marked))
+    if plan.history and seen["truncates"]:
+        facts = replace(facts, cuts=_cuts(marked, plan))
     return Folded(frame, facts, counts, seen["rows"], 0)
 
 
@@ -160,6 +162,13 @@ def _facts(seen: Row, plan: ApplyPlan) -> Facts:
         clear_below=_tuple(seen["clear_below"]) if plan.truncates else None,
         newest=seen["newest"],
     )
+
+
+def _cuts(marked: DataFrame, plan: ApplyPlan) -> tuple[Cut, ...]:
+    """The truncates of a batch: few."""
+    rows = marked.filter(column(ROW) & (column(OP) == Op.TRUNCATE.value))
+    found = rows.select(_sequence(plan).alias("sequence"), sf.unix_micros(column(TS)).alias("at")).collect()
+    return united_cuts(tuple(Cut(tuple(row["sequence"]), row["at"]) for row in found))
 
 
 def _event_times(changes: DataFrame) -> dict[str, Any]:

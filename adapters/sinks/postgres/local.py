@@ -17,6 +17,8 @@ from ...sql.pg_options import PostgresOptions
 from ...sql.pg_reader import TableReader
 from ...sql.pg_sink import PostgresLanes
 
+POLICIES = frozenset({"scd1", "append", "scd2"})
+
 
 class PostgresSink:
     """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; options `dsn`, `schema` (default `public`) and
@@ -26,7 +28,9 @@ class PostgresSink:
     characters it holds, in at most 63 bytes. Needs PostgreSQL 15.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"scd1", "append"}), watermarks=True)
+    capabilities = SinkCapabilities(
+        atomic_across_lanes=True, policies=frozenset({"scd1", "append", "scd2"}), watermarks=True
+    )
     frame = pa.Table
 
     def __init__(self, options: Mapping[str, object]) -> None:

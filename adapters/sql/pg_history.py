@@ -1,0 +1,157 @@
+"""Stages 2 to 4 of a plan that keeps versions, in the server: the statements, and what they need beside the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import psycopg
+
+from replicator.domain.change import OP, UNSENT
+from replicator.domain.plan import (
+    CDC_UNSENT,
+    END_AT,
+    START_AT,
+    ApplyPlan,
+    Cut,
+    cdc_sequence_columns,
+    end_sequence_columns,
+)
+from replicator.domain.sequence import Sequence as SequenceKey
+
+from .dialect import POSTGRES
+from .history import events_select, marks_select, versions_select
+from .history_events import CHANGE, KIND, PLACE, Known, carried, ended_by, related_select
+from .pg_ledger import ledger_name
+from .pg_names import quoted
+from .pg_target import ROW, Target
+from .render import merge
+from .repair import INCOMPLETE, VERDICT, constant
+
+WITHOUT_EQUALITY = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle")
+"""Types whose values PostgreSQL cannot compare, or compares by their size."""
+
+
+def ensure_marks(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
+    """Create the table of what a history does not show, or add the columns it lacks; returns its name as SQL."""
+    name = ledger_name(number)
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
+    columns = [c.name for c in plan.target]
+    if not there:
+        keys = ", ".join(map(quoted, plan.merge_keys))
+        select = f"SELECT NULL::text AS {quoted(OP)}, {', '.join(map(quoted, columns))} FROM {target} WITH NO DATA"
+        cursor.execute(
+            f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({keys})".encode(), prepare=False
+        )
+        return name
+    missing = cursor.execute(
+        "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a WHERE a.attrelid = %s::regclass "
+        "AND a.attname = ANY(%s) AND NOT EXISTS (SELECT FROM pg_attribute m WHERE m.attrelid = %s::regclass "
+        "AND m.attname = a.attname AND NOT m.attisdropped)",
+        (target, columns, name),
+    ).fetchall()
+    for column, kind in missing:
+        cursor.execute(f"ALTER TABLE {name} ADD COLUMN {quoted(column)} {kind}".encode(), prepare=False)
+    return name
+
+
+def without_equality(cursor: psycopg.Cursor, target: str) -> frozenset[str]:
+    """The columns of the target that are compared as text."""
+    rows = cursor.execute(
+        "SELECT a.attname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = %s::regclass "
+        "AND ltrim(t.typname, '_') = ANY(%s)",
+        (target, list(WITHOUT_EQUALITY)),
+    ).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
+class VersionsInServer:
+    """One write of a history, whose rows are in the staging table. The temporary tables are gone with the transaction."""
+
+    def __init__(self, cursor: psycopg.Cursor, target: Target, applied_at: datetime) -> None:
+        self._cursor = cursor
+        self._target = target
+        self._applied_at = applied_at
+        self._related = quoted(f"related_{target.number}")
+        self._events = quoted(f"events_{target.number}")
+
+    def end(self, cuts: Sequence[Cut]) -> None:
+        """Every version that a truncate lies within ends there."""
+        plan, target = self._target.plan, self._target
+        for cut in sorted(cuts, key=lambda cut: cut.sequence):
+            names = end_sequence_columns(plan.table.sequence)
+            values = [f"{quoted(n)} = {constant(v)}" for n, v in zip(names, cut.sequence, strict=True)]
+            values.append(f"{quoted(END_AT)} = {_instant(cut.at)}")
+            where = ended_by(plan, POSTGRES, cut.sequence)
+            self._run(f"UPDATE {target.relation} AS t SET {', '.join(values)} WHERE {where}")
+
+    def judge(self, lowest: SequenceKey, cuts: Sequence[Cut], *, late: bool, moves: bool) -> dict[str, int]:
+        """Relate the staged changes to what is known; how many came to which verdict. `late`: what is remembered beside the
+        target may matter."""
+        plan, target = self._target.plan, self._target
+        rows = f"(SELECT s.*, s.{quoted(ROW)} AS {quoted(PLACE)} FROM {quoted(target.stage)} AS s)"
+        related = related_select(plan, POSTGRES, target.relation, quoted(target.stage), lowest, moves=moves)
+        self._make(self._related, related)
+        marks = self._marks() if late else None
+        self._known = Known(
+            rows=rows,
+            related=self._related,
+            marks=marks,
+            lowest=lowest,
+            cuts=[(cut.sequence, _instant(cut.at)) for cut in cuts if cut.sequence >= lowest],
+            values=carried(plan),
+            compared=plan.history.tracked if plan.history else (),
+            untracked=plan.history.untracked if plan.history else (),
+            lacking=self._lacking(marks),
+            moves=moves,
+            as_text=target.without_equality,
+            applied_at=f"'{self._applied_at.isoformat()}'::timestamptz",
+        )
+        self._make(self._events, events_select(plan, POSTGRES, self._known))
+        counted = f"SELECT {quoted(VERDICT)}, count(*) FROM {self._events} WHERE {quoted(KIND)} = {CHANGE} GROUP BY 1"
+        return dict(self._run(counted).fetchall())
+
+    def incomplete(self) -> list[tuple[int, list[str] | None]]:
+        """The numbers of the changes that cannot be completed, and what they lack."""
+        query = f"SELECT {quoted(PLACE)}, {quoted(CDC_UNSENT)} FROM {self._events} WHERE {quoted(VERDICT)} = '{INCOMPLETE}'"
+        return self._run(query).fetchall()
+
+    def write(self) -> None:
+        """Stage 4."""
+        plan, target = self._target.plan, self._target
+        versions = versions_select(plan, POSTGRES, self._known, self._events)
+        self._run(merge(plan, POSTGRES, target.relation, f"({versions})"))
+
+    def remember(self) -> bool:
+        """What the versions do not show; True when there is anything."""
+        names = [OP, *self._target.plan.table.keys, *cdc_sequence_columns(self._target.plan.table.sequence), START_AT]
+        columns = ", ".join(map(quoted, [*names, CDC_UNSENT, *self._known.values]))
+        marks = marks_select(self._target.plan, POSTGRES, self._known, self._events)
+        done = self._run(
+            f"INSERT INTO {self._target.ledger} ({columns}) SELECT {columns} FROM ({marks}) AS m ON CONFLICT DO NOTHING"
+        )
+        return done.rowcount > 0
+
+    def _marks(self) -> str:
+        same = " AND ".join(f"m.{quoted(k)} = s.{quoted(k)}" for k in self._target.plan.table.keys)
+        within = f"EXISTS (SELECT FROM {quoted(self._target.stage)} AS s WHERE {same})"
+        return f"(SELECT m.*, -1 AS {quoted(PLACE)} FROM {self._target.ledger} AS m WHERE {within})"
+
+    def _lacking(self, marks: str | None) -> tuple[str, ...]:
+        places = {quoted(self._target.stage): UNSENT, self._related: CDC_UNSENT} | ({marks: CDC_UNSENT} if marks else {})
+        parts = [f"SELECT unnest(x.{quoted(column)}) AS name FROM {place} AS x" for place, column in places.items()]
+        found = {name for (name,) in self._run(" UNION ".join(parts)).fetchall()}
+        return tuple(n for n in carried(self._target.plan) if n in found)
+
+    def _make(self, name: str, select: str) -> None:
+        self._run(f"DROP TABLE IF EXISTS pg_temp.{name}")
+        self._run(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select}")
+
+    def _run(self, statement: str) -> psycopg.Cursor:
+        return self._cursor.execute(statement.encode(), prepare=False)
+
+
+def _instant(micros: int | None) -> str:
+    if micros is None:
+        return "NULL::timestamptz"
+    return f"('1970-01-01 00:00:00+00'::timestamptz + {micros} * interval '1 microsecond')"
