@@ -74,7 +74,7 @@ class SparkHistories:
 
         events = self._selected(lambda names: events_select(plan, SPARK, known(names)), relations)
         events = kept(derived(events, *relations.values()))
-        seen = dict(events.filter(column(KIND) == CHANGE).groupBy(VERDICT).count().collect())
+        seen: dict[str, int] = dict(events.filter(column(KIND) == CHANGE).groupBy(VERDICT).count().collect())
         found, made = known(dict.fromkeys(("rows", "related", "marks"), "")), {"events": events}
         written = self._selected(lambda names: versions_select(plan, SPARK, found, names["events"]), made)
         hidden = self._selected(lambda names: marks_select(plan, SPARK, found, names["events"]), made)

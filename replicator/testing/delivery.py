@@ -128,7 +128,7 @@ class Delivering:
 
     def _settled(self, changes: Any, start: int, end: int) -> int:
         """Without the delete half of a key change whose create half is in the next batch."""
-        held = self.engine.unsettled(changes) if self.history.shape.shuffle is None else Position()
+        held = self.engine.unsettled(changes) if self.history.shape.keeps_order else Position()
         if not held:
             return end
         places = {(p.partition, offset) for p, offset in held.items()}
@@ -197,7 +197,8 @@ def assert_rows(target: Target, lane: Lane, plan: ApplyPlan, history: History, e
     """The target holds what the model says of the events before `end`: every column of every row. Returns the outcomes."""
     table = history.table(end)
     changes = history.changes(0, end)
-    expected, outcomes = fold(plan.policy, table.column_names, table.keys, changes, plan.watermark)
+    untracked = frozenset(plan.history.untracked) if plan.history else frozenset[str]()
+    expected, outcomes = fold(plan.policy, table.column_names, table.keys, changes, plan.watermark, untracked=untracked)
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
     wanted, found = canonical_rows(expected, columns), canonical_rows(target.rows(lane), columns)
     missing, surplus = dict(wanted - found), dict(found - wanted)

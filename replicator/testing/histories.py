@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 from typing import Any, Literal
@@ -206,6 +206,15 @@ def cuts() -> st.SearchStrategy[tuple[int, int, Fault]]:
     """One batch: its size, how much of it comes again, its fault."""
     again = st.just(0) | st.integers(0, 12)
     return st.tuples(st.integers(0, 20), again, st.sampled_from(("", "", "", "before", "after")))
+
+
+def scrambled(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
+    """Histories whose records arrive in any order."""
+
+    def scramble(history: History, seed: int) -> History:
+        return replace(history, shape=replace(history.shape, scramble=seed, shuffle=None))
+
+    return st.builds(scramble, any_history(keys), st.integers(0, 999))
 
 
 def any_history(keys: tuple[str, ...], disorder: int = 0) -> st.SearchStrategy[History]:

@@ -10,7 +10,7 @@ import pytest
 
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.plan import LaneState, cdc_sequence_columns
-from replicator.domain.policies import plan_for
+from replicator.domain.policies import plan_for, scd2
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.engine import Engine
@@ -19,7 +19,7 @@ from replicator.ports.sink import Sink, TombstoneLedger
 
 from .contract import Contract, needs
 from .delivery import canonical_rows, lane_of
-from .histories import any_history, changes_frame
+from .histories import any_history, changes_frame, scrambled
 from .model import Change
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
 from .sink_watermarks import SinkWatermarks
@@ -63,6 +63,17 @@ class SinkContract(SinkWatermarks):
     def test_histories_under_scd2_equal_the_model(self) -> None:
         """The same for `scd2`: every version of every row."""
         self._histories("scd2", KEYED)
+
+    def test_histories_with_untracked_columns_equal_the_model(self) -> None:
+        """The same for `scd2` where changes of some columns begin no version, and records arrive in any order."""
+        needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
+        self.equal_the_model(scrambled(KEYED), "scd2", lambda _, table: scd2(table, ("v1", "v3")))
+
+    def test_changes_out_of_order_equal_the_model(self) -> None:
+        """Random histories whose records arrive in any order, under every policy that keeps one row or version."""
+        for policy in ("scd1", "scd2"):
+            if policy in self.capabilities().policies:
+                self.equal_the_model(scrambled(KEYED), policy)
 
     def _histories(self, policy: str, keys: tuple[str, ...]) -> None:
         needs(policy in self.capabilities().policies, f"the sink does not know policy {policy}")

@@ -54,7 +54,8 @@ class Shape:
     a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream begins when
     rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values of variable
     length are ever left out. `snapshot`: so many rows are read at the beginning. `disorder`: event times deviate from the
-    order of the log by up to so many milliseconds, and some events have none.
+    order of the log by up to so many milliseconds, and some events have none. `scramble`: records arrive in any order, those
+    of one key too (every value is sent then).
     """
 
     key: str = "int"
@@ -68,6 +69,12 @@ class Shape:
     toast: bool = False
     snapshot: int = 0
     disorder: int = 0
+    scramble: int | None = None
+
+    @property
+    def keeps_order(self) -> bool:
+        """Records arrive in the order of the log."""
+        return self.shuffle is None and self.scramble is None
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,7 @@ class SourceTable:
             "resend": self.resend,
         }
         self.order = statement.salt % 3
+        statement = statement if self.shape.scramble is None else replace(statement, mask=0)
         acts.get(statement.act, self.write)(statement)
         self.commit()
 
@@ -164,7 +172,7 @@ class SourceTable:
         free = s.other not in self.live and s.other != s.key and self.versions[0].keys
         if not free or not (s.key in self.live or s.key in self.unseen):
             return self.write(s)
-        unsent = self.unsent(s.mask) if self.shape.shuffle is None else frozenset()
+        unsent = self.unsent(s.mask) if self.shape.keeps_order else frozenset()
         old = self.live.setdefault(s.key, self.values(s.salt + 1))
         self.lsn += 8
         self.remove(s.key, s.other)
@@ -288,6 +296,8 @@ class SourceTable:
 
     def arrivals(self) -> list[Event]:
         """The events in the order in which a consumer sees them: per partition by offset."""
+        if self.shape.scramble is not None:
+            return self.scrambled(self.shape.scramble)
         if self.shape.shuffle is None:
             return list(self.events)
         queues = [[e for e in self.events if e.partition == p] for p in range(self.shape.partitions)]
@@ -295,3 +305,17 @@ class SourceTable:
         Random(self.shape.shuffle).shuffle(order)
         heads = [iter(queue) for queue in queues]
         return [next(heads[p]) for p in order]
+
+    def scrambled(self, seed: int) -> list[Event]:
+        """The events in any order, with the offsets of that order."""
+        events = list(self.events)
+        Random(seed).shuffle(events)
+        next_offset = dict.fromkeys(range(self.shape.partitions), FIRST_OFFSET)
+        out = []
+        for event in events:
+            offset = next_offset[event.partition]
+            next_offset[event.partition] = offset + 1
+            event_id = f"{self.topic}-{event.partition}-{offset}"
+            change = event.change and replace(event.change, event_id=event_id)
+            out.append(replace(event, offset=offset, change=change))
+        return out
