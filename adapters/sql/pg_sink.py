@@ -27,6 +27,7 @@ from .pg_shared import clear_shared, new_shared
 from .pg_state import CREATE, LOCK_LANES, SCHEMA, WRITE_SCHEMA, WRITE_STATE, parsed, read_state, to_json
 from .pg_supply import InMemory, Supply
 from .pg_target import Target
+from .pg_views import ensure_view
 from .pg_write import Outcome, Pending, Writing
 
 Place = Callable[[Lane], tuple[str, str]]
@@ -67,6 +68,7 @@ class PostgresLanes:
             elif plan.history:
                 ledger = ensure_marks(cursor, owned.number, plan, relation)
                 as_text = without_equality(cursor, relation)
+            ensure_view(cursor, schema, table, plan)
             columns = json.dumps([[c.name, str(c.type)] for c in plan.target])
             cursor.execute(WRITE_SCHEMA, (lane.pipeline, lane.id, columns))
         self._targets[lane.id] = Target(lane, plan, schema, table, fitting, owned.number, found, ledger, as_text)

@@ -1,0 +1,80 @@
+"""What histories have in PostgreSQL alone: a view of the open versions, types that cannot be compared, existing tables."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pg_case import Feed, Rejects, fetch, lane_of, opened, put, table_of
+
+pytestmark = pytest.mark.postgres
+
+VERSIONS = "SELECT id, v::text, _cdc_seq_1, _cdc_end_seq_1 FROM mirror.items ORDER BY 1, 3"
+
+
+def feed() -> Feed:
+    return Feed(table_of({"id": pa.int64(), "v": pa.string()}), lane_of(policy="scd2"))
+
+
+def test_the_view_holds_the_open_versions_and_follows_the_columns(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}))
+        put(sink, stream.write({"id": 1, "v": "c"}, {"id": 2, "_op": "d"}))
+        assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items_current") == [(1, "c")]
+        stream.table = table_of({"id": pa.int64(), "v": pa.string(), "w": pa.int32()})
+        put(sink, stream.write({"id": 3, "v": "d", "w": 5}))
+    assert fetch(postgres_dsn, "SELECT id, v, w FROM mirror.items_current ORDER BY 1") == [(1, "c", None), (3, "d", 5)]
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "c", 3, None), (2, "b", 2, 4), (3, "d", 5, None)]
+
+
+def test_a_relation_that_is_no_view_of_ours_stays(postgres_dsn):
+    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items_current (mine int)")
+    with opened(postgres_dsn) as sink:
+        put(sink, feed().write({"id": 1, "v": "a"}))
+    assert fetch(postgres_dsn, "SELECT * FROM mirror.items_current") == []
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, None)]
+
+
+def test_a_view_whose_columns_were_renamed_stops_nobody(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+    fetch(postgres_dsn, "ALTER TABLE mirror.items ADD COLUMN note text")
+    fetch(postgres_dsn, 'ALTER VIEW mirror.items_current RENAME COLUMN v TO "V"')
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "b"}))
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 2), (1, "b", 2, None)]
+
+
+@pytest.mark.parametrize("kind", ["json", "xml", "point"])
+def test_types_without_equality_are_compared_as_text(postgres_dsn, kind):
+    value = {"json": '{"a": 1}', "xml": "<a/>", "point": "(1,2)"}[kind]
+    other = {"json": '{"a": 2}', "xml": "<b/>", "point": "(2,1)"}[kind]
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        sink.prepare(stream.lane, stream.plan)
+        fetch(postgres_dsn, "DROP VIEW mirror.items_current")
+        fetch(postgres_dsn, f"ALTER TABLE mirror.items ALTER COLUMN v TYPE {kind} USING NULL")
+        fetch(postgres_dsn, f"ALTER TABLE _replicator.tombstones_1 ALTER COLUMN v TYPE {kind} USING NULL")
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": value}, {"id": 1, "v": value}, {"id": 1, "v": other}))
+    assert [(start, end) for _, _, start, end in fetch(postgres_dsn, VERSIONS)] == [(1, 3), (3, None)]
+
+
+def test_a_value_that_the_table_refuses_is_a_reject(postgres_dsn):
+    stream, rejects = feed(), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+    fetch(postgres_dsn, "DROP VIEW mirror.items_current; ALTER TABLE mirror.items ALTER COLUMN v TYPE varchar(3)")
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "long text"}, {"id": 1, "v": "b"}), rejects)
+    assert [(lane, key) for lane, key, _ in rejects] == [("pg.items", 1)]
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "b", 3, None)]
+
+
+def test_a_change_without_a_version_to_complete_it_is_a_reject_by_name(postgres_dsn):
+    stream, rejects = feed(), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "_unsent": ["v"]}), rejects)
+    assert [(key, "no value was sent for v" in sentence) for _, key, sentence in rejects] == [(1, True)]
+    assert fetch(postgres_dsn, VERSIONS) == []
