@@ -12,6 +12,7 @@ from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
+from .dropping import Remains, refuse_half_dropped, remove_written
 from .errors import translating
 from .folders import Folder
 from .lane import DeltaLane, Shelf, Stages, lane_log
@@ -48,18 +49,26 @@ class Lanes:
         self._writer = writer
 
     def hold(self, lane: Lane) -> DeltaLane:
-        """The lane, locked from now to `close`; `Fenced` when another instance has it."""
+        """The lane, locked from now to `close`; `Fenced` when another instance has it, DataLoss when it is half dropped."""
         key = _key(lane)
         if key not in self._held:
             said = TableOptions.of(lane).compact_every
             upkeep = Upkeep(self._compact_every if said is None else said, self._writer)
-            self._held[key] = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._shelf, upkeep=upkeep)
+            held = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._shelf, upkeep=upkeep)
+            try:
+                with translating(lane.into):
+                    refuse_half_dropped(self._lake, lane)
+            except ReplicatorError:
+                held.close()
+                raise
+            self._held[key] = held
         return self._held[key]
 
     def state(self, lane: Lane) -> LaneState | None:
         """See `ports.sink.Sink.state`."""
         path = self._path_of(lane)
         with translating(lane.into):
+            refuse_half_dropped(self._lake, lane)
             if not exists(path):
                 return None
             log = lane_log(self._lake, path, lane)
@@ -103,9 +112,38 @@ class Lanes:
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`. The table stays, with its history."""
         with translating(lane.into):
+            refuse_half_dropped(self._lake, lane)
             there = exists(self._path_of(lane))
         if there:
             self._briefly(lane, DeltaLane.clear)
+
+    def remains(self, lane: Lane) -> Remains:
+        """What the lake keeps of a lane whose table is its own."""
+        return Remains(self._lake, lane, lane_log(self._lake, self._path_of(lane), lane))
+
+    def drop(self, lane: Lane, forget_deletes: Callable[[], None]) -> None:
+        """See `ports.sink.Drops.drop`, of a lane whose table is its own."""
+        with translating(lane.into):
+            remains = self.remains(lane)
+            if not remains.belongings():
+                return
+            remains.refuse_others()
+            if remains.kind() == "found":
+                self._briefly(lane, lambda held: held.record(None, remove_written))
+                remains.forget(forget_deletes)
+                return
+            self._let_go(lane)
+            hold = self._lake.hold(lane)
+            try:
+                remains.remove(remains.kind(), forget_deletes)
+            finally:
+                hold.release()
+
+    def _let_go(self, lane: Lane) -> None:
+        self._shelf.pop(self._path_of(lane), None)
+        held = self._held.pop(_key(lane), None)
+        if held is not None:
+            held.close()
 
     def close(self) -> None:
         """Release the locks; may be called twice."""

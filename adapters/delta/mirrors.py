@@ -12,8 +12,9 @@ from deltalake import DeltaTable
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import F, Lane
-from replicator.ports.sink import SinkCapabilities
+from replicator.ports.sink import Belonging, SinkCapabilities
 
+from ..sql.made import made_for
 from .chosen import kept_names
 from .clusters import checked_clusters, lacking_statistics, refuse_partitioned
 from .column_names import stored_columns
@@ -76,7 +77,8 @@ class Mirrors(LaneSink[F]):
                 self._refuse_other_writer(lane)
             else:
                 columns, settings = stored_columns(plan.target), _settings(options)
-                create(path, lane.into, columns, settings=settings, partition_by=partitions, first=clusters)
+                remark = made_for(lane)
+                create(path, lane.into, columns, settings=settings, partition_by=partitions, first=clusters, remark=remark)
                 held.forget_snapshot()
             table = held.newest()
             refuse_unsafe(table, lane.into, plan.target)
@@ -121,6 +123,16 @@ class Mirrors(LaneSink[F]):
         """See `ports.sink.Sink.reset`. The table stays, empty, with its history; remembered deletes go."""
         super().reset(lane)
         self._ledger.drop(lane)
+
+    def belongings(self, lane: Lane) -> Sequence[Belonging]:
+        """See `ports.sink.Drops.belongings`."""
+        with translating(lane.into):
+            return self._lanes.remains(lane).belongings()
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`. Of a lane in a local lake its lock file stays: without it two instances could each
+        hold a file of that name."""
+        self._lanes.drop(lane, lambda: self._ledger.drop(lane))
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

@@ -51,11 +51,13 @@ def create(
     settings: dict[str, str],
     partition_by: list[str],
     first: Collection[str] = (),
+    remark: str | None = None,
 ) -> None:
     """Create the table at `path` as version 0, all columns nullable, with the stored types of `types`.
 
     No deletion vectors and no type widening, so that every engine can write it. Statistics leave out what delta-rs
-    cannot write exactly, and begin with the columns `first`. Names are taken as they are (see `column_names`).
+    cannot write exactly, and begin with the columns `first`. Names are taken as they are (see `column_names`). `remark` is
+    the table's description.
     """
     refuse_names(name, columns)
     schema = pa.schema([pa.field(c.name, storage_type(c.type)) for c in columns])
@@ -64,6 +66,7 @@ def create(
         schema,
         mode="ignore",
         name=name,
+        description=remark,
         partition_by=partition_by or None,
         configuration={
             STATISTICS: _statistics_columns(schema, partition_by, first),

@@ -60,8 +60,11 @@ class Catalogue:
                 raise translated(error.orig, doing) from error
             raise
 
-    def ready(self, schema: str, table: str, plan: ApplyPlan, gone: DataLoss | None = None) -> Existing:
-        """The table with every column of `plan.target`: created, widened, or as it is. Fatal when it does not suit.
+    def ready(
+        self, schema: str, table: str, plan: ApplyPlan, gone: DataLoss | None = None, remark: str | None = None
+    ) -> Existing:
+        """The table with every column of `plan.target`: created with the comment `remark`, widened, or as it is. Fatal when
+        it does not suit.
 
         `gone` is raised instead of creating a table whose rows should be there. The names must have passed `pg_names`."""
         with self._connected(f"preparing table {schema}.{table}") as connection:
@@ -71,7 +74,7 @@ class Catalogue:
             if there is None and gone is not None:
                 raise gone
             if there is None:
-                _create(connection, schema, table, plan)
+                _create(connection, schema, table, plan, remark)
             else:
                 _widen(connection, schema, table, [c for c in plan.target if c.name not in there.columns])
             found = _reflect(connection, schema, table)
@@ -143,9 +146,12 @@ def _column(column: Column, key: bool) -> sa.Column[object]:
     )
 
 
-def _create(connection: sa.Connection, schema: str, name: str, plan: ApplyPlan) -> None:
+def _create(connection: sa.Connection, schema: str, name: str, plan: ApplyPlan, remark: str | None) -> None:
     table = _table(schema, name, *(_column(c, c.name in plan.merge_keys) for c in plan.target))
     connection.execute(sa.schema.CreateTable(table))
+    if remark is not None:
+        table.comment = remark
+        connection.execute(sa.schema.SetTableComment(table))
     if plan.merge_keys:
         storage = f"ALTER TABLE {quoted(schema, name)} SET (fillfactor = {FILL})"
         connection.exec_driver_sql(storage.replace("%", "%%"))

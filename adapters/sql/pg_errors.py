@@ -27,7 +27,9 @@ ENVIRONMENT = {
     "42501": "Grant this role what the sentence names, or let an owner create it.",
     "57P04": "The database was dropped: create it again, then `replicator lanes resync`.",
 }
+DEPENDED_ON = "2BP01"
 STRUCTURE = {
+    DEPENDED_ON: "Drop these first, then repeat.",
     "42P01": "The target was removed: start again to have it created, after `replicator lanes resync`.",
     "3F": "The schema was removed: start again to have it created, after `replicator lanes resync`.",
     "0A": "The server cannot do this with the target as it is: write to an ordinary table, with another name in `into`.",
@@ -49,7 +51,10 @@ def translated(error: psycopg.Error, doing: str) -> ReplicatorError:
         return _without_state(error, doing)
     if state.startswith(ROW):
         return Fatal(f"While {doing}: {refusal(error, ()).sentence}.")
-    sentence = f"PostgreSQL said while {doing}: {error.diag.message_primary or _words(error)} (SQLSTATE {state})."
+    said = error.diag.message_primary or _words(error)
+    if state == DEPENDED_ON and error.diag.message_detail:
+        said += f": {_one_line(error.diag.message_detail)}"  # Names of objects, never a row's values.
+    sentence = f"PostgreSQL said while {doing}: {said} (SQLSTATE {state})."
     if state.startswith(RETRYABLE):
         return Retryable(sentence, next_step=_relief(state))
     for table, kind in ((ENVIRONMENT, EnvironmentProblem), (STRUCTURE, Fatal)):

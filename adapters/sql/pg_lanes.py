@@ -83,6 +83,13 @@ class Lanes:
                 next_step="Run one instance per pipeline; this one stops without finishing what it began.",
             )
 
+    def let_go(self, lane: Lane) -> None:
+        """Let others have the lane, whose row is gone."""
+        owned = self._owned.pop(lane.id, None)
+        if owned is not None and owned.generation == self._session.generation:
+            with self._session.using(f"letting lane {lane.id} go") as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", (lock_key(lane),))
+
     def forget(self) -> None:
         """The locks went with the connection, for good."""
         self._owned.clear()

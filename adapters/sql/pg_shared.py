@@ -71,9 +71,13 @@ def copying_role(name: str) -> str:
 
 def clear_shared(cursor: psycopg.Cursor, number: int) -> None:
     """Remove the staging tables of the lane of that number, and end what still copies into them."""
-    rows = cursor.execute(LEFT.format(sql.Literal(SCHEMA)), (_prefix(number),)).fetchall()
-    for (name,) in rows:
+    for name in shared_names(cursor, number):
         _drop(cursor, name)
+
+
+def shared_names(cursor: psycopg.Cursor, number: int) -> list[str]:
+    """The staging tables that are there of the lane of that number."""
+    return [name for (name,) in cursor.execute(LEFT.format(sql.Literal(SCHEMA)), (_prefix(number),)).fetchall()]
 
 
 def _drop(cursor: psycopg.Cursor, name: str) -> None:

@@ -16,6 +16,7 @@ from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
+from .made import made_for
 from .pg_connection import Session
 from .pg_ddl import Catalogue, fits, indexed
 from .pg_errors import refuses_row, translated
@@ -53,7 +54,8 @@ class PostgresLanes:
         check_columns((c.name for c in plan.target), plan.table.name)
         self._ensure_own_tables()
         owned = self._lanes.own(lane, quoted(schema, table))
-        there = self.catalogue.ready(schema, table, plan, _gone(lane, f"{schema}.{table}") if self.state(lane) else None)
+        gone = _gone(lane, f"{schema}.{table}") if self.state(lane) else None
+        there = self.catalogue.ready(schema, table, plan, gone, remark=made_for(lane))
         fitting = fits(f"{schema}.{table}", there, plan)
         found = not plan.merge_keys or indexed(there, plan)
         known = self._targets.get(lane.id)
@@ -208,6 +210,11 @@ class PostgresLanes:
     def _own(self, lane: Lane) -> int:
         self._ensure_own_tables()
         return self._lanes.own(lane, quoted(*self._place(lane))).number
+
+    def _let_go(self, lane: Lane) -> None:
+        """After the lane's row was removed: another `prepare` is needed to write it."""
+        self._targets.pop(lane.id, None)
+        self._lanes.let_go(lane)
 
     @contextmanager
     def _alone(self, lane: Lane, doing: str) -> Iterator[psycopg.Cursor]:

@@ -60,6 +60,8 @@ OWN_LANE = sql.SQL(
     "ON CONFLICT (pipeline, lane) DO UPDATE SET target = excluded.target, epoch = p.epoch + 1, writer = excluded.writer "
     "RETURNING id, epoch"
 )
+SELECT_LANE = sql.SQL("SELECT id FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+FORGET_LANE = sql.SQL("DELETE FROM _replicator.{} WHERE pipeline = %s AND lane = %s")
 WRITE_SCHEMA = sql.SQL(
     "INSERT INTO _replicator.schemas (pipeline, lane, columns) VALUES (%s, %s, %s::jsonb) ON CONFLICT (pipeline, lane) "
     "DO UPDATE SET columns = excluded.columns, updated_at = now() WHERE schemas.columns IS DISTINCT FROM excluded.columns"

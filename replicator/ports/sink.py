@@ -72,6 +72,39 @@ class Sink(Protocol[F]):
         """Release locks and connections; may be called twice."""
 
 
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """One thing that is kept of a lane, for people: `what` it is (`table`, `positions`), and `where`. `stays` says why
+    `Drops.drop` leaves it, and what becomes of it; empty for what goes."""
+
+    what: str
+    where: str
+    stays: str = ""
+
+
+class Drops(Protocol):
+    """A sink whose lanes can be taken away whole. Not every one can: the records of an event log are of many lanes."""
+
+    def belongings(self, lane: Lane) -> Sequence[Belonging]:
+        """What is kept of the lane, also of one that was dropped half way; empty when there is nothing. Needs no `prepare`,
+        takes no lock and changes nothing."""
+
+    def drop(self, lane: Lane) -> None:
+        """Remove the lane's target, and everything else that is kept of the lane.
+
+        Takes the lane: `Fenced`, and nothing is removed, while another instance holds it. Where that cannot be told, the
+        other one fails at the latest at its next commit (test_drop_takes_the_lane). Afterwards the lane is one that never
+        was: there is no state, no delete is remembered (test_drop_forgets_deletes), and `prepare` makes the target anew, in
+        whatever shape (test_drop_leaves_nothing). Other lanes stay as they are (test_drop_leaves_other_lanes).
+
+        May be called again, after it was killed anywhere too, and for a lane of which there is nothing
+        (test_drop_may_be_repeated). In between `state` and `prepare` answer as before, or as for a lane that never was, or
+        raise DataLoss that names `replicator drop`: never a state whose rows are gone.
+
+        A target that this sink did not make stays. The rows that the lane wrote to it go, others do not.
+        """
+
+
 class TombstoneLedger(Protocol[F]):
     """(key, sequence) of deletes beside a target, so that an older update that arrives later cannot bring the row back.
 

@@ -19,7 +19,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.watermark import reached_after
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
-from replicator.ports.sink import SinkCapabilities
+from replicator.ports.sink import Belonging, SinkCapabilities
 
 from .plain_plan import PlainTarget, apply_row
 from .plain_watermark import PlainWatermark
@@ -84,7 +84,8 @@ class FakeSink:
         return {lane_id: applied for lane_id, (_, applied) in drafts.items()}
 
     def _refuse_fenced(self, lane_id: str) -> None:
-        if self.held.get(lane_id) != self.store.lanes[lane_id].epoch:
+        kept = self.store.lanes.get(lane_id)
+        if kept is None or self.held.get(lane_id) != kept.epoch:
             raise Fenced(f"another instance writes lane {lane_id}")
 
     def _draft(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> tuple[FakeLane, LaneApplied]:
@@ -118,6 +119,15 @@ class FakeSink:
         """See `ports.sink.Sink.reset`."""
         kept = self.store.lanes.get(lane.id, FakeLane())
         self.store.lanes[lane.id] = FakeLane(plan=kept.plan, epoch=kept.epoch)
+
+    def belongings(self, lane: Lane) -> Sequence[Belonging]:
+        """See `ports.sink.Drops.belongings`."""
+        return [Belonging("table", lane.id)] if lane.id in self.store.lanes else []
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`. Another instance that prepared the lane is fenced when it commits."""
+        self.held.pop(lane.id, None)
+        self.store.lanes.pop(lane.id, None)
 
     def close(self) -> None:
         """See `ports.sink.Sink.close`."""

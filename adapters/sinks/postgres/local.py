@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
-from replicator.ports.sink import SinkCapabilities
+from replicator.ports.sink import Belonging, SinkCapabilities
 
 from ...sql.dialect import POSTGRES
 from ...sql.explain import explain
+from ...sql.pg_dropping import DroppableLanes
 from ...sql.pg_options import PostgresOptions
 from ...sql.pg_reader import TableReader
-from ...sql.pg_sink import PostgresLanes
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
 
@@ -37,7 +37,7 @@ class PostgresSink:
         given = PostgresOptions.checked(options)
         dsn = given.dsn.get_secret_value()
         self._schema = given.schema_name
-        self.lanes = PostgresLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
+        self.lanes = DroppableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
@@ -59,6 +59,14 @@ class PostgresSink:
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`."""
         self.lanes.reset(lane)
+
+    def belongings(self, lane: Lane) -> Sequence[Belonging]:
+        """See `ports.sink.Drops.belongings`."""
+        return self.lanes.belongings(lane)
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`, and `DroppableLanes.drop`."""
+        self.lanes.drop(lane)
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
+from replicator.ports.sink import Belonging
 
 from ...spark.pg_lanes import THROUGH_DRIVER, SparkPostgresLanes
 from ...spark.session import split_later
@@ -20,6 +21,14 @@ class PostgresSparkSink(SparkPostgresLanes):
         own, session = split_later(options)
         self._postgres = PostgresSink(own)
         super().__init__(self._postgres.lanes, self._postgres.capabilities, session, through_driver)
+
+    def belongings(self, lane: Lane) -> Sequence[Belonging]:
+        """See `ports.sink.Drops.belongings`."""
+        return self._postgres.belongings(lane)
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`."""
+        self._postgres.drop(lane)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""
