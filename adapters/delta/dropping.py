@@ -86,11 +86,11 @@ class Remains:
         kind, positions = self.kind(), bool(self._positions.files())
         if kind == "none" and not positions:
             return []
-        found = {what: folder for what, folder in self._remembered.items() if _holds(folder)}
         # A table that was found keeps a lane that has been dropped in its log.
-        if kind != "found" or self._stands():
-            found |= {"table": self._table} if kind != "none" else {}
-            found |= {"positions": self._positions} if positions else {}
+        stands = kind != "found" or self._stands()
+        found = {"table": self._table} if stands and kind != "none" else {}
+        found |= {what: folder for what, folder in self._remembered.items() if _holds(folder)}
+        found |= {"positions": self._positions} if stands and positions else {}
         return [
             Belonging(what, str(folder), STAYS.get(what, "") if kind == "found" else "") for what, folder in found.items()
         ]

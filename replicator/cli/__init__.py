@@ -30,6 +30,7 @@ COMMANDS = {
     "top": "status",
     "query": "query",
     "lanes": "lanes",
+    "drop": "drop",
     "dlq": "dlq",
     "stack": "stack",
 }

@@ -66,7 +66,7 @@ def run(project: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_commands(project: Path) -> None:
+def test_commands(project: Path, s3: ObjectStore) -> None:
     done = run(project, "run", "--until-caught-up")["result"]
     assert {lane["id"]: lane["counts"]["rejected"] for lane in done["lanes"]} == {"lake.products": 0, "raw.recorded": 0}
     stored = run(project, "status")["result"]["lanes"]
@@ -78,6 +78,13 @@ def test_commands(project: Path) -> None:
     assert {f["severity"] for f in found if f["subject"] in ("sink lake", "sink raw")} == {"ok"}
     run(project, "lanes", "resync", "lake.products")
     assert run(project, "query", "products")["result"] == []
+    assert "nobody is here" in run(project, "drop", "products", code=2)["error"]["sentence"]
+    dropped = run(project, "drop", "products", "--yes")["result"]["belongings"]
+    assert {"what": "table", "where": f"s3://{BUCKET}/commands/products", "stays": None} in dropped
+    kept = s3.keys(f"s3://{BUCKET}/commands")
+    assert not [key for key in kept if "products" in key and not key.startswith("cdc_events/")]
+    run(project, "run", "--until-caught-up")
+    assert run(project, "query", "products")["result"]
 
 
 def test_commands_without_a_bucket(project: Path) -> None:

@@ -15,7 +15,7 @@ from replicator.domain.plan import Counts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Lane, LaneApplied
 from replicator.ports.register import Seen
-from replicator.ports.sink import SinkCapabilities
+from replicator.ports.sink import Belonging, SinkCapabilities
 from replicator.ports.telemetry import Pace
 
 
@@ -160,6 +160,12 @@ class TupleSink:
 
     def reset(self, lane: Lane) -> None:
         self.machine.call(f"{self.name}.reset", lambda: self.targets.pop(lane.id, None))
+
+    def belongings(self, lane: Lane) -> Sequence[Belonging]:
+        return self.machine.call(f"{self.name}.belongings", lambda: [Belonging("table", "")] * (lane.id in self.targets))
+
+    def drop(self, lane: Lane) -> None:
+        self.machine.call(f"{self.name}.drop", lambda: self.targets.pop(lane.id, None))
 
     def close(self) -> None:
         self.closed = True

@@ -1,0 +1,68 @@
+"""`replicator drop`: a target and everything that is kept of its lane."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replicator.domain.errors import ConfigProblem, ExitCode
+
+from .session import Session, command
+
+if TYPE_CHECKING:
+    from replicator.wiring.dropping import Found
+
+
+@command("drop")
+@click.argument("table")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop(session: Session, table: str, yes: bool) -> None:
+    """Remove a target with its remembered deletes, schemas and positions. TABLE is the target's name, SINK.TARGET (as
+    `lanes list` has it), or the table's name in the source; the config need not name it any more. The daemon must not write
+    it meanwhile."""
+    from replicator.wiring import dropping
+
+    found = dropping.look(session.loaded, table)
+    lane, lines = found.lane.id, list(_lines(found))
+    if not yes:
+        _confirm(session, found, lines)
+    dropping.drop(session.loaded, found.lane)
+    said = [*(lines if yes else ()), f"{lane}: dropped"]
+    session.emit(_plain(found), said[-1], text=lambda: click.echo("\n".join(said)))
+
+
+def _confirm(session: Session, found: Found, lines: list[str]) -> None:
+    if session.as_json or not on_terminal():
+        refusal = ConfigProblem(
+            f"{found.lane.id} was not dropped: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
+        )
+        if not session.as_json:
+            session.note("\n".join(lines))
+        session.fail(refusal, ExitCode.CONFIG, _plain(found))
+    click.echo("\n".join(lines))
+    click.confirm(f"Remove this of {found.lane.id}?", abort=True)
+
+
+def on_terminal() -> bool:
+    """Somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def _lines(found: Found) -> list[str]:
+    width = max(len(one.what) for one in found.belongings)
+    lines = [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in found.belongings]
+    if found.config_line:
+        again = "the next start makes it again, and loads it from where `start_from` says."
+        lines.append(f"The config names it ({found.config_line}): {again}")
+    return [found.lane.id, *lines]
+
+
+def _plain(found: Found) -> dict[str, Any]:
+    return {
+        "lane": found.lane.id,
+        "table": found.lane.table or None,
+        "config": found.config_line or None,
+        "belongings": [{"what": one.what, "where": one.where, "stays": one.stays or None} for one in found.belongings],
+    }

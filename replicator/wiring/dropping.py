@@ -1,0 +1,171 @@
+"""`drop`, put together: which lane a name means, what there is of it, and that nobody writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from replicator.application import dropping
+from replicator.application.instance import InstanceLock
+from replicator.application.register import FileRegister
+from replicator.application.roster import refused_id, target_taken
+from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.ports.frames import Lane
+from replicator.ports.sink import Belonging
+from replicator.settings import Loaded
+from replicator.settings.lanes import own_name
+from replicator.settings.nearest import did_you_mean
+
+from . import adapters, parts
+from .daemon import ask_status
+from .offline import known_lanes
+
+
+@dataclass(frozen=True)
+class Found:
+    """The lane that a name means, and what is kept of it."""
+
+    lane: Lane
+    belongings: Sequence[Belonging]
+
+    @property
+    def config_line(self) -> str:
+        """Where the config names it; empty when it does not, so that it stays dropped."""
+        return self.lane.config_line
+
+
+def look(loaded: Loaded, name: str) -> Found:
+    """What `name` means: a target, `SINK.TARGET`, or a table as its source calls it; the config need not name it any more.
+
+    ConfigProblem when that is nothing, several, an event log, or nothing that its sink can drop; Fenced when the running
+    daemon writes it.
+    """
+    _refuse_event_logs(loaded, name)
+    lanes, refused = _candidates(loaded, name)
+    with ExitStack() as opened:
+        sinks = _able(loaded, {lane.sink for lane in lanes}, opened)
+        known = [Found(lane, _belongings(loaded, sinks[lane.sink], lane)) for lane in lanes if lane.sink in sinks]
+    found = [one for one in known if one.belongings]
+    found = [one for one in found if one.lane.id == name] or found
+    if len(found) > 1:
+        names = ", ".join(sorted(one.lane.id for one in found))
+        raise ConfigProblem(f"{name!r} fits several targets", next_step=f"Name one of them: {names}.")
+    if not found and refused:
+        raise target_taken(refused[0])
+    if not found:
+        raise _nothing(loaded, name, sorted({lane.sink for lane in lanes if lane.sink not in sinks}))
+    with _alone(loaded, found[0].lane):
+        return found[0]
+
+
+def drop(loaded: Loaded, lane: Lane) -> None:
+    """Remove the lane and its target. Fenced, and nothing is removed, when an instance writes it."""
+    with _alone(loaded, lane), ExitStack() as opened:
+        sink = _able(loaded, {lane.sink}, opened)[lane.sink]
+        dropping.drop(sink, _register(loaded), loaded.settings.sources, lane)
+
+
+def _register(loaded: Loaded) -> FileRegister:
+    return FileRegister(parts.register_folder(loaded))
+
+
+def _belongings(loaded: Loaded, sink: Any, lane: Lane) -> Sequence[Belonging]:
+    return dropping.belongings(sink, _register(loaded), loaded.settings.sources, lane)
+
+
+def _able(loaded: Loaded, names: set[str], opened: ExitStack) -> dict[str, Any]:
+    """Those of the sinks that can drop lanes; closed with `opened`."""
+    sinks: dict[str, Any] = {}
+    for name in sorted(names):
+        sink: Any = adapters.sink(loaded, name)
+        opened.callback(sink.close)
+        if hasattr(sink, "drop"):
+            sinks[name] = sink
+    return sinks
+
+
+def _refuse_event_logs(loaded: Loaded, name: str) -> None:
+    logs = {sink for sink, settings in loaded.settings.sinks.items() if settings.kind == "event_log"}
+    if name in logs or name.partition(".")[0] in logs:
+        raise ConfigProblem(
+            f"{name} is an event log, which is not dropped: its records are of many tables, and targets are rebuilt from it",
+            next_step="To record no more, take the sink out of the config; what it has recorded stays where it is.",
+        )
+
+
+def _candidates(loaded: Loaded, name: str) -> tuple[list[Lane], list[Lane]]:
+    """The lanes that the name may mean, in sinks that are no event logs; and those of the name that have no target, because
+    another table's lane has it."""
+    known = {lane.id: lane for lane in known_lanes(loaded)}
+    found: dict[str, Lane] = {}
+    refused: list[Lane] = []
+    for sink, text in _places(loaded, name):
+        for lane in known.values():
+            if lane.sink == sink and text in (lane.into, lane.table, own_name(lane.table)):
+                if lane.id == refused_id(lane):
+                    refused.append(lane)
+                else:
+                    found[lane.id] = lane
+        for lane in (*_configured(loaded, sink, text), *_forgotten(loaded, sink, text)):
+            # What a table seen so far writes is that table's, whatever else may be called so.
+            if lane.id not in known:
+                found.setdefault(lane.id, lane)
+    return list(found.values()), refused
+
+
+def _places(loaded: Loaded, name: str) -> list[tuple[str, str]]:
+    """The sinks, and the name in each."""
+    sinks = loaded.settings.sinks
+    sink, dot, rest = name.partition(".")
+    if dot and rest and sink in sinks:
+        return [(sink, rest)]
+    return [(sink, name) for sink, settings in sinks.items() if settings.kind != "event_log"]
+
+
+def _configured(loaded: Loaded, sink: str, table: str) -> Iterator[Lane]:
+    """Lanes of a source table of which nothing was seen, or nothing is remembered."""
+    for settings in loaded.settings.lanes_for(table):
+        if settings.sink == sink:
+            yield adapters.lane(loaded, settings)
+
+
+def _forgotten(loaded: Loaded, sink: str, text: str) -> Iterator[Lane]:
+    """Lanes that the config may have named once: their ids are all that is needed to find what is kept of them."""
+    for into in filter(None, dict.fromkeys((text, own_name(text)))):
+        yield Lane(f"{sink}.{into}", loaded.settings.pipeline, "", "", sink, into, "")
+
+
+def _nothing(loaded: Loaded, name: str, unable: Sequence[str]) -> ConfigProblem:
+    if unable:
+        return ConfigProblem(
+            f"sink {unable[0]!r} cannot drop targets",
+            next_step="Remove the target with what the sink's own system has for that.",
+        )
+    lanes = [lane for lane in known_lanes(loaded) if lane.table]
+    near = did_you_mean(name, {text for lane in lanes for text in (lane.id, lane.into, lane.table)})
+    near = near and f"{near[:1].upper()}{near[1:]}"
+    listing = "`replicator lanes list` names the targets of the config."
+    return ConfigProblem(f"no sink keeps anything of a target {name!r}", next_step=f"{near} {listing}".strip())
+
+
+@contextmanager
+def _alone(loaded: Loaded, lane: Lane) -> Iterator[None]:
+    """No daemon of this pipeline and state folder writes the lane meanwhile, nor starts. One that runs without the lane may
+    go on: neither it nor the config knows the lane. Others are told by the sink."""
+    running = ask_status(loaded)
+    if running is not None:
+        if lane.config_line or any(one["id"] == lane.id for one in running["lanes"]):
+            raise Fenced(
+                f"the daemon runs, and writes {lane.id}",
+                next_step="Stop it, and drop the target then. Take the table out of the config if it is to stay away.",
+            )
+        yield
+        return
+    lock = InstanceLock(parts.state_folder(loaded), loaded.settings.pipeline)
+    lock.hold()
+    try:
+        yield
+    finally:
+        lock.release()
