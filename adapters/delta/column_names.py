@@ -45,6 +45,11 @@ def stored_columns(columns: tuple[Column, ...], there: Collection[str] = ()) -> 
     return tuple(replace(c, name=names.get(c.name, c.name)) for c in columns)
 
 
+def as_stored(plan: ApplyPlan) -> ApplyPlan:
+    """The plan over the names that a table which is made for it keeps its columns by."""
+    return stored_plan(plan, stored_names(plan.table.column_names))
+
+
 def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
     """The same plan over columns renamed by `names`."""
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
+from ..delta.column_names import as_stored
 from ..delta.lanes import Lanes
 from ..delta.ledger import DeltaTombstoneLedger
 from ..delta.marks import DeltaMarks
@@ -34,4 +35,4 @@ class DeltaRsSink(Mirrors[pa.Table]):
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""
-        return explain(plan, DELTA_RS, DELTA_RS.quoted(lane.into), repair=DUCKDB)
+        return explain(as_stored(plan), DELTA_RS, DELTA_RS.quoted(lane.into), repair=DUCKDB)

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
+from ..delta.column_names import as_stored
 from ..delta.lanes import Lanes
 from ..delta.mirrors import Mirrors
 from ..delta.options import LakeOptions
@@ -47,4 +48,4 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""
-        return explain(plan, SPARK, SPARK.quoted(lane.into), repair=SPARK)
+        return explain(as_stored(plan), SPARK, SPARK.quoted(lane.into), fold=SPARK)

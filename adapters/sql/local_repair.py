@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, OP, RESET, UNSENT
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, cdc_sequence_columns, resent_below
+from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
 from .dialect import DUCKDB
@@ -40,8 +41,8 @@ def repair(write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa
     """
     plan, resent = write.plan, resent_below(write.plan, state, write.span)
     tables = {"changes": rows, "related": related} | ({} if ledger is None else {"ledger": ledger})
-    case = verdict(plan, DUCKDB, ledger=ledger is not None, floor=state.floor, related="related", resent=resent)
-    verdicts = _verdicts(plan, tables, case)
+    select = places_select(plan, ledger=ledger is not None, floor=state.floor, resent=resent)
+    verdicts = _verdicts(plan, tables, select)
     outcome = verdicts[VERDICT]
     apply = pc.equal(outcome, APPLY)
     completed = _completed(plan, rows, related, verdicts) if plan.repair.complete else rows
@@ -54,7 +55,7 @@ def with_error(rows: pa.Table, sentences: list[str]) -> pa.Table:
     return rows.append_column(ERROR, pa.array(sentences, pa.string()))
 
 
-def _verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], case: str) -> pa.Table:
+def _verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], select: str) -> pa.Table:
     sequence = cdc_sequence_columns(plan.table.sequence)
     narrow = (*plan.repair.identity, *(n for n in sequence if n not in plan.repair.identity))
     flags = (OP, UNSENT, RESET, OFFSET, *(from_columns(plan) if plan.repair.complete else ()))
@@ -63,10 +64,13 @@ def _verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], case: str) -> pa.
         connection.register("related", _numbered(tables["related"].select(list(narrow))))
         if "ledger" in tables:
             connection.register("ledger", tables["ledger"])
-        return connection.sql(_index_select(plan, "ledger" in tables, case)).to_arrow_table()
+        return connection.sql(select).to_arrow_table()
 
 
-def _index_select(plan: ApplyPlan, ledger: bool, case: str) -> str:
+def places_select(plan: ApplyPlan, *, ledger: bool, floor: Sequence | None, resent: Sequence | None = None) -> str:
+    """Per row of `changes`, by `_row`: its verdict, and the number of its row in `related` (`_t`) and of that of its old key
+    (`_o`). `floor`, `resent`: see `repair.repair_select`."""
+    case = verdict(plan, DUCKDB, ledger=ledger, floor=floor, related="related", resent=resent)
     t = f"t.{ROW}" if plan.repair.guard == "newer" else "CAST(NULL AS BIGINT)"
     o = f"o.{ROW}" if plan.repair.complete else "CAST(NULL AS BIGINT)"
     tables = joins(plan, DUCKDB, "related", "ledger" if ledger else None)

@@ -8,20 +8,27 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES
+from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK
 from adapters.sql.explain import explain
-from replicator.domain.policies import plan_for
+from replicator.domain.policies import POLICIES, plan_for
 from replicator.domain.table import Column, TableSpec
 
 TABLE = TableSpec("public.t", (Column("a", pa.int64()), Column('b"; DROP', pa.string())), ("a",), 2)
 
 
-@pytest.mark.parametrize("policy", ["scd1", "append"])
-@pytest.mark.parametrize("dialect", [DELTA_RS, POSTGRES, DUCKDB], ids=lambda d: d.name)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("dialect", [DELTA_RS, POSTGRES, DUCKDB, SPARK], ids=lambda d: d.name)
 def test_every_stage_is_shown(policy, dialect):
-    stages = explain(plan_for(policy, TABLE), dialect, '"t"')
+    stages = explain(plan_for(policy, TABLE), dialect, '"t"', fold=SPARK if dialect == SPARK else DUCKDB)
     assert list(stages) == ["fold", "repair", "write"]
-    assert '"b""; DROP"' in stages["write"]
+    assert dialect.quoted('b"; DROP') in stages["write"]
+    assert all(text.strip() for text in stages.values())
+
+
+def test_a_history_shows_how_versions_are_found():
+    for dialect in (POSTGRES, SPARK, DUCKDB):
+        repair = explain(plan_for("scd2", TABLE), dialect, '"t"')["repair"]
+        assert "WITH events AS" in repair and dialect.quoted("_opens") in repair
 
 
 def test_a_watermark_is_shown():

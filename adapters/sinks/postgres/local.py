@@ -11,9 +11,10 @@ from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
 from replicator.ports.sink import Belonging, SinkCapabilities
 
-from ...sql.dialect import POSTGRES
+from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from ...sql.explain import explain
 from ...sql.pg_dropping import DroppableLanes
+from ...sql.pg_names import quoted
 from ...sql.pg_options import PostgresOptions
 from ...sql.pg_reader import TableReader
 
@@ -84,9 +85,9 @@ class PostgresSink:
         """See `ports.reader.Reader.read`; PostgreSQL has no earlier versions."""
         return self._reader.read(name, version=version, as_of=as_of, where=where, limit=limit)
 
-    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        """See `ports.sink.Explains`."""
-        return explain(plan, POSTGRES, f"{POSTGRES.quoted(self._schema)}.{POSTGRES.quoted(lane.into)}")
+    def explain(self, lane: Lane, plan: ApplyPlan, fold: Dialect = DUCKDB) -> Mapping[str, str]:
+        """See `ports.sink.Explains`. `fold`: that of the engine."""
+        return explain(plan, POSTGRES, quoted(self._schema, lane.into), fold=fold)
 
     def close(self) -> None:
         """See `ports.sink.Sink.close`."""

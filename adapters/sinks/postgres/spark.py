@@ -10,6 +10,7 @@ from replicator.ports.sink import Belonging
 
 from ...spark.pg_lanes import THROUGH_DRIVER, SparkPostgresLanes
 from ...spark.session import split_later
+from ...sql.dialect import SPARK
 from .local import PostgresSink
 
 
@@ -32,4 +33,4 @@ class PostgresSparkSink(SparkPostgresLanes):
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""
-        return self._postgres.explain(lane, plan)
+        return self._postgres.explain(lane, plan, SPARK)

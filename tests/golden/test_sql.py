@@ -1,0 +1,160 @@
+"""The SQL of every policy in every dialect, as somebody has read it.
+
+Each file `sql/<policy>/<dialect>.sql` is compared with what is rendered now. Read the difference; to accept it:
+
+    REPLICATOR_ACCEPT=1 python -m pytest tests/golden/test_sql.py
+
+A policy in `domain.policies.POLICIES` is here by itself, and fails until its files are there. A variant of one takes a line
+in `VARIANTS`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK, Dialect
+from adapters.sql.explain import NEXT, explain
+from adapters.sql.fold import sent_select
+from adapters.sql.fold_windows import sent_windows
+from adapters.sql.history_events import ended_by
+from adapters.sql.local_repair import places_select
+from adapters.sql.pg_ledger import upsert
+from adapters.sql.repair import cleared, repair_select
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.policies import POLICIES, plan_for, scd2
+from replicator.domain.table import Column, TableSpec
+
+FOLDER = Path(__file__).with_name("sql")
+COMMAND = "REPLICATOR_ACCEPT=1 python -m pytest tests/golden/test_sql.py"
+ACCEPT = bool(os.environ.get("REPLICATOR_ACCEPT"))
+
+INT, TEXT = pa.int64(), pa.string()
+TABLES = {
+    "one key": TableSpec("public.t", (Column("id", INT), Column("v", TEXT)), ("id",), 1),
+    "composite key": TableSpec("public.t", (Column("a", INT), Column("v", TEXT), Column("b", TEXT)), ("a", "b"), 2),
+    "several sequence elements": TableSpec("public.t", (Column("id", INT), Column("v", TEXT)), ("id",), 4),
+    "awkward name": TableSpec("public.t", (Column('k "1" `2`', INT), Column("v'; \\DROP {b}", TEXT)), ('k "1" `2`',), 1),
+    "no key, counted": TableSpec("public.t", (Column("v", TEXT), Column("w", INT)), (), 3, counted=True),
+}
+VARIANTS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {
+    "append-watermark": partial(plan_for, "append", watermark=timedelta(minutes=10)),
+    "scd2-untracked": lambda table: scd2(table, untracked=[c.name for c in table.values]),
+}
+PLANS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {**{name: partial(plan_for, name) for name in POLICIES}, **VARIANTS}
+Stages = Iterator[tuple[str, str]]
+
+
+def duckdb_stages(plan: ApplyPlan) -> Stages:
+    """What runs in process, whatever the sink."""
+    yield from ((name, text) for name, text in explain(plan, DUCKDB, '"target"').items() if name != "write")
+    if plan.fold == "last":
+        yield "fold, values that were not sent", sent_select(plan, DUCKDB, "kept", "folded", names_of(plan))
+    if plan.history is None:
+        floor = floor_of(plan)
+        yield "repair, after a truncate", places_select(plan, ledger=plan.repair.ledger, floor=floor, resent=resent_of(plan))
+
+
+def delta_rs_stages(plan: ApplyPlan) -> Stages:
+    """What its MERGE is made of."""
+    yield "write", explain(plan, DELTA_RS, '"target"', repair=DUCKDB)["write"]
+    yield from truncate(plan, DELTA_RS)
+
+
+def spark_stages(plan: ApplyPlan) -> Stages:
+    yield from explain(plan, SPARK, "`target`", fold=SPARK).items()
+    if plan.fold == "last":
+        yield "fold, values that were not sent", sent_windows(plan, SPARK, "windows", names_of(plan))
+    yield from after_truncate(plan, SPARK)
+    yield from truncate(plan, SPARK)
+
+
+def postgres_stages(plan: ApplyPlan) -> Stages:
+    shown = explain(plan, POSTGRES, '"public"."target"')
+    yield from ((name, shown[name]) for name in ("repair", "write"))
+    yield from after_truncate(plan, POSTGRES)
+    yield from truncate(plan, POSTGRES)
+    if plan.repair.ledger:
+        yield "remember deletes", upsert('"tombstones"', plan, '"rows"')
+
+
+STAGES: Mapping[str, Callable[[ApplyPlan], Stages]] = {
+    "duckdb": duckdb_stages,
+    "delta_rs": delta_rs_stages,
+    "spark": spark_stages,
+    "postgres": postgres_stages,
+}
+
+
+def names_of(plan: ApplyPlan) -> list[str]:
+    return [c.name for c in plan.table.values]
+
+
+def floor_of(plan: ApplyPlan) -> tuple[int, ...]:
+    return tuple(range(7, 7 + plan.table.sequence))
+
+
+def resent_of(plan: ApplyPlan) -> tuple[int, ...] | None:
+    return floor_of(plan) if plan.repair.counted else None
+
+
+def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
+    if plan.history is None:
+        ledger = "tombstones" if plan.repair.ledger else None
+        select = partial(repair_select, plan, dialect, rows="folded", related="related", ledger=ledger)
+        yield "repair, after a truncate", select(floor=floor_of(plan), resent=resent_of(plan))
+
+
+def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
+    """Which rows a truncate finds."""
+    if plan.truncates:
+        condition = cleared if plan.history is None else ended_by
+        yield "truncate", condition(plan, dialect, floor_of(plan))
+
+
+def rendered(policy: str, dialect: str) -> str:
+    parts = [f"-- Policy {policy}, {dialect}. See tests/golden/test_sql.py.\n"]
+    for name, table in TABLES.items():
+        try:
+            plan = PLANS[policy](table)
+        except ConfigProblem as refused:
+            parts.append(f"\n-- {name}: {refused.sentence}\n")
+            continue
+        parts += [f"\n-- {name}: {stage}\n{text};\n" for stage, text in STAGES[dialect](plan)]
+    return "".join(parts)
+
+
+@pytest.mark.parametrize("dialect", STAGES)
+@pytest.mark.parametrize("policy", PLANS)
+def test_the_sql_is_the_one_that_was_reviewed(policy: str, dialect: str) -> None:
+    file, now = FOLDER / policy / f"{dialect}.sql", rendered(policy, dialect)
+    if ACCEPT:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(now, encoding="utf-8")
+    assert file.exists(), f"policy {policy} has no reviewed SQL for {dialect}. To write it, then read it: {COMMAND}"
+    then = file.read_text(encoding="utf-8")
+    difference = "".join(difflib.unified_diff(then.splitlines(True), now.splitlines(True), "reviewed", "rendered now", n=1))
+    assert now == then, f"the SQL of policy {policy} for {dialect} is another one:\n{difference}\nTo accept it: {COMMAND}"
+
+
+def test_every_policy_has_its_files_and_no_other_is_there() -> None:
+    wanted = {f"{policy}/{dialect}.sql" for policy in PLANS for dialect in STAGES}
+    there = {file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*") if file.is_file()}
+    assert set(POLICIES) <= set(PLANS)
+    assert there - wanted == set(), "remove what belongs to no policy and dialect"
+    assert wanted - there == set(), f"policies without reviewed SQL: {COMMAND}"
+
+
+@pytest.mark.parametrize("policy", PLANS)
+def test_duckdb_can_read_its_own(policy: str) -> None:
+    statements = [text for text in rendered(policy, "duckdb").split(NEXT) if text.strip()]
+    assert len(duckdb.extract_statements(";\n".join(statements))) >= 2 * (len(TABLES) - 1)

@@ -1,0 +1,50 @@
+"""`replicator plan TABLE`: the SQL of each sink, in the words of its engine and its own."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.policies import plan_for
+from replicator.domain.table import Column, TableSpec
+from replicator.testing.delivery import lane_of
+
+QUOTES = {"local": '"', "spark": "`"}
+
+
+@pytest.fixture(params=["scd1", "append"])
+def policy(request):
+    return request.param
+
+
+@pytest.fixture(params=QUOTES)
+def stages(request, policy, project, answer, monkeypatch):
+    """The stages of a lane into a lake and one into a database, by sink, and the engine's quote. Nothing is connected to."""
+    monkeypatch.setattr("adapters.spark.session.session", lambda _options: 1 / 0)
+    config = project / "config" / "replicator.yaml"
+    mirror = "  mirror: {kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d', schema: \"my schema\"}\n  raw:"
+    text = config.read_text().replace("  raw:", mirror, 1).replace("{sink: lake}]", "{sink: lake}, {sink: mirror}]")
+    config.write_text(text + f"engine: {request.param}\ndefaults: {{policy: {policy}}}\n")
+    found = {lane["lane"]: lane["stages"] for lane in answer("plan", "public.products")["result"]}
+    assert set(found) == {"lake.products", "mirror.products"}
+    return found["lake.products"], found["mirror.products"], QUOTES[request.param]
+
+
+def test_each_sink_shows_what_it_runs(stages, policy, ask):
+    lake, mirror, quote = stages
+    verb = "MERGE INTO" if policy == "scd1" else "INSERT INTO"
+    assert list(lake) == list(mirror) == ["fold", "repair", "write"]
+    assert lake["fold"] == mirror["fold"] and f"{quote}sku{quote}" in lake["fold"]
+    assert f'{verb} "my schema"."products"' in mirror["write"] and "OVERRIDING" in mirror["write"]
+    assert f"{verb} {quote}products{quote}" in lake["write"] and "OVERRIDING" not in lake["write"]
+    # In process rows are related by their numbers, elsewhere they are completed where they are.
+    assert ("r._row" in lake["repair"]) == (quote == '"') and 'r."_op" AS "_op"' in mirror["repair"]
+    shown = ask("plan", "products").stdout
+    assert all(statement in shown for sink in (lake, mirror) for statement in sink.values())
+
+
+def test_a_lake_shows_the_names_that_it_keeps(tmp_path):
+    table = TableSpec("public.items", (Column("id", pa.int64()), Column("a b", pa.string())), ("id",), 1)
+    shown = DeltaRsSink({"path": str(tmp_path)}).explain(lane_of("scd1"), plan_for("scd1", table))
+    assert '"a_x0020_b"' in shown["write"] and '"a b"' not in shown["write"]
