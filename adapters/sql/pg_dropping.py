@@ -17,6 +17,7 @@ from .pg_names import quoted
 from .pg_shared import clear_shared, shared_names
 from .pg_sink import PostgresLanes
 from .pg_state import FORGET_LANE, SCHEMA, SELECT_LANE
+from .pg_views import own_view
 
 WRITTEN = "_cdc_seq_1"
 """Null in rows that were there before replication began, and in no other."""
@@ -61,7 +62,7 @@ class DroppableLanes(PostgresLanes):
         self._own(lane)
         place = self._place(lane)
         with self._alone(lane, "dropping") as cursor:
-            _remove(cursor, remains(cursor, lane, *place), quoted(*place))
+            _remove(cursor, remains(cursor, lane, *place), *place)
             cursor.execute(FORGET_LANE.format(sql.SQL("schemas")), (lane.pipeline, lane.id))
             cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (lane.pipeline, lane.id))
         self._let_go(lane)
@@ -79,6 +80,8 @@ def remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> Rema
     if mine:
         stays = "" if goes else f"{others[0]} writes it too: it stays as it is" if others else FOUND
         belongings.insert(0, Belonging("table", f"{schema}.{table}", stays))
+    view = own_view(cursor, schema, table) if goes else None
+    belongings += [Belonging("view", f"{schema}.{view}")] if view else []
     emptied = mine and not goes and others is None and written and kind in ("r", "p")
     return Remains(None if row is None else row[0], goes, emptied, belongings)
 
@@ -92,10 +95,13 @@ def _of_row(cursor: psycopg.Cursor, number: int, lane: str) -> list[Belonging]:
     return [*found, *(Belonging(what, f"{SCHEMA}.{what}, {lane}") for what in ("schemas", "positions"))]
 
 
-def _remove(cursor: psycopg.Cursor, found: Remains, relation: str) -> None:
+def _remove(cursor: psycopg.Cursor, found: Remains, schema: str, table: str) -> None:
+    relation, view = quoted(schema, table), own_view(cursor, schema, table) if found.goes else None
     if found.number is not None:
         clear_shared(cursor, found.number)
         cursor.execute(f"DROP TABLE IF EXISTS {ledger_name(found.number)}".encode(), prepare=False)
+    if view:
+        cursor.execute(f"DROP VIEW {quoted(schema, view)}".encode(), prepare=False)
     if found.goes:
         cursor.execute(f"DROP TABLE {relation}".encode(), prepare=False)
     elif found.written:

@@ -14,6 +14,7 @@ from .pg_names import MAX_BYTES, quoted
 log = logging.getLogger(__name__)
 OURS = "replicator: the rows of {table} that hold now"
 SUFFIX = "_current"
+REMARK = "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c WHERE c.oid = to_regclass(%s)"
 
 
 def view_of(plan: ApplyPlan, table: str) -> str | None:
@@ -28,6 +29,12 @@ def condition(plan: ApplyPlan) -> str:
     return f"{quoted(end_sequence_columns(plan.table.sequence)[0])} IS NULL" if plan.history else ""
 
 
+def own_view(cursor: psycopg.Cursor, schema: str, table: str) -> str | None:
+    """The name of the view that was made for the table, where it is there."""
+    row = cursor.execute(REMARK, (quoted(schema, f"{table}{SUFFIX}"),)).fetchone()
+    return f"{table}{SUFFIX}" if row is not None and row[0] == OURS.format(table=table) else None
+
+
 def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan) -> None:
     """Create the view `<table>_current`, or bring its columns up to date. A relation of that name that is not such a view
     stays as it is."""
@@ -35,8 +42,7 @@ def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan
     if name is None:
         return
     mine = OURS.format(table=table)
-    query = "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c WHERE c.oid = to_regclass(%s)"
-    row = cursor.execute(query, (quoted(schema, name),)).fetchone()
+    row = cursor.execute(REMARK, (quoted(schema, name),)).fetchone()
     if row is not None and row[0] != mine:
         log.warning("%s.%s is there already, and is no view of %s: it stays as it is", schema, name, table)
         return

@@ -78,3 +78,12 @@ def test_a_change_without_a_version_to_complete_it_is_a_reject_by_name(postgres_
         put(sink, stream.write({"id": 1, "_unsent": ["v"]}), rejects)
     assert [(key, "no value was sent for v" in sentence) for _, key, sentence in rejects] == [(1, True)]
     assert fetch(postgres_dsn, VERSIONS) == []
+
+
+def test_the_view_goes_with_its_table(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        assert ("view", "mirror.items_current") in [(b.what, b.where) for b in sink.belongings(stream.lane)]
+        sink.drop(stream.lane)
+    assert fetch(postgres_dsn, "SELECT to_regclass('mirror.items'), to_regclass('mirror.items_current')") == [(None, None)]
