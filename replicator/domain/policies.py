@@ -11,6 +11,7 @@ from datetime import timedelta
 import pyarrow as pa
 
 from .change import OP, Op
+from .chosen import Chosen
 from .errors import ConfigProblem
 from .expr import AllOf, AnyOf, Compare, Expr, IsNull, Lit, source, target, tuple_after
 from .plan import (
@@ -141,15 +142,29 @@ def _refuse_keyless(table: TableSpec, policy: str) -> None:
         )
 
 
+def _untracked(table: TableSpec, tracked: Chosen) -> list[str]:
+    for name in tracked.names:
+        if name not in table.column_names or name in table.keys:
+            key = "track_history_except_column_list" if tracked.excluded else "track_history_column_list"
+            fault = "is a key column of table" if name in table.keys else "is no column of table"
+            raise ConfigProblem(
+                f"'{key}' names {name!r}, which {fault} {table.name}",
+                next_step=f"Name columns besides the key: {', '.join(c.name for c in table.values)}.",
+            )
+    return [c.name for c in table.values if c.name not in tracked]
+
+
 POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append": append, "scd2": scd2}
 
 
-def plan_for(policy: str, table: TableSpec, watermark: timedelta | None = None) -> ApplyPlan:
-    """The plan of `policy` for `table`; ConfigProblem when the policy is unknown, or does not suit the table or
-    the watermark."""
+def plan_for(
+    policy: str, table: TableSpec, watermark: timedelta | None = None, *, tracked: Chosen | None = None
+) -> ApplyPlan:
+    """The plan of `policy` for `table`; `tracked`: the columns whose change begins a version, all by default. ConfigProblem
+    when the policy is unknown, or does not suit the table or the watermark, or when a tracked column is not there."""
     if policy not in POLICIES:
         raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
-    plan = POLICIES[policy](table)
+    plan = scd2(table, _untracked(table, tracked)) if tracked and policy == "scd2" else POLICIES[policy](table)
     if watermark is not None and plan.merge_keys:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} has no watermark",

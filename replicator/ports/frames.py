@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
+from replicator.domain.chosen import Chosen
 from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span
 
@@ -96,7 +97,8 @@ class Lane:
     """One table x one target x one policy. `id` is unique in the pipeline: `<sink>.<into>`.
 
     `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
-    `config_line` is `file:line` of the entry, for messages. `watermark`: see `ApplyPlan.watermark`.
+    `config_line` is `file:line` of the entry, for messages. `watermark`: see `ApplyPlan.watermark`. `tracked`: the columns
+    whose change begins a version, where the policy keeps versions; None: all.
     """
 
     id: str
@@ -109,6 +111,7 @@ class Lane:
     options: Mapping[str, object] = field(default_factory=dict)
     config_line: str = ""
     watermark: timedelta | None = None
+    tracked: Chosen | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from pydantic import InstanceOf
+
+from replicator.domain.chosen import Chosen
+
 from .fields import Strict, timespan
 from .findings import Path
 from .tables import TABLE_OPTIONS, Deletes, EntrySettings, Policy, PolicyKeys, SchemaChanges, TableSettings, Tombstones
@@ -36,6 +40,8 @@ class LaneSettings(Strict):
     """The key columns; None when they are to be learnt from the change events."""
     watermark: timedelta | None
     """The grace after which a change is late; None: no change is, as under every policy but append."""
+    tracked: InstanceOf[Chosen] | None
+    """The columns whose change begins a version; None: all, as under every policy but scd2."""
     deletes: Deletes
     tombstones: Tombstones | None
     """None: a delete in compacted topics only."""
@@ -69,6 +75,7 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
+        tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=first(*(level.deletes for level in said)) or "hard",
         tombstones=first(*(level.tombstones for level in said)),
         schema_changes=first(*(level.schema_changes for level in said)) or "evolve",
@@ -76,6 +83,12 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         options=_options(said) if kind not in WITHOUT_OPTIONS else {},
         at=at,
     )
+
+
+def _tracked(level: PolicyKeys) -> Chosen | None:
+    """The columns that one level tracks; the nearest level that has either list counts, whole."""
+    lists = ((level.track_history_column_list, False), (level.track_history_except_column_list, True))
+    return next((Chosen(tuple(names), excluded) for names, excluded in lists if names is not None), None)
 
 
 def _options(said: Said) -> dict[str, Any]:

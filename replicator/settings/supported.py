@@ -21,8 +21,6 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
             "ignore_null_updates_except_column_list",
             "column_list",
             "except_column_list",
-            "track_history_column_list",
-            "track_history_except_column_list",
             "tombstone_retention",
             "columns",
             "where",
@@ -34,8 +32,6 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
     "format": frozenset({"debezium_avro", "dts_avro", "canal_json", "maxwell_json", "ogg_json"}),
     "transport": frozenset({"query"}),
-    "policy": frozenset({"scd2"}),
-    "stored_as_scd_type": frozenset({2}),
     "deletes": frozenset({"soft", "ignore"}),
     "schema_changes": frozenset({"try_evolve", "ignore", "fail", "quarantine"}),
 }

@@ -69,7 +69,9 @@ class PolicyKeys(Strict):
     column_list: Columns | None = None
     except_column_list: Columns | None = None
     track_history_column_list: Columns | None = None
+    """scd2: the columns whose change begins a new version; a change of others is written into the version that is open."""
     track_history_except_column_list: Columns | None = None
+    """scd2: the columns whose change alone begins no version."""
     watermark: Duration | None = None
     """append: how far an event time may lie behind the newest one of its partition; a change behind that is rejected as
     LATE. By default no change is late."""

@@ -175,6 +175,7 @@ def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         options=dict(settings.options),
         config_line=config_line(loaded, settings),
         watermark=settings.watermark,
+        tracked=settings.tracked,
     )
 
 

@@ -11,8 +11,6 @@ from replicator.settings.tables import EntrySettings, PolicyKeys, TableSettings
 
 VALUES = [
     ("transport: kafka", "transport: query"),
-    ("        policy: scd1", "        policy: scd2"),
-    ("        stored_as_scd_type: 1", "        stored_as_scd_type: 2"),
     ("        deletes: hard", "        deletes: soft"),
     ("        deletes: hard", "        deletes: ignore"),
     ("        schema_changes: evolve", "        schema_changes: quarantine"),

@@ -101,7 +101,7 @@ def test_shipped_files_are_valid_by_their_own_schema_header(file):
         (("sinks", "lake", "kind"), "detla"),
         (("sources", "shop", "format"), "maxwell_json"),
         (("sources", "shop", "topics"), "cdc"),
-        (("tables", 0, "to", 0, "policy"), "scd2"),
+        (("tables", 0, "to", 0, "policy"), "scd3"),
         (("tables", 0, "sequence_by"), ["x"]),
         (("limits",), {"depth": 0}),
         (("limits",), {"depth": "many"}),
