@@ -25,7 +25,8 @@ ACROSS = [
     ("    path: ./lake\n", "    path: ./lake\n    engines: [spark]\n", "engine", "change 'engine', or the sink's 'engines'"),
     ("        policy: scd1", "        policy: scd1\n        keys: [a]", "different_keys", "write 'keys' once, in tables[1]"),
     ("        policy: scd1", "        tombstones: ignore", "different_keys", "write 'tombstones' once, in tables[1]"),
-    ("        policy: scd1", "        policy: scd1\n        stored_as_scd_type: 2", "not_yet_supported", None),
+    ("        policy: scd1", "        policy: scd1\n        stored_as_scd_type: 2", "contradiction", None),
+    ("        policy: scd1", "        policy: scd1\n        track_history_column_list: [v]", "inapplicable", None),
 ]
 
 

@@ -1,0 +1,85 @@
+"""The commands on a target in PostgreSQL, as people type them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pg_case import fetch
+
+PROGRAM = str(Path(sys.executable).with_name("replicator"))
+SAMPLE = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  mirror: {kind: postgres, dsn: "${MIRROR_DSN}", schema: mirror}
+  raw: {kind: event_log, dsn: "${MIRROR_DSN}"}
+dead_letters: {path: ./dead_letters}
+tables:
+  - match: public.*
+    source: recorded
+    to: [{sink: raw}, {sink: mirror}]
+http: {address: "127.0.0.1:0"}
+"""
+
+pytestmark = pytest.mark.postgres
+
+
+class Project:
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self.folder, self.dsn = folder, dsn
+        parts = psycopg.conninfo.conninfo_to_dict(dsn)
+        self.url = f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+        (folder / "config").mkdir()
+        (folder / "archive").mkdir()
+        shutil.copyfile(SAMPLE, folder / "archive" / SAMPLE.name)
+        (folder / "config" / "replicator.yaml").write_text(CONFIG)
+
+    def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        command, environment = [PROGRAM, *arguments, "--json"], {**os.environ, "MIRROR_DSN": self.url}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return dict(json.loads(done.stdout))
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return fetch(self.dsn, "SELECT sku, _cdc_seq_1, _cdc_seq_2 FROM mirror.products ORDER BY sku")
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_dsn: str) -> Project:
+    return Project(tmp_path, postgres_dsn)
+
+
+def test_drop(project: Project) -> None:
+    project.run("run", "--until-caught-up")
+    before = project.rows()
+    assert before and project.run("plan", "products")["ok"]
+    assert "nobody is here" in project.run("drop", "products", code=2)["error"]["sentence"]
+    assert "raw is an event log" in project.run("drop", "raw", "--yes", code=2)["error"]["sentence"]
+    parts = {one["what"]: one for one in project.run("drop", "mirror.products", "--yes")["result"]["belongings"]}
+    assert set(parts) >= {"table", "schemas", "positions", "register entry"} and parts["table"]["where"] == "mirror.products"
+    assert fetch(project.dsn, "SELECT to_regclass('mirror.products')") == [(None,)]
+    assert fetch(project.dsn, "SELECT lane FROM _replicator.positions") == [("raw.recorded",)]
+    project.run("drop", "mirror.products", "--yes", code=2)
+    project.run("run", "--until-caught-up")
+    assert project.rows() == before
+
+
+def test_drop_of_a_table_that_was_there_before(project: Project) -> None:
+    fetch(project.dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.products (sku text PRIMARY KEY, mine integer)")
+    fetch(project.dsn, "INSERT INTO mirror.products VALUES ('own', 1)")
+    project.run("run", "--until-caught-up")
+    before = project.rows()
+    (table,) = [one for one in project.run("drop", "products", "--yes")["result"]["belongings"] if one["stays"]]
+    assert table["what"] == "table" and project.rows() == [("own", None, None)]
+    project.run("run", "--until-caught-up")
+    assert project.rows() == before
