@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|freshness|memory|spark]`; `throughput` is the default."""
+"""`python -m benchmarks [throughput|freshness|memory|spark|policies]`; `throughput` is the default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import freshness, lanes, memory, report, spark, throughput
+from . import freshness, lanes, memory, policies, report, spark, throughput
+from .applying import Case
 
 
 def main() -> None:
@@ -54,10 +55,33 @@ def measure_spark(options: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+def measure_policies(options: argparse.Namespace) -> dict[str, Any]:
+    """One batch of changes under each policy beside a MERGE written by hand."""
+    cases = [
+        Case(policy, options.rows, options.changes, columns, keys)
+        for columns in options.columns
+        for keys in options.keys
+        for policy in options.policy
+    ]
+    figures = policies.measure(cases, options.sinks, options.runs)
+    policies.show(figures)
+    return figures
+
+
+def _with_policies(applying: argparse.ArgumentParser) -> None:
+    applying.add_argument("--rows", type=int, default=10_000_000)
+    applying.add_argument("--changes", type=int, default=100_000)
+    applying.add_argument("--columns", type=int, nargs="+", default=[5])
+    applying.add_argument("--keys", choices=("uniform", "zipf"), nargs="+", default=["uniform", "zipf"])
+    applying.add_argument("--policy", choices=("scd1", "scd2"), nargs="+", default=["scd1", "scd2"])
+    applying.add_argument("--sinks", choices=policies.SINKS, nargs="+", default=list(policies.SINKS))
+    applying.add_argument("--runs", type=int, default=2, help="of each, in turns; the least counts")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     _with_throughput(parser)
-    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark")
+    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark|policies")
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
     fresh.add_argument("--rate", type=int, default=500, help="rows a second")
@@ -70,7 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     on_spark.add_argument("--batches", type=int, nargs="+", default=[20_000, 100_000], metavar="EVENTS")
     on_spark.add_argument("--alone", action="store_true", help="without the pipeline of tutorials beside it")
     on_spark.add_argument("--workers", type=int, nargs="*", default=[1, 2], help="sizes of clusters to measure too")
-    for command, run in ((fresh, measure_freshness), (long, measure_memory), (on_spark, measure_spark)):
+    applying = commands.add_parser("policies", help=measure_policies.__doc__)
+    _with_policies(applying)
+    measures = {fresh: measure_freshness, long: measure_memory, on_spark: measure_spark, applying: measure_policies}
+    for command, run in measures.items():
         command.add_argument("--json", type=Path, help="file for all figures")
         command.set_defaults(measure=run)
     return parser

@@ -1,0 +1,149 @@
+"""What a policy costs beside a MERGE written by hand: one batch of changes into a large table, on each sink.
+
+The table is loaded once per case, and copied for every run, so that each starts from the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from deltalake import DeltaTable, write_deltalake
+
+from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.postgres import PostgresSink
+from adapters.sql.pg_names import quoted
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Position
+from replicator.domain.table import Column
+
+from .applying import AT, WHEN, Case
+from .policies_child import lane
+from .servers import PROJECT, servers, workspace
+
+SINKS = ("delta-rs", "postgres", "spark")
+
+
+def measure(cases: Sequence[Case], sinks: Sequence[str], runs: int) -> dict[str, Any]:
+    """Per case and sink the runs of the program and of a MERGE by hand, in turns: seconds, peak bytes of the process, bytes
+    written to the table per byte of the changes."""
+    out = []
+    for case in cases:
+        if set(sinks) & {"delta-rs", "spark"}:
+            lake = _lake(case)
+            out += [_of_lake(case, sink, lake, runs) for sink in sinks if sink != "postgres"]
+        if "postgres" in sinks:
+            out.append(_of_postgres(case, runs))
+    return {"runs": out}
+
+
+def show(figures: dict[str, Any]) -> None:
+    """Print what `measure` found: the least of the runs."""
+    print("policy         rows  columns     keys      sink       s  by hand  ratio     MB  written")
+    for run in figures["runs"]:
+        case, ours, plain = run["case"], run["ours"], run["plain"]
+        seconds, by_hand = (min(r["seconds"] for r in some) for some in (ours, plain))
+        most = max(r["peak"] for r in ours) / 1e6
+        written = min(r["written"] for r in ours) / run["bytes"]
+        print(
+            f"{case['policy']:7}{case['rows']:12,}{case['columns']:9}{case['keys']:>9}{run['sink']:>10}{seconds:8.2f}"
+            f"{by_hand:9.2f}{seconds / by_hand:7.2f}{most:7,.0f}{written:9.1f}"
+        )
+
+
+def _loaded(case: Case) -> LaneState:
+    """The state of a lane that has loaded the table."""
+    return LaneState(Position({AT: 0}), high=(1,), rule=case.plan.rule)
+
+
+def _lake(case: Case) -> Path:
+    folder = workspace("policies") / "lake"
+    sink = DeltaRsSink({"path": str(folder)})
+    sink.prepare(lane(case), case.plan)
+    for piece in case.base():
+        write_deltalake(str(folder / "items"), piece, mode="append")
+    sink.skip(lane(case), _loaded(case))
+    sink.close()
+    return folder
+
+
+def _of_lake(case: Case, sink: str, lake: Path, runs: int) -> dict[str, Any]:
+    def run(target: str) -> dict[str, Any]:
+        mine = lake.with_name("run")
+        shutil.rmtree(mine, ignore_errors=True)
+        shutil.copytree(lake, mine)
+        before = set(DeltaTable(str(mine / "items")).file_uris())
+        done = _child(case, target, str(mine))
+        added = set(DeltaTable(str(mine / "items")).file_uris()) - before
+        return done | {"written": sum(Path(uri.removeprefix("file://")).stat().st_size for uri in added)}
+
+    return _in_turns(case, sink, run, runs)
+
+
+def _of_postgres(case: Case, runs: int) -> dict[str, Any]:
+    """Every run in a database of its own."""
+    with servers(connect=False) as stack:
+        numbers = count()
+
+        def run(target: str) -> dict[str, Any]:
+            mine = stack.create_database("target", f"bench_policies_{next(numbers)}")
+            _load(mine, case)
+            before = _wal(mine)
+            done = _child(case, target, mine)
+            return done | {"written": _wal(mine) - before}
+
+        return _in_turns(case, "postgres", run, runs)
+
+
+def _load(dsn: str, case: Case) -> None:
+    sink = PostgresSink({"dsn": dsn, "schema": "public"})
+    sink.prepare(lane(case), case.plan)
+    known = {"id": "g", "_cdc_op": "'r'", "_event_id": "'snapshot'", "_cdc_seq_1": "1", "_cdc_last_seq_1": "1"}
+    known |= dict.fromkeys(("_cdc_ts", "__START_AT"), f"'{WHEN.isoformat()}'")
+    known |= {c.name: _value(i, c) for i, c in enumerate(case.table.values)}
+    mine = [f.name for f in case.plan.target_schema if f.name in known]
+    columns, values = ", ".join(map(quoted, mine)), ", ".join(known[n] for n in mine)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        rows = f"SELECT {values} FROM generate_series(0, {case.rows - 1}) AS g"
+        connection.execute(f"INSERT INTO items ({columns}) {rows}".encode())
+        connection.execute("VACUUM ANALYZE items")
+    sink.skip(lane(case), _loaded(case))
+    sink.close()
+
+
+def _value(number: int, column: Column) -> str:
+    plain = f"(g * 31 + {number}) % 100003"
+    kinds = {"string": f"({plain})::text", "double": f"({plain})::float8", "bool": f"(({plain}) & 1) = 1"}
+    return kinds.get(str(column.type), plain)
+
+
+def _wal(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        (bytes_written,) = connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchone() or (0,)
+    return int(bytes_written)
+
+
+def _in_turns(case: Case, sink: str, run: Any, runs: int) -> dict[str, Any]:
+    ours, plain = [], []
+    for _ in range(runs):
+        plain.append(run(f"{sink}-plain"))
+        ours.append(run(sink))
+    changed = case.frame().select(case.table.column_names).nbytes
+    return {"case": asdict(case), "sink": sink, "ours": ours, "plain": plain, "bytes": changed}
+
+
+def _child(case: Case, target: str, place: str) -> dict[str, Any]:
+    out = workspace("child") / "out.json"
+    kind = "spark" if target.startswith("spark") else "child"
+    command = [sys.executable, "-m", f"benchmarks.policies_{kind}", json.dumps(asdict(case)), target, place, str(out)]
+    subprocess.run(command, cwd=PROJECT, check=True)
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found

@@ -1,0 +1,118 @@
+"""One batch into one target in a process of its own: `python -m benchmarks.policies_child CASE TARGET PLACE OUT`.
+
+CASE is a JSON object of `applying.Case`. TARGET is `delta-rs` or `postgres`, with `-plain` added for a MERGE written by
+hand: one of the last change of each key, which updates, inserts and deletes, without order, position or history. PLACE is
+the lake, or the database.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from deltalake import DeltaTable
+
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.postgres import PostgresSink
+from replicator.ports.frames import Lane, Write
+
+from .applying import Case
+
+LANE = Lane("lake.items", "bench", "shop", "public.items", "lake", "items", "scd1")
+
+
+def lane(case: Case) -> Lane:
+    """The lane under the case's policy."""
+    return Lane(**{**{f: getattr(LANE, f) for f in LANE.__dataclass_fields__}, "policy": case.policy})
+
+
+def no_rejects(_: Lane, rows: Any) -> None:
+    """Nothing is to be rejected."""
+    raise AssertionError(rows)
+
+
+def applied(case: Case, engine: Any, sink: Any, frame: Any) -> float:
+    """Seconds for fold and apply."""
+    sink.prepare(lane(case), case.plan)
+    began = time.monotonic()
+    folded = engine.fold(frame, case.plan)
+    sink.apply([Write(lane(case), case.plan, folded, case.span)], no_rejects)
+    took = time.monotonic() - began
+    sink.close()
+    return took
+
+
+def delta_rs(case: Case, place: str) -> float:
+    """The program's own, in process."""
+    return applied(case, LocalEngine(), DeltaRsSink({"path": place}), case.frame())
+
+
+def delta_rs_plain(case: Case, place: str) -> float:
+    """By hand."""
+    source, table = case.last(), DeltaTable(f"{place}/items")
+    values = {c: f"s.{c}" for c in case.table.column_names}
+    began = time.monotonic()
+    merger = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t", streamed_exec=False)
+    merger = merger.when_matched_delete("s._op = 'd'").when_matched_update(values)
+    merger.when_not_matched_insert(values, "s._op <> 'd'").execute()
+    return time.monotonic() - began
+
+
+def postgres(case: Case, place: str) -> float:
+    """The program's own, in process."""
+    return applied(case, LocalEngine(), PostgresSink({"dsn": place, "schema": "public"}), case.frame())
+
+
+def postgres_plain(case: Case, place: str) -> float:
+    """By hand."""
+    names, source = case.table.column_names, case.last()
+    rows = list(zip(*(source[n].to_pylist() for n in ("_op", *names)), strict=True))
+    columns = ", ".join(names)
+    sets = ", ".join(f"{n} = s.{n}" for n in names if n != "id")
+    # A history's primary key has the sequence, which must not be null.
+    insert = f"INSERT ({columns}, _cdc_seq_1) VALUES ({', '.join(f's.{n}' for n in names)}, 2)"
+    make = f"CREATE TEMP TABLE s ON COMMIT DROP AS SELECT ''::text AS _op, {columns} FROM items LIMIT 0"
+    with psycopg.connect(place) as connection:
+        began = time.monotonic()
+        connection.execute(make.encode())
+        with connection.cursor().copy(f"COPY s (_op, {columns}) FROM STDIN".encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+        connection.execute("ANALYZE s")
+        connection.execute(
+            f"MERGE INTO items AS t USING s ON t.id = s.id WHEN MATCHED AND s._op = 'd' THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED AND s._op <> 'd' THEN {insert}".encode()
+        )
+        connection.commit()
+        return time.monotonic() - began
+
+
+TARGETS: dict[str, Callable[[Case, str], float]] = {
+    "delta-rs": delta_rs,
+    "delta-rs-plain": delta_rs_plain,
+    "postgres": postgres,
+    "postgres-plain": postgres_plain,
+}
+
+
+def peak() -> int:
+    """Highest resident memory of the process, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main(targets: dict[str, Callable[[Case, str], float]]) -> None:
+    """Measure what the command line says."""
+    _, text, target, where, out = sys.argv
+    seconds = targets[target](Case(**json.loads(text)), where)
+    Path(out).write_text(json.dumps({"seconds": seconds, "peak": peak()}))
+
+
+if __name__ == "__main__":
+    main(TARGETS)

@@ -1,0 +1,41 @@
+"""`policies_child` for `spark` and `spark-plain`: `python -m benchmarks.policies_spark CASE TARGET PLACE OUT`."""
+
+from __future__ import annotations
+
+import time
+
+from delta.tables import DeltaTable as SparkTable
+
+from adapters.engines.spark import SparkEngine
+from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.spark.frames import from_arrow
+from adapters.spark.session import session
+
+from .applying import Case
+from .policies_child import applied, main
+
+QUIET = {"spark.ui.enabled": "false"}
+
+
+def spark(case: Case, place: str) -> float:
+    """The program's own, on Spark."""
+    engine = SparkEngine({"spark": QUIET})
+    frame = from_arrow(engine.spark, case.frame()).persist()
+    frame.count()
+    return applied(case, engine, DeltaSparkSink({"path": place, "spark": QUIET}), frame)
+
+
+def spark_plain(case: Case, place: str) -> float:
+    """By hand, in a session like the program's own."""
+    source = from_arrow(session(QUIET), case.last()).persist()
+    source.count()
+    values = {c: f"s.{c}" for c in case.table.column_names}
+    began = time.monotonic()
+    merger = SparkTable.forPath(source.sparkSession, f"{place}/items").alias("t").merge(source.alias("s"), "t.id = s.id")
+    merger = merger.whenMatchedDelete("s._op = 'd'").whenMatchedUpdate(set=values)
+    merger.whenNotMatchedInsert("s._op <> 'd'", values).execute()
+    return time.monotonic() - began
+
+
+if __name__ == "__main__":
+    main({"spark": spark, "spark-plain": spark_plain})
