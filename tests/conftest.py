@@ -68,11 +68,12 @@ class PostgresServer:
     def dsn(self, database: str = "postgres") -> str:
         return f"host=127.0.0.1 port={self.port} user=tester dbname={database}"
 
-    def database(self, name: str = "") -> str:
-        """The DSN of a new, empty database."""
+    def database(self, name: str = "", language: str = "") -> str:
+        """The DSN of a new, empty database, which compares text as that language does, by default as bytes."""
         name = name or f"test_{next(self.numbers)}"
+        order = f"TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE '{language}' LOCALE 'C'" if language else ""
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            connection.execute(sql.SQL("CREATE DATABASE {} " + order).format(sql.Identifier(name)))
         return self.dsn(name)
 
 

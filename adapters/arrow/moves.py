@@ -5,18 +5,34 @@ create does not send are those the old row had just before, so both halves must 
 holds that row as it was. Other values that were not sent are those of the key's own row, which must not have been deleted,
 truncated or moved there within the segment: which of the target's rows would then be meant, depends on how much of the
 segment the target has seen before (a connector may send changes again).
+
+Where the configuration orders changes (`TableSpec.ordered_by`) they arrive in any order. A change before one that lacks
+values may turn out to be older than the target's row, whose values then count and not its own. A change that lacks
+values may turn out to have no row to take them from, and a lower one of its key that arrives later then counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import MOVED_FROM, MOVED_TO, OFFSET, OP, PARTITION, TOPIC, UNSENT, Op
+from replicator.domain.change import (
+    MOVED_FROM,
+    MOVED_TO,
+    OFFSET,
+    OP,
+    PARTITION,
+    TOPIC,
+    UNSENT,
+    Op,
+    sequence_columns,
+)
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import TableSpec
 
 from .names import plainly_named
@@ -66,17 +82,29 @@ def segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
 
 
 def places_of_cuts(changes: pa.Table, table: TableSpec) -> list[int]:
-    """The row numbers at which a new segment begins. Needs the keys, the operation, `_unsent` and the old key only."""
+    """The row numbers at which a new segment begins. Needs the columns `looked_at` only."""
     if not table.keys or not _may_need_cuts(changes, table):
         return []
     return _cuts(_touches(changes, table))
 
 
+def looked_at(table: TableSpec) -> tuple[str, ...]:
+    """What decides where segments begin."""
+    return (*table.keys, OP, MOVED_FROM, UNSENT, MOVED_TO, *_ordering(table))
+
+
+def _ordering(table: TableSpec) -> tuple[str, ...]:
+    return sequence_columns(table.sequence) if table.ordered_by else ()
+
+
 def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
-    """True when some change lacks values, and it is a key change, or a truncate or a delete of its key is there too."""
+    """True when some change lacks values, and it is a key change, or a truncate or a delete of its key is there too, or
+    changes may arrive in any order."""
     lacking = pc.is_valid(changes[UNSENT])
     if not pc.any(lacking).as_py():
         return False
+    if table.ordered_by:
+        return True
     if pc.any(pc.or_(pc.and_(pc.is_valid(changes[MOVED_FROM]), lacking), pc.equal(changes[OP], Op.TRUNCATE.value))).as_py():
         return True
     keys = plainly_named(changes.select(list(table.keys)))
@@ -86,21 +114,24 @@ def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
 
 
 class _Touch(NamedTuple):
-    """What matters of one change. `lacks`: values were not sent."""
+    """What matters of one change. `lacks`: values were not sent. `sequence`: empty where changes arrive in order."""
 
     op: str
     key: Key
     old: Key | None
     lacks: bool
     departs: bool
+    sequence: SequenceKey
 
 
 def _touches(changes: pa.Table, table: TableSpec) -> list[_Touch]:
     keys = zip(*(changes[k].to_pylist() for k in table.keys), strict=True)
     columns = (changes[n].to_pylist() for n in (OP, MOVED_FROM, UNSENT, MOVED_TO))
+    ordering = _ordering(table)
+    places = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
     return [
-        _Touch(op, key, tuple(old.values()) if old else None, unsent is not None and op != Op.DELETE, bool(departs))
-        for key, op, old, unsent, departs in zip(keys, *columns, strict=True)
+        _Touch(op, key, tuple(old.values()) if old else None, unsent is not None and op != Op.DELETE, bool(departs), place)
+        for key, op, old, unsent, departs, place in zip(keys, *columns, places, strict=True)
     ]
 
 
@@ -112,14 +143,19 @@ class _Segment:
         self.leaving: dict[Key, int] = {}
         self.founded: set[Key] = set()  # What the target holds of these keys is void, and not all values came since.
         self.lacking = False
+        self.awaiting: dict[Key, SequenceKey] = {}  # The highest sequence of a key's changes that lack values.
 
     def cut_before(self, i: int, change: _Touch) -> int | None:
         """The place at which a new segment must begin for `change` at `i`, or None."""
         if change.op == Op.TRUNCATE:
             return i if self.lacking else None
+        at = self.leaving.get(change.old, i) if change.old else i
+        if change.sequence < self.awaiting.get(change.key, ()):
+            return at
         if not change.lacks:
             return None
-        at = self.leaving.get(change.old, i) if change.old else i
+        if change.sequence and change.key in self.touched:
+            return at
         if change.old in self.touched and (self.touched[change.old] < at or at == i):
             return at
         return at if change.key in self.founded else None
@@ -128,6 +164,8 @@ class _Segment:
         """Take the change in."""
         self.touched.setdefault(change.key, i)
         self.lacking = self.lacking or change.lacks
+        if change.lacks:
+            self.awaiting[change.key] = max(change.sequence, self.awaiting.get(change.key, ()))
         if change.departs:
             self.leaving[change.key] = i
         if change.op == Op.DELETE or (change.old and change.lacks):

@@ -8,6 +8,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from replicator.domain.change import OP, Op, sequence_columns
 from replicator.domain.plan import EVENT_ID, ApplyPlan, cdc_sequence_columns, highest
+from replicator.domain.policies import sequence_elements
 from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
@@ -85,8 +86,7 @@ def ledger_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...
         schema = schema_of(opened(lake.table(lane.into)))
         kept = {f.name: f.type for f in schema}
     keys = tuple(Column(k, kept.get(k, plan.table.column(k).type)) for k in plan.table.keys)
-    sequence = (Column(n, pa.int64()) for n in cdc_sequence_columns(plan.table.sequence))
-    return (*keys, *sequence, Column(EVENT_ID, pa.string()))
+    return (*keys, *sequence_elements(plan.table), Column(EVENT_ID, pa.string()))
 
 
 def _entries(plan: ApplyPlan, deletes: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -118,7 +118,9 @@ def _newest(plan: ApplyPlan, found: pa.Table) -> pa.Table:
 
 def _sequences(table: DeltaTable, plan: ApplyPlan) -> pa.Table:
     names = list(cdc_sequence_columns(plan.table.sequence))
-    return pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
+    known = schema_of(table)
+    found = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
+    return found.cast(pa.schema([known.field(name) for name in names]))  # Arrow orders no text of the type of views.
 
 
 def highest_of(plan: ApplyPlan, entries: pa.Table) -> Sequence | None:

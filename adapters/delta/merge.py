@@ -56,7 +56,7 @@ def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str]:
     """What a truncate writes into a version."""
     names = end_sequence_columns(plan.table.sequence)
     at = "NULL" if cut.at is None else f"arrow_cast({cut.at}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
-    values = {DELTA_RS.quoted(n): constant(v) for n, v in zip(names, cut.sequence, strict=True)}
+    values = {DELTA_RS.quoted(n): constant(v, DELTA_RS) for n, v in zip(names, cut.sequence, strict=True)}
     return values | {DELTA_RS.quoted(END_AT): at}
 
 

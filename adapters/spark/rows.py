@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
@@ -56,17 +58,20 @@ def _bookkeeping(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
             stored: column(sent)
             for stored, sent in zip(cdc_sequence_columns(count), change.sequence_columns(count), strict=True)
         },
-        **(_as_version(count) if plan.history else {}),
+        **(_as_version(count, plan.table.sequence_types) if plan.history else {}),
     }
 
 
-def _as_version(count: int) -> dict[str, Column]:
+def _as_version(count: int, kinds: Sequence[pa.DataType]) -> dict[str, Column]:
     """Every change as the version that it would begin."""
     lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
     return {
         START_AT: column(change.TS),
         END_AT: sf.lit(None).cast("timestamp"),
-        **{name: sf.lit(None).cast("bigint") for name in end_sequence_columns(count)},
+        **{
+            n: sf.lit(None).cast("string" if pa.types.is_string(kind) else "bigint")
+            for n, kind in zip(end_sequence_columns(count), kinds, strict=True)
+        },
         **{stored: column(sent) for stored, sent in lasts},
     }
 

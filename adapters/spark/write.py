@@ -75,7 +75,7 @@ def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str | Column]:
     """What a truncate writes into a version."""
     names = end_sequence_columns(plan.table.sequence)
     at = "NULL" if cut.at is None else f"timestamp_micros({cut.at})"
-    values: dict[str, str | Column] = {SPARK.quoted(n): constant(v) for n, v in zip(names, cut.sequence, strict=True)}
+    values: dict[str, str | Column] = {SPARK.quoted(n): constant(v, SPARK) for n, v in zip(names, cut.sequence, strict=True)}
     return values | {SPARK.quoted(END_AT): at}
 
 

@@ -78,14 +78,14 @@ def related_select(plan: ApplyPlan, dialect: Dialect, target: str, rows: str, lo
 def reaches(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) -> str:
     """A version of `t` is open, or ended at or above `lowest`."""
     ends = [dialect.column("t", n) for n in end_sequence_columns(plan.table.sequence)]
-    return f"({ends[0]} IS NULL OR NOT {after([constant(v) for v in lowest], ends)})"
+    return f"({ends[0]} IS NULL OR NOT {after([constant(v, dialect) for v in lowest], ends)})"
 
 
 def ended_by(plan: ApplyPlan, dialect: Dialect, cut: SequenceKey) -> str:
     """A truncate lies within the version `t`."""
     count = plan.table.sequence
     starts, ends = ([dialect.column("t", n) for n in names(count)] for names in (cdc_sequence_columns, end_sequence_columns))
-    at = [constant(v) for v in cut]
+    at = [constant(v, dialect) for v in cut]
     return f"({after(at, starts)} AND ({ends[0]} IS NULL OR {after(ends, at)}))"
 
 
@@ -211,7 +211,7 @@ class Events(Terms):
         mine, starts = [c("m", n) for n in self.starts], [c("t", n) for n in self.starts]
         same = " AND ".join(f"{c('t', k)} = {c('m', k)}" for k in self.keys)
         within = f"EXISTS (SELECT 1 FROM {self.known.related} AS t WHERE {same} AND NOT {after(starts, mine)})"
-        above = f"NOT {after([constant(v) for v in self.known.lowest], mine)}"
+        above = f"NOT {after([constant(v, self.dialect) for v in self.known.lowest], mine)}"
         columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
         return f"{self.event(MARK, c('m', PLACE), c('m', OP), columns)}\nFROM {marks} AS m\nWHERE {above} OR {within}"
 
@@ -227,5 +227,5 @@ class Events(Terms):
 
     def cut(self, sequence: SequenceKey, at: str) -> str:
         """A truncate as a row."""
-        elements = [f"{constant(v)} AS {self.q(n)}" for n, v in zip(self.starts, sequence, strict=True)]
+        elements = [f"{constant(v, self.dialect)} AS {self.q(n)}" for n, v in zip(self.starts, sequence, strict=True)]
         return f"SELECT {', '.join(elements)}, {at} AS {self.q(START_AT)}"

@@ -80,7 +80,7 @@ class VersionsInServer:
         plan, target = self._target.plan, self._target
         for cut in sorted(cuts, key=lambda cut: cut.sequence):
             names = end_sequence_columns(plan.table.sequence)
-            values = [f"{quoted(n)} = {constant(v)}" for n, v in zip(names, cut.sequence, strict=True)]
+            values = [f"{quoted(n)} = {constant(v, POSTGRES)}" for n, v in zip(names, cut.sequence, strict=True)]
             values.append(f"{quoted(END_AT)} = {_instant(cut.at)}")
             where = ended_by(plan, POSTGRES, cut.sequence)
             self._run(f"UPDATE {target.relation} AS t SET {', '.join(values)} WHERE {where}")

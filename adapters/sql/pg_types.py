@@ -28,7 +28,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.types import TypeEngine
 
-from replicator.domain.table import Column
+from replicator.domain.table import BYTE_ORDER, Column
 
 from .pg_literals import ARRAY_FORM, JSON_FORM, PLAIN_FORM
 
@@ -47,8 +47,13 @@ BY_SOURCE_TYPE: dict[str, Callable[[], AnyType]] = {
     VARIABLE_DECIMAL: sa.Numeric,
     ZONED_TIME: lambda: pg.TIME(timezone=True),
     "io.debezium.data.TsVector": pg.TSVECTOR,
+    BYTE_ORDER: lambda: sa.Text(collation="C"),
 }
 """For columns that arrive as text. Xml and Enum stay text: `xml` needs a server built with it, an enum its own type."""
+
+
+BYTEWISE = frozenset({"C", "POSIX"})
+"""Collations that compare text as bytes."""
 
 
 def new_type(column: Column) -> AnyType:
@@ -123,6 +128,8 @@ class Fit:
 def fit(column: Column, there: AnyType) -> Fit | None:
     """How `column` fits the type a target column has; None when no assignment without loss exists. Values that do not
     fit are found row by row: by the cast to `Fit.arrow`, otherwise by the server, which refuses and never rounds."""
+    if column.source_type == BYTE_ORDER and getattr(there, "collation", None) not in BYTEWISE:
+        return None
     if isinstance(there, sa.ARRAY):
         return _fit_array(column, there)
     if isinstance(there, pg.DOMAIN):

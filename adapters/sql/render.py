@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit
+from decimal import Decimal
+
+from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit, Not
 from replicator.domain.plan import ApplyPlan, Clause
 
 from .dialect import Dialect, text_literal
@@ -21,22 +23,23 @@ def expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t
                 return f"{render(left)} {op} {render(right)}"
             case IsNull(operand):
                 return f"{render(operand)} IS NULL"
-            case AllOf(terms):
-                return _joined([render(t) for t in terms], "AND", "TRUE")
-            case AnyOf(terms):
-                return _joined([render(t) for t in terms], "OR", "FALSE")
+            case Not(operand):
+                return f"NOT ({render(operand)})"
+            case AllOf(terms) | AnyOf(terms):
+                words = ("AND", "TRUE") if isinstance(e, AllOf) else ("OR", "FALSE")
+                return _joined([render(t) for t in terms], *words)
 
     return render(expr)
 
 
-def literal(value: str | int | bool | None) -> str:
+def literal(value: str | int | bool | Decimal | None) -> str:
     """A constant as SQL."""
     match value:
         case None:
             return "NULL"
         case bool():
             return "TRUE" if value else "FALSE"
-        case int():
+        case int() | Decimal():
             return str(value)
         case str():
             return text_literal(value)

@@ -98,7 +98,7 @@ def _guard(plan: ApplyPlan, dialect: Dialect, related: str, resent: Sequence | N
     alike, order = ", ".join(c("r", n) for n in identity), f"{c('r', count)}, {c('r', OFFSET)}"
     rank = f"row_number() OVER (PARTITION BY {alike} ORDER BY {order})"
     there = f"(SELECT count(*) FROM {related} AS t WHERE {_same(plan, dialect, identity)})"
-    return [(f"NOT {after(mine, [constant(v) for v in resent])} AND {there} >= {rank}", DUPLICATE)]
+    return [(f"NOT {after(mine, [constant(v, dialect) for v in resent])} AND {there} >= {rank}", DUPLICATE)]
 
 
 def _same(plan: ApplyPlan, dialect: Dialect, names: Collection[str]) -> str:
@@ -127,7 +127,7 @@ def after(left: list[str], right: list[str]) -> str:
 
 def below(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
     """The tuple of columns is lower than `floor`: what a truncate at `floor` clears."""
-    return after([constant(v) for v in floor], [dialect.column(relation, n) for n in names])
+    return after([constant(v, dialect) for v in floor], [dialect.column(relation, n) for n in names])
 
 
 def cleared(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
@@ -145,12 +145,14 @@ def not_sent(names: Collection[str]) -> Reject:
 def _at_or_below(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
     names = cdc_sequence_columns(plan.table.sequence)
     mine = [dialect.column("r", n) for n in names]
-    return f"NOT {after(mine, [constant(v) for v in floor])}"
+    return f"NOT {after(mine, [constant(v, dialect) for v in floor])}"
 
 
-def constant(value: object) -> str:
-    """An element of a sequence as SQL."""
-    if isinstance(value, str | int):
+def constant(value: object, dialect: Dialect) -> str:
+    """An element of a sequence as SQL; text is of a row's own."""
+    if isinstance(value, str):
+        return dialect.text(value)
+    if isinstance(value, int):
         return literal(value)
     raise TypeError(f"a sequence element of type {type(value).__name__} has no literal")
 

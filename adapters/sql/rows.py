@@ -73,7 +73,10 @@ def _as_version(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
     return {
         START_AT: folded[change.TS],
         END_AT: pa.nulls(folded.num_rows, TIMESTAMP),
-        **{name: pa.nulls(folded.num_rows, pa.int64()) for name in end_sequence_columns(count)},
+        **{
+            name: pa.nulls(folded.num_rows, kind)
+            for name, kind in zip(end_sequence_columns(count), plan.table.sequence_types, strict=True)
+        },
         **{stored: folded[sent] for stored, sent in lasts},
     }
 

@@ -142,7 +142,7 @@ class Delivery(Generic[F]):
         self._lanes.settled(item.run, outcome.position, counts, folded.facts.newest)
         self._telemetry.changes(item.run.lane.id, counts)
         self._telemetry.applied(item.run.lane.id, seconds, folded.facts.newest)
-        self._rejects.count(outcome.counts.rejected)
+        self._rejects.count(counts.rejected)
 
     def _reject(self, pending: Sequence[Handed[F]], lane: Lane, rows: F) -> None:
         item = next((p for p in pending if p.run.lane.id == lane.id), None)

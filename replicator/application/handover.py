@@ -120,8 +120,7 @@ def rounds(items: Iterable[Handed[F]]) -> Iterable[list[list[Handed[F]]]]:
 
 def joins(group: Sequence[Handed[F]], item: Handed[F]) -> bool:
     """True when `item` may be applied as one with all of a group: also what lies further back in it may hide a row."""
-    facts = item.write.folded.facts
-    return can_join(group[-1], item) and not any(_hides(other.write.folded.facts, facts) for other in group)
+    return can_join(group[-1], item) and not any(_hides(other.write, item.write) for other in group)
 
 
 def can_join(earlier: Handed[F], later: Handed[F]) -> bool:
@@ -129,16 +128,14 @@ def can_join(earlier: Handed[F], later: Handed[F]) -> bool:
     segments: where values were not sent, nothing in one may hide from the other which row they are to come from."""
     a, b = earlier.write, later.write
     touches = all(b.span.start[p] == end for p, end in a.span.end.items() if p in b.span.start)
-    return (
-        earlier.generation == later.generation
-        and touches
-        and not _hides(a.folded.facts, b.folded.facts)
-        and (a.plan is b.plan or a.plan == b.plan)
-    )
+    return earlier.generation == later.generation and touches and not _hides(a, b) and (a.plan is b.plan or a.plan == b.plan)
 
 
-def _hides(a: Facts, b: Facts) -> bool:
+def _hides(earlier: Write[F], later: Write[F]) -> bool:
+    a, b = earlier.folded.facts, later.folded.facts
     founds = b.moves or a.moves or a.deletes or a.clear_below is not None
+    if earlier.plan.table.ordered_by:
+        return a.unsent or b.unsent
     return (b.unsent and founds) or (a.unsent and b.clear_below is not None)
 
 

@@ -18,6 +18,7 @@ from .feed import Chunk
 from .handover import Handed
 from .lanes import LaneRun
 from .problem import ensure, problem_of
+from .shaping import Shaping, Taken
 from .shared import Shared
 
 Identity = Mapping[str, str]
@@ -46,14 +47,18 @@ class Writes(Generic[F]):
             for run in runs:
                 run.handed = run.handed.advanced_to(chunk.end)
             return []
-        folded: dict[object, Folded[F]] = {}
+        shaping = Shaping(self._engine, chunk, chunk.frame)
+        folded: dict[object, Sequence[Folded[F]]] = {}
         out = []
         for run, plan in self._planned(runs):
             trim = run.handed.only(p for p, start in chunk.start.items() if run.handed.get(p, start) > start)
+            taken = shaping.taken(plan, trim)
+            self._keep_rejects(run, taken, chunk)
             key = (plan.fold_key, tuple(sorted(trim.items())))
             if key not in folded:
-                folded[key] = self._fold(chunk.frame, trim, plan)
-            out += self._written(run, plan, folded[key], chunk, identity)
+                folded[key] = self._fold(chunk.frame, taken, plan)
+            for piece, rows in zip(taken.pieces, folded[key], strict=True):
+                out += self._written(run, plan, rows, piece, identity)
         return out
 
     def of_batch(self, batch: Batch[F], runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]) -> list[Handed[F]]:
@@ -79,10 +84,12 @@ class Writes(Generic[F]):
         if empty is None or run.is_event_log or not _span(run.sent, run.handed):
             return []
         span = _span(run.sent, run.handed)
-        return [
-            self._handed(run, Write(run.lane, plan, self._engine.fold(empty, plan), span, identity), span.end, (), 0)
-            for run, plan in self._planned([run])
-        ]
+        out = []
+        for _, plan in self._planned([run]):
+            nothing = self._engine.shape(empty, plan).frame if plan.shape else empty
+            write = Write(run.lane, plan, self._engine.fold(nothing, plan), span, identity)
+            out.append(self._handed(run, write, span.end, (), 0))
+        return out
 
     def _planned(self, runs: Iterable[LaneRun]) -> Iterable[tuple[LaneRun, ApplyPlan]]:
         """The lanes with their plans; a lane without one is suspended."""
@@ -96,13 +103,18 @@ class Writes(Generic[F]):
             run.rule = plan.rule
             yield run, plan
 
-    def _fold(self, frame: F, trim: Position, plan: ApplyPlan) -> Folded[F]:
-        left, below = self._engine.after(frame, trim) if trim else (frame, 0)
-        folded = self._engine.fold(left, plan)
+    def _keep_rejects(self, run: LaneRun, taken: Taken[F], chunk: Chunk[F]) -> None:
+        """What has no place in the lane is durable in the dead letters before anything moves past it."""
+        if taken.rejects is not None:
+            self._shared.rejects.keep(taken.rejects, chunk.raw, stage="shape", table=run.lane.table, lane=run.lane.id)
+
+    def _fold(self, frame: F, taken: Taken[F], plan: ApplyPlan) -> Sequence[Folded[F]]:
+        """The pieces folded, the last of them with what the others do not account for."""
+        folded = [self._engine.fold(piece.frame, plan) for piece in taken.pieces if piece.frame is not None]
         changes = self._engine.count(frame)
-        accounted = folded.rows + folded.counts.total + below
+        accounted = sum(piece.rows + piece.counts.total for piece in folded) + taken.counts.total
         ensure(changes == accounted, f"Of {changes} changes of {plan.table.name} the fold accounts for {accounted}.")
-        return replace(folded, counts=folded.counts + Counts(duplicate=below))
+        return [*folded[:-1], replace(folded[-1], counts=folded[-1].counts + taken.counts)]
 
     def _written(
         self, run: LaneRun, plan: ApplyPlan, folded: Folded[F], chunk: Chunk[F], identity: Identity

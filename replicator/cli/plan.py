@@ -26,7 +26,8 @@ def plan(session: Session, table: str | None) -> None:
 
 
 def _policy(lane: dict[str, Any]) -> str:
-    return f"{lane['policy']}, late after {lane['watermark']}" if lane["watermark"] else str(lane["policy"])
+    late = [f"late after {lane['watermark']}"] if lane["watermark"] else []
+    return ", ".join([lane["policy"], *late, *lane["shape"]])
 
 
 def _print(found: list[dict[str, Any]], *, in_full: bool) -> None:

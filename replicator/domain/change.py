@@ -70,18 +70,18 @@ def key_struct(table: TableSpec) -> pa.StructType:
 def changes_schema(table: TableSpec) -> pa.Schema:
     """The schema of the changes frame of `table`.
 
-    `_op` one of c u d r t. `_seq_*` int64, not null unless `_error` is set. `_ts` event time at the source, of the years
-    1 to 9999, or null. `_topic`, `_partition`, `_offset` identify the record. `_tx` transaction id or null. `_error`
-    null, or `CODE: sentence` of `errors.Reject`: such a row is a reject and its other values do not count. `_unsent`
-    names the columns whose value was not sent (unchanged TOAST, partial image), null when all were. `_moved_from` is the
-    old key on the create half of a key change, `_moved_to` is true on its delete half; both null otherwise. For `d` the
-    columns hold the before image as sent; for `t` all are null.
+    `_op` one of c u d r t. `_seq_*` the sequence (`TableSpec.sequence_types`), not null unless `_error` is set. `_ts`
+    event time at the source, of the years 1 to 9999, or null. `_topic`, `_partition`, `_offset` identify the record.
+    `_tx` transaction id or null. `_error` null, or `CODE: sentence` of `errors.Reject`: such a row is a reject and its
+    other values do not count. `_unsent` names the columns whose value was not sent (unchanged TOAST, partial image),
+    null when all were. `_moved_from` is the old key on the create half of a key change, `_moved_to` is true on its
+    delete half; both null otherwise. For `d` the columns hold the before image as sent; for `t` all are null.
     """
     moved = [pa.field(MOVED_FROM, key_struct(table))] if table.keys else []
     return pa.schema(
         [
             pa.field(OP, pa.string()),
-            *(pa.field(name, pa.int64()) for name in sequence_columns(table.sequence)),
+            *map(pa.field, sequence_columns(table.sequence), table.sequence_types),
             pa.field(TS, pa.timestamp("us", "UTC")),
             pa.field(TOPIC, pa.string()),
             pa.field(PARTITION, pa.int32()),
@@ -103,7 +103,7 @@ void: values that were not sent must not be taken from it."""
 
 OF_FOLDS = frozenset({"_i", "_row", "_last", "_void", "_outcome", "_moved", "_live", "_copy", "_falls", "_reading"})
 WORKING = OF_FOLDS | {"_place", "_verdict", "_late", "_mark", "_k", "_f", "_m", "_w"}
-NUMBERED = re.compile(r"_(?:from_|v|p)\d+")
+NUMBERED = re.compile(r"_(?:from_|seq_|v|p)\d+")
 """Names that engines and sinks give to columns of their own while they relate rows to each other. Engines fold the case of
 names, so a source column may not have them in any case."""
 

@@ -86,6 +86,7 @@ class RejectCode:
     UNKNOWN_OPERATION = "UNKNOWN_OPERATION"
     NULL_KEY = "NULL_KEY"  # a key column is missing or NULL
     NO_SEQUENCE = "NO_SEQUENCE"  # the record carries no log position
+    SEQUENCE = "SEQUENCE"  # a column that the configuration orders changes by holds nothing
     OUT_OF_RANGE = "OUT_OF_RANGE"  # a value does not fit its column
     INCOMPLETE = "INCOMPLETE"  # values were not sent and there is no row to take them from
     LATE = "LATE"  # its event time lies below the watermark of its lane

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 Side = Literal["source", "target"]
@@ -19,9 +20,9 @@ class Col:
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """A constant. Text constants come from this code base only, never from data."""
+    """A constant: of this code base, or of a condition in the configuration; never from data."""
 
-    value: str | int | bool | None
+    value: str | int | bool | Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,14 @@ class IsNull:
     operand: Expr
 
 
-Expr = Col | Lit | Compare | AllOf | AnyOf | IsNull
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Negation; unknown when the operand is."""
+
+    operand: Expr
+
+
+Expr = Col | Lit | Compare | AllOf | AnyOf | IsNull | Not
 
 
 def source(name: str) -> Col:

@@ -12,9 +12,11 @@ from typing import Literal
 
 import pyarrow as pa
 
+from .elements import element_of
 from .expr import Expr
 from .position import Position, Span, TopicPartition
 from .sequence import Sequence
+from .shape import UNSHAPED, Shape
 from .table import Column, TableSpec
 
 CDC_OP = "_cdc_op"
@@ -108,6 +110,8 @@ class ApplyPlan:
     `watermark`: the grace after which a change is late (`domain.watermark`); None: however late, it is written. Under a
     watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
     `history`: the target keeps every version; then `repair` says nothing but what identifies a change.
+    `shape`: what becomes of the table's changes before the fold (`ports.engine.Engine.shape`). `table` is the table as that
+    leaves it.
     """
 
     policy: str
@@ -120,6 +124,7 @@ class ApplyPlan:
     truncates: bool
     watermark: timedelta | None = None
     history: History | None = None
+    shape: Shape = UNSHAPED
 
     @property
     def target_schema(self) -> pa.Schema:
@@ -128,15 +133,18 @@ class ApplyPlan:
 
     @property
     def rule(self) -> str:
-        """The policy and what it identifies rows by: rows written under another rule may not be applied to."""
+        """The policy, what it identifies rows by and, where the configuration says, what orders them: rows written under
+        another rule may not be applied to."""
         by = self.table.keys if self.history else self.merge_keys
-        return f"{self.policy} by {', '.join(sorted(by))}" if by else self.policy
+        rule = f"{self.policy} by {', '.join(sorted(by))}" if by else self.policy
+        order = ", ".join(f"{column.name} ({element_of(column.type)})" for column in self.table.ordered_by)
+        return f"{rule} in the order of {order}" if order else rule
 
     @property
     def fold_key(self) -> tuple[object, ...]:
         """Plans with equal fold keys share one folded frame."""
         table, whole = self.table, self.watermark is not None
-        return (self.fold, whole, table.name, table.keys, table.sequence, table.column_names)
+        return (self.fold, whole, table.name, table.keys, table.sequence, table.column_names, self.shape)
 
 
 @dataclass(frozen=True, slots=True)

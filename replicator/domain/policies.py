@@ -30,7 +30,8 @@ from .plan import (
     end_sequence_columns,
     last_sequence_columns,
 )
-from .table import Column, TableSpec
+from .shape import UNSHAPED, Shape
+from .table import BYTE_ORDER, Column, TableSpec
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 IS_DELETE: Expr = Compare("=", source(OP), Lit(Op.DELETE.value))
@@ -44,8 +45,14 @@ def bookkeeping(table: TableSpec) -> tuple[Column, ...]:
         Column(CDC_TS, TIMESTAMP),
         Column(EVENT_ID, pa.string()),
         Column(CDC_APPLIED_AT, TIMESTAMP),
-        *(Column(name, pa.int64()) for name in cdc_sequence_columns(table.sequence)),
+        *sequence_elements(table),
     )
+
+
+def sequence_elements(table: TableSpec) -> tuple[Column, ...]:
+    """The columns in which a target keeps the sequence of each row."""
+    names = zip(cdc_sequence_columns(table.sequence), table.sequence_types, strict=True)
+    return tuple(Column(name, kind, source_type=BYTE_ORDER if pa.types.is_string(kind) else "") for name, kind in names)
 
 
 def newer(table: TableSpec) -> Expr:
@@ -103,13 +110,17 @@ def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
     names the columns whose value the version took over from the one before."""
     _refuse_keyless(table, "scd2")
     count = table.sequence
-    ends = (*end_sequence_columns(count), *last_sequence_columns(count))
+    ends = [
+        replace(c, name=n)
+        for names in (end_sequence_columns(count), last_sequence_columns(count))
+        for c, n in zip(sequence_elements(table), names, strict=True)
+    ]
     columns = (
         *table.columns,
         *bookkeeping(table),
         Column(START_AT, TIMESTAMP),
         Column(END_AT, TIMESTAMP),
-        *(Column(name, pa.int64()) for name in ends),
+        *ends,
         Column(CDC_UNSENT, pa.list_(pa.string())),
     )
     identity = (*table.keys, *cdc_sequence_columns(count))
@@ -158,16 +169,28 @@ POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append":
 
 
 def plan_for(
-    policy: str, table: TableSpec, watermark: timedelta | None = None, *, tracked: Chosen | None = None
+    policy: str,
+    table: TableSpec,
+    watermark: timedelta | None = None,
+    shape: Shape = UNSHAPED,
+    *,
+    tracked: Chosen | None = None,
 ) -> ApplyPlan:
-    """The plan of `policy` for `table`; `tracked`: the columns whose change begins a version, all by default. ConfigProblem
-    when the policy is unknown, or does not suit the table or the watermark, or when a tracked column is not there."""
+    """The plan of `policy` for what `shape` makes of `table`; `tracked`: the columns whose change begins a version, all by
+    default. ConfigProblem when the policy is unknown, or does not suit the table, the watermark or the shape, or the shape
+    not the table, or when a tracked column is not there."""
     if policy not in POLICIES:
         raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
+    table = shape.of(table)
     plan = scd2(table, _untracked(table, tracked)) if tracked and policy == "scd2" else POLICIES[policy](table)
     if watermark is not None and plan.merge_keys:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} has no watermark",
             next_step="Remove 'watermark', or set `policy: append`.",
         )
-    return replace(plan, watermark=watermark)
+    if shape.truncates is not None and not plan.truncates:
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} knows no truncates, which 'apply_as_truncates' makes",
+            next_step="Remove 'apply_as_truncates', or set `policy: scd1`.",
+        )
+    return replace(plan, watermark=watermark, shape=shape)

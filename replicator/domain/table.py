@@ -8,6 +8,9 @@ import pyarrow as pa
 
 from .errors import Fatal
 
+BYTE_ORDER = "replicator.byte_order"
+"""The source type of a column of this program's own whose text is compared as bytes, whatever language a target is in."""
+
 RESERVED_PREFIXES = ("_cdc_", "__START_AT", "__END_AT", "_event_id")
 
 
@@ -28,9 +31,11 @@ class TableSpec:
     """A table at one version of its schema.
 
     `name` is the database-side name (`public.customers`). `keys` are names of `columns`, empty for a table without a
-    key. `sequence` is the number of int64 elements `_seq_1..n` its decoder declares. `counted`: for want of a key the last
-    of them only counts changes that share the others, and a change that is sent again may come with another count.
-    `fingerprint` identifies the schema as it was sent; it is opaque and never compared across formats.
+    key. `sequence` is the number of elements `_seq_1..n` that its decoder declares; they are int64, but for those whose
+    numbers, from 1, `textual` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements
+    come from, where a lane has `sequence_by` (`domain.shape`); a lane's target need not have them. `counted`: for want of a
+    key the last element only counts changes that share the others, and a change that is sent again may come with another
+    count. `fingerprint` identifies the schema as it was sent; it is opaque and never compared across formats.
     """
 
     name: str
@@ -39,6 +44,13 @@ class TableSpec:
     sequence: int = 1
     fingerprint: str = field(default="", compare=False)
     counted: bool = False
+    textual: tuple[int, ...] = ()
+    ordered_by: tuple[Column, ...] = ()
+
+    @property
+    def sequence_types(self) -> tuple[pa.DataType, ...]:
+        """The types of the elements of its sequence, in order."""
+        return tuple(pa.string() if i in self.textual else pa.int64() for i in range(1, self.sequence + 1))
 
     @property
     def column_names(self) -> tuple[str, ...]:

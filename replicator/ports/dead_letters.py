@@ -10,10 +10,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One rejected record. `lane` is empty when it was rejected before lanes part (route, decode).
+    """One rejected record. `lane` is empty when it was rejected before lanes part (route, decode, but not shape).
 
     `record` holds the raw value as it came; `key_hash` identifies the key without showing it. `stage` is one of `route`,
-    `decode`, `apply`.
+    `decode`, `shape`, `apply`.
     """
 
     event_id: str

@@ -10,7 +10,7 @@ from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
 
 from .decoder import Decoder
-from .frames import F, Folded, Rejected, Routed, Run
+from .frames import F, Folded, Rejected, Routed, Run, Shaped
 
 
 class Engine(Protocol[F]):
@@ -67,7 +67,16 @@ class Engine(Protocol[F]):
 
         Within a segment no key change with unsent values takes them from a key that the segment touches before it; no
         other change with unsent values follows a delete of its key or such a key change to it, unless a change between
-        them sent everything; a truncate is alone where values were not sent. One segment unless such changes are there.
+        them sent everything; a truncate is alone where values were not sent. Where the configuration orders changes
+        (`TableSpec.ordered_by`) a change with unsent values is the first of its key, and no lower one of its key follows it
+        (test_segments_of_changes_in_any_order). One segment unless such changes are there.
+        """
+
+    def shape(self, changes: F, plan: ApplyPlan) -> Shaped[F]:
+        """What the lane makes of its table's changes before it folds them: `domain.shape.Shape`, change by change, in
+        its order (test_shape_equals_model). `changes` is a changes frame of the table as the source has it,
+        not a folded one. Every change is in the frame, filtered or rejected (test_shape_accounts_for_every_change). For a
+        plan with a shape only.
         """
 
     def fold(self, changes: F, plan: ApplyPlan) -> Folded[F]:

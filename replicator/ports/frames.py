@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from replicator.domain.chosen import Chosen
 from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span
+from replicator.domain.shape import UNSHAPED, Shape
 
 F = TypeVar("F")
 
@@ -78,6 +79,17 @@ class Rejected:
 
 
 @dataclass(frozen=True)
+class Shaped(Generic[F]):
+    """What a plan's shape made of changes: a changes frame of `ApplyPlan.table`, in order, and the `rejects`, with
+    `_error` set.
+    `counts` covers the changes that are not in the frame: filtered, and rejected."""
+
+    frame: F
+    rejects: F
+    counts: Counts
+
+
+@dataclass(frozen=True)
 class Folded(Generic[F]):
     """A folded frame (`domain.change`), what the fold saw, and what it already accounts for.
 
@@ -97,7 +109,7 @@ class Lane:
     """One table x one target x one policy. `id` is unique in the pipeline: `<sink>.<into>`.
 
     `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
-    `config_line` is `file:line` of the entry, for messages. `watermark`: see `ApplyPlan.watermark`. `tracked`: the columns
+    `config_line` is `file:line` of the entry, for messages. `watermark`, `shape`: see `ApplyPlan`. `tracked`: the columns
     whose change begins a version, where the policy keeps versions; None: all.
     """
 
@@ -111,6 +123,7 @@ class Lane:
     options: Mapping[str, object] = field(default_factory=dict)
     config_line: str = ""
     watermark: timedelta | None = None
+    shape: Shape = UNSHAPED
     tracked: Chosen | None = None
 
 

@@ -10,6 +10,7 @@ from .findings import Origin, Path, Problem, inside, place, quoted
 from .globs import is_glob, literal_count, malformed, overlap
 from .lanes import own_name
 from .nearest import did_you_mean
+from .shape_problems import shape_problems
 from .source_options import source_option_problems
 from .tables import EXCLUSIVE, EntrySettings
 from .target_options import target_option_problems
@@ -44,6 +45,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _inapplicable(config)
     yield from _without_append(config)
     yield from target_option_problems(config)
+    yield from shape_problems(config)
     yield from source_option_problems(config)
     yield from _agreement(config, where)
     yield from _engines(config)

@@ -9,13 +9,17 @@ from typing import Any, TypeVar
 from pydantic import InstanceOf
 
 from replicator.domain.chosen import Chosen
+from replicator.domain.shape import Shape
 
+from .conditions import condition
 from .fields import Strict, timespan
 from .findings import Path
 from .tables import TABLE_OPTIONS, Deletes, EntrySettings, Policy, PolicyKeys, SchemaChanges, TableSettings, Tombstones
 
 WITHOUT_OPTIONS = frozenset({"postgres", "event_log"})
 """Kinds of sinks whose targets have no options; sinks of other packages may know them."""
+
+CONDITIONS = ("apply_as_deletes", "apply_as_truncates")
 
 V = TypeVar("V")
 Said = tuple[EntrySettings, TableSettings, PolicyKeys]
@@ -40,6 +44,8 @@ class LaneSettings(Strict):
     """The key columns; None when they are to be learnt from the change events."""
     watermark: timedelta | None
     """The grace after which a change is late; None: no change is, as under every policy but append."""
+    shape: InstanceOf[Shape]
+    """What the lane makes of its table's changes before its policy sees them."""
     tracked: InstanceOf[Chosen] | None
     """The columns whose change begins a version; None: all, as under every policy but scd2."""
     deletes: Deletes
@@ -66,6 +72,7 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
     keys = first(*(level.keys for level in said))
     policy: Policy = first(*(level.chosen_policy() for level in said)) or "scd1"
     grace = first(*(level.watermark for level in said)) if policy == "append" else None
+    deletes: Deletes = first(*(level.deletes for level in said)) or "hard"
     return LaneSettings(
         table=name,
         source=table.source,
@@ -75,8 +82,9 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
+        shape=_shape(said, without_deletes=deletes == "ignore" and policy != "append"),
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
-        deletes=first(*(level.deletes for level in said)) or "hard",
+        deletes=deletes,
         tombstones=first(*(level.tombstones for level in said)),
         schema_changes=first(*(level.schema_changes for level in said)) or "evolve",
         declared=table.declared,
@@ -89,6 +97,23 @@ def _tracked(level: PolicyKeys) -> Chosen | None:
     """The columns that one level tracks; the nearest level that has either list counts, whole."""
     lists = ((level.track_history_column_list, False), (level.track_history_except_column_list, True))
     return next((Chosen(tuple(names), excluded) for names, excluded in lists if names is not None), None)
+
+
+def _shape(said: Said, *, without_deletes: bool) -> Shape:
+    deletes, truncates = (first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
+    return Shape(
+        sequence_by=tuple(first(*(level.sequence_by for level in said)) or ()),
+        deletes=None if deletes is None else condition(deletes),
+        truncates=None if truncates is None else condition(truncates),
+        columns=first(*map(_columns, said)),
+        without_deletes=without_deletes,
+    )
+
+
+def _columns(level: PolicyKeys) -> Chosen | None:
+    """The columns that one level chooses; the nearest level that has either list counts, whole."""
+    chosen = ((level.column_list, False), (level.except_column_list, True))
+    return next((Chosen(tuple(names), excluded) for names, excluded in chosen if names is not None), None)
 
 
 def _options(said: Said) -> dict[str, Any]:

@@ -13,14 +13,9 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
     "DeadLetterSettings": frozenset({"dsn", "topic"}),
     "PolicyKeys": frozenset(
         {
-            "sequence_by",
-            "apply_as_deletes",
-            "apply_as_truncates",
             "ignore_null_updates",
             "ignore_null_updates_column_list",
             "ignore_null_updates_except_column_list",
-            "column_list",
-            "except_column_list",
             "tombstone_retention",
             "columns",
             "where",
@@ -32,7 +27,7 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
     "format": frozenset({"debezium_avro", "dts_avro", "canal_json", "maxwell_json", "ogg_json"}),
     "transport": frozenset({"query"}),
-    "deletes": frozenset({"soft", "ignore"}),
+    "deletes": frozenset({"soft"}),
     "schema_changes": frozenset({"try_evolve", "ignore", "fail", "quarantine"}),
 }
 """By the name of the key."""

@@ -6,15 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from .conditions import NoCondition, condition
 from .fields import Duration, FromZero, Glob, Into, Strict, _refused
 
 Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
 Tombstones = Literal["delete", "ignore"]
 SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
+POLICIES_THAT_TRUNCATE = frozenset({"scd1"})
 POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
 TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every")
 """Keys that a sink interprets, not the core: options of Delta tables."""
+
+SHAPE = ("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "keys")
+"""Keys that say what becomes of changes before their policy sees them, and the one that they must agree with."""
 
 EXCLUSIVE = (
     ("column_list", "except_column_list"),
@@ -39,8 +44,24 @@ def _of_the_source(names: list[str]) -> list[str]:
     return names
 
 
-Columns = Annotated[list[str], Field(min_length=1)]
+def _several(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _condition(text: str) -> str:
+    try:
+        condition(text)
+    except NoCondition as why:
+        raise _refused("condition", str(why)) from None
+    return text
+
+
+Columns = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 Layout = Annotated[Columns, AfterValidator(_distinct), AfterValidator(_of_the_source)]
+Order = Annotated[Layout, Field(json_schema_extra={"type": ["array", "string"]}), BeforeValidator(_several)]
+"""Columns, or the name of one."""
+
+Condition = Annotated[str, AfterValidator(_condition)]
 
 
 class PolicyKeys(Strict):
@@ -53,21 +74,30 @@ class PolicyKeys(Strict):
     keys: Columns | None = None
     """The key columns; by default they are learnt from the change events."""
     deletes: Deletes | None = None
-    """What a delete does to the target's row."""
+    """hard: a delete removes the target's row. ignore: deletes and truncates change nothing in the target, but a change of a
+    row's key takes the old row away."""
     tombstones: Tombstones | None = None
     """What a record without a value means; by default it is a delete in compacted topics only."""
     schema_changes: SchemaChanges | None = None
     """What happens when the source's columns change."""
     into: Into | None = None
     """The target's name; by default the source table's own name without its schema."""
-    sequence_by: Columns | str | None = None
-    apply_as_deletes: str | None = None
-    apply_as_truncates: str | None = None
+    sequence_by: Order | None = None
+    """The columns that order the changes of a row, the first first. Changes that agree in all of them come in the
+    order of the source's log, which alone counts by default. A change in which one of them is NULL, or is missing, is
+    rejected as SEQUENCE.
+    """
+    apply_as_deletes: Condition | None = None
+    """A condition on the source's columns, such as operation = 'DELETE': rows for which it holds are deletes."""
+    apply_as_truncates: Condition | None = None
+    """scd1: a condition on the source's columns: rows for which it holds clear the target of all that is older."""
     ignore_null_updates: bool | None = None
     ignore_null_updates_column_list: Columns | None = None
     ignore_null_updates_except_column_list: Columns | None = None
-    column_list: Columns | None = None
-    except_column_list: Columns | None = None
+    column_list: Layout | None = None
+    """The columns that the target has, those of the key among them; by default all."""
+    except_column_list: Layout | None = None
+    """The columns that the target does without."""
     track_history_column_list: Columns | None = None
     """scd2: the columns whose change begins a new version; a change of others is written into the version that is open."""
     track_history_except_column_list: Columns | None = None

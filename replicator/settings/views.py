@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .findings import Path
-from .tables import POLICY_OF_SCD_TYPE, TABLE_OPTIONS
+from .tables import EXCLUSIVE, POLICY_OF_SCD_TYPE, SHAPE, TABLE_OPTIONS
 
 OF_TABLE = ("keys", "tombstones")
 """Keys that say how the records of a table are read, which is done once for all its lanes."""
@@ -27,6 +27,8 @@ class EntryView:
     """What all lanes of a table have to agree on, as the entry, its table and the defaults say it: key and value."""
     options: dict[str, tuple[Path, Any]]
     """The options of the target that hold for it: the path where each is written, and its value."""
+    shape: dict[str, tuple[Path, Any]]
+    """The keys of `tables.SHAPE` that hold for it, likewise."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,19 @@ def _table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableVi
 def _entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) -> EntryView:
     policy = next((found for level in said if (found := _policy(level))), "scd1")
     common = tuple((key, str(next((level[key] for level in said if key in level), None))) for key in OF_TABLE)
-    levels: tuple[Path, ...] = (path, path[:2], ("defaults",))
-    options = {
-        key: next(((*at, key), level[key]) for at, level in zip(levels, said, strict=True) if key in level)
-        for key in TABLE_OPTIONS
-        if any(key in level for level in said)
-    }
-    return EntryView(path, text(raw, "sink"), text(raw, "into"), policy, frozenset(raw), common, options)
+    levels = ((path, said[0]), (path[:2], said[1]), (("defaults",), said[2]))
+    options, shape = _nearest(TABLE_OPTIONS, levels), _nearest(SHAPE, levels)
+    return EntryView(path, text(raw, "sink"), text(raw, "into"), policy, frozenset(raw), common, options, shape)
+
+
+def _nearest(keys: Iterable[str], levels: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, tuple[Path, Any]]:
+    """Of these keys those that are said: the path where each is said nearest, and its value. Of two that exclude each other
+    the farther one does not count."""
+    found: dict[str, tuple[Path, Any]] = {}
+    for at, level in levels:
+        excluded = {other for pair in EXCLUSIVE for other in pair if found.keys() & set(pair)}
+        found |= {key: ((*at, key), level[key]) for key in keys if key in level and key not in {*found, *excluded}}
+    return found
 
 
 def _policy(raw: dict[str, Any]) -> str | None:

@@ -23,7 +23,7 @@ from replicator.ports.sink import Sink
 
 from .faults import FailAfterApply, FailBefore, Faulty
 from .histories import Delivery, History
-from .model import Outcome, Row, fold
+from .model import Outcome, Row, Wanted, fold
 
 Plans = Callable[[str, TableSpec], ApplyPlan]
 
@@ -62,6 +62,7 @@ class Delivering:
     history: History
     policy: str
     plans: Plans = plan_for
+    wanted: Wanted | None = None
     lane: Lane = field(default_factory=lambda: lane_of("scd1"))
     counts: Counts = field(default_factory=Counts)
     handed: int = 0
@@ -89,7 +90,7 @@ class Delivering:
         """All batches, compared with the model after each; then everything once more, which must change nothing."""
         for delivery in self.history.deliveries:
             self.deliver(delivery)
-            assert_rows(self.target, self.lane, self.plan, self.history, self.reached)
+            assert_rows(self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted)
         if self.history.cuts:
             self.deliver(Delivery(0, len(self.history.events)))
         self.sink.close()
@@ -140,13 +141,21 @@ class Delivering:
 
     def _writes(self, changes: Any, span: Span) -> Sequence[Write[Any]]:
         """A write per segment; their spans touch, and together are the span of the batch."""
-        segments = list(self.engine.segments(changes, self.table))
+        segments = list(self.engine.segments(self._shaped(changes), self.plan.table))
         writes, at = [], span.start
         for segment in segments[:-1]:
             end = at.advanced_to(self.engine.ends(segment))
             writes.append(self._write(segment, Span(at, end)))
             at = end
         return [*writes, self._write(segments[-1], Span(at, span.end))]
+
+    def _shaped(self, changes: Any) -> Any:
+        if not self.plan.shape:
+            return changes
+        shaped = self.engine.shape(changes, self.plan)
+        self.counts += shaped.counts
+        self.rejects += self.to_arrow(shaped.rejects).to_pylist()
+        return shaped.frame
 
     def _write(self, segment: Any, span: Span) -> Write[Any]:
         folded = self.engine.fold(segment, self.plan)
@@ -193,22 +202,27 @@ def canonical_rows(rows: Sequence[Row], columns: Sequence[str]) -> Counter[str]:
     return Counter(repr([canonical(row.get(name)) for name in columns]) for row in rows)
 
 
-def assert_rows(target: Target, lane: Lane, plan: ApplyPlan, history: History, end: int | None = None) -> Counter[Outcome]:
-    """The target holds what the model says of the events before `end`: every column of every row. Returns the outcomes."""
+def assert_rows(
+    target: Target, lane: Lane, plan: ApplyPlan, history: History, end: int | None = None, *, wanted: Wanted | None = None
+) -> Counter[Outcome]:
+    """The target holds what the model says of the events before `end`: every column of every row. Returns the outcomes.
+    `wanted`: the shape of the plan, as the model says it."""
     table = history.table(end)
     changes = history.changes(0, end)
     untracked = frozenset(plan.history.untracked) if plan.history else frozenset[str]()
-    expected, outcomes = fold(plan.policy, table.column_names, table.keys, changes, plan.watermark, untracked=untracked)
+    expected, outcomes = fold(
+        plan.policy, table.column_names, table.keys, changes, plan.watermark, untracked=untracked, wanted=wanted
+    )
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
-    wanted, found = canonical_rows(expected, columns), canonical_rows(target.rows(lane), columns)
-    missing, surplus = dict(wanted - found), dict(found - wanted)
+    due, found = canonical_rows(expected, columns), canonical_rows(target.rows(lane), columns)
+    missing, surplus = dict(due - found), dict(found - due)
     assert not missing and not surplus, f"columns {columns}\nmissing {missing}\nsurplus {surplus}"
     return outcomes
 
 
 def assert_equals_model(delivering: Delivering) -> None:
     """The target holds what the model says, and every change is accounted for."""
-    outcomes = assert_rows(delivering.target, delivering.lane, delivering.plan, delivering.history)
+    outcomes = assert_rows(delivering.target, delivering.lane, delivering.plan, delivering.history, wanted=delivering.wanted)
     assert_accounts(delivering, outcomes)
 
 
@@ -220,6 +234,8 @@ def assert_accounts(delivering: Delivering, outcomes: Counter[Outcome]) -> None:
     assert counts.applied <= outcomes[Outcome.APPLIED], f"{counts} and {dict(outcomes)}"
     retried = any(fault == "after" for _, _, fault in history.cuts)
     once = not retried and not delivering.repeated
+    if not delivering.repeated:
+        assert counts.filtered == outcomes[Outcome.FILTERED], f"{counts} and {dict(outcomes)}"
     if once and delivering.plan.watermark is not None:
         # Under append nothing is folded, so every outcome has its count.
         assert counts.rejected == outcomes[Outcome.REJECTED], f"{counts} and {dict(outcomes)}"

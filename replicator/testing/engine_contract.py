@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +14,10 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.table import TableSpec
-from replicator.ports.engine import Engine
 
-from .contract import Contract
-from .delivery import Delivering, Plans, assert_equals_model, canonical_rows, under
+from .delivery import Delivering, Plans, assert_equals_model, under
+from .engine_base import PlainFrames
+from .engine_shapes import MOVE, EngineShapes
 from .fake_decoder import FakeDecoder, encoded
 from .fakes import FakeTarget
 from .histories import History, any_history, histories
@@ -31,33 +29,10 @@ from .source import FIRST_OFFSET, Shape, Statement
 
 BOOKKEEPING = ("_op", "_seq_1", "_seq_2", "_seq_3", "_topic", "_partition", "_offset", "_unsent", "_moved_from", "_reset")
 UNSEEN = Shape(values=("text", "int"), tombstones=False, unseen=True)
-MOVE = (Statement("write", 0, salt=4), Statement("move", 0, 1, salt=9, mask=1))
 
 
-class EngineContract(Contract):
+class EngineContract(EngineShapes):
     """Every promise of `ports.engine.Engine` as a test. Give `new_engine`, and the conversions for frames of your own."""
-
-    def new_engine(self) -> Engine[Any]:
-        """An engine."""
-        raise NotImplementedError
-
-    def to_frame(self, frame: pa.Table) -> Any:
-        """A table as a frame of the engine."""
-        return frame
-
-    def to_arrow(self, frame: Any) -> pa.Table:
-        """A frame of the engine as a table, rows in order."""
-        return frame
-
-    def changes(self, history: History, start: int = 0, end: int | None = None) -> Any:
-        """The changes of some events, under the table's last schema."""
-        table = history.table()
-        parts = [self.to_frame(frame) for _, frame in history.runs(start, len(history.events) if end is None else end)]
-        return self.new_engine().unite(parts or [self.to_frame(history.frame((), table))], table)
-
-    def rows(self, frame: Any, names: Sequence[str]) -> Counter[str]:
-        """The rows of a frame as a multiset."""
-        return canonical_rows(self.to_arrow(frame).to_pylist(), names)
 
     # The fold.
 
@@ -323,28 +298,6 @@ class EngineContract(Contract):
         assert log["value"].to_pylist() == raw["value"].to_pylist()
         assert log["event_id"].to_pylist()[0] == f"{history.source.topic}-0-{FIRST_OFFSET}"
         assert len(set(log["ingested_at"].to_pylist())) == 1
-
-
-class PlainFrames:
-    """An engine of any frame type, seen as one of `pyarrow.Table`, so that `FakeSink` can take what it folds."""
-
-    frame = pa.Table
-
-    def __init__(self, suite: EngineContract) -> None:
-        self.suite = suite
-        self.engine = suite.new_engine()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
-
-    def fold(self, changes: Any, plan: Any) -> Any:
-        """As the engine folds."""
-        folded = self.engine.fold(changes, plan)
-        return type(folded)(self.suite.to_arrow(folded.frame), folded.facts, folded.counts, folded.rows, folded.size)
-
-    def unite(self, parts: Iterable[pa.Table], table: TableSpec) -> Any:
-        """As the engine unites."""
-        return self.engine.unite([self.suite.to_frame(part) for part in parts], table)
 
 
 def fake_raw(history: History) -> pa.Table:

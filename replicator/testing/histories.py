@@ -135,11 +135,17 @@ def _frame_row(event: Event, change: Change, table: TableSpec, topic: str) -> di
 
 
 def random_history(
-    seed: int, length: int = 60, *, toast: bool = False, keys: Sequence[str] = tuple(KEY_KINDS), disorder: int = 0
+    seed: int,
+    length: int = 60,
+    *,
+    toast: bool = False,
+    keys: Sequence[str] = tuple(KEY_KINDS),
+    disorder: int = 0,
+    first: Sequence[str] = (),
 ) -> History:
-    """The history of that seed. A shorter `length` gives a beginning of the same statements."""
+    """The history of that seed. A shorter `length` gives a beginning of the same statements. `first` as in `histories`."""
     random = Random(seed)
-    shape = _random_shape(random, toast, keys, disorder)
+    shape = _beginning_with(_random_shape(random, toast, keys, disorder), first, seed)
     weights = [12, 3, 2, 4, 1, 1, 1, 1, 1, 1]
     statements = tuple(_random_statement(random, weights) for _ in range(length))
     count = 1 + seed % 12
@@ -161,6 +167,13 @@ def _random_shape(random: Random, toast: bool, keys: Sequence[str], disorder: in
         snapshot=random.choice((0, 0, 3)),
         disorder=disorder,
     )
+
+
+def _beginning_with(shape: Shape, kinds: Sequence[str], number: int) -> Shape:
+    """With a first value of one of these kinds, if any are given, and key changes that carry all values."""
+    if not kinds:
+        return shape
+    return replace(shape, values=(kinds[number % len(kinds)], *shape.values), whole_moves=True)
 
 
 def _random_statement(random: Random, weights: list[int]) -> Statement:
@@ -217,18 +230,28 @@ def scrambled(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
     return st.builds(scramble, any_history(keys), st.integers(0, 999))
 
 
-def any_history(keys: tuple[str, ...], disorder: int = 0) -> st.SearchStrategy[History]:
+def any_history(keys: tuple[str, ...], disorder: int = 0, first: Sequence[str] = ()) -> st.SearchStrategy[History]:
     """Short histories that shrink well, and long ones that reach far."""
-    numbers, lengths = st.integers(0, 2**32), st.integers(0, 80)
-    seeded = st.builds(random_history, numbers, lengths, keys=st.just(keys), disorder=st.just(disorder))
-    return st.one_of(histories(keys=keys, disorder=disorder), seeded, seeded)
+    numbers, lengths, more = (
+        st.integers(0, 2**32),
+        st.integers(0, 80),
+        {"disorder": st.just(disorder), "first": st.just(first)},
+    )
+    seeded = st.builds(random_history, numbers, lengths, keys=st.just(keys), **more)
+    return st.one_of(histories(keys=keys, disorder=disorder, first=first), seeded, seeded)
 
 
 def histories(
-    *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bool = False, length: int = 40, disorder: int = 0
+    *,
+    keys: Sequence[str] = tuple(KEY_KINDS),
+    toast: bool = False,
+    length: int = 40,
+    disorder: int = 0,
+    first: Sequence[str] = (),
 ) -> st.SearchStrategy[History]:
     """Histories of up to `length` statements, with their cuts. `keys` limits the keys that tables may have; `toast` keeps to
-    what Debezium can leave out; `disorder` as in `Shape`."""
+    what Debezium can leave out; `disorder` as in `Shape`. `first`: the kinds that the first value may have, where a
+    lane looks at it. Key changes then carry all values, since the changes of a key need not come in order."""
     several = st.lists(statements(), max_size=length).map(tuple)
-    shape = shapes(keys=keys, toast=toast, disorder=disorder)
+    shape = st.builds(_beginning_with, shapes(keys=keys, toast=toast, disorder=disorder), st.just(first), st.integers(0, 99))
     return st.builds(History, shape, several, st.lists(cuts(), max_size=8).map(tuple))

@@ -8,6 +8,7 @@ two changes at once. An implementation that is handed the same changes in the sa
 
     applied <= applied(model) <= applied + folded
     superseded + duplicate <= superseded(model) + duplicate(model),    rejected <= rejected(model)
+    filtered = filtered(model)
 
 with equality on the right, `applied(model) = applied + folded`, and everywhere else, when nothing was rejected and no
 change came twice: what a later change of the same batch replaces is `folded` there and `applied` here, and it is also
@@ -17,14 +18,14 @@ change came twice: what a later change of the same batch replaces is `folded` th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
 Key = tuple[Any, ...]
-Sequence = tuple[int, ...]
+Sequence = tuple[Any, ...]
 Row = dict[str, Any]
 """A row of a target: the table's columns, then `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_seq_1..n` (and, under `append` and
 `scd2`, `_cdc_unsent`; under `scd2` also `__START_AT`, `__END_AT`, `_cdc_end_seq_1..n`, `_cdc_last_seq_1..n`).
@@ -65,7 +66,8 @@ class Outcome(StrEnum):
     APPLIED = "applied"
     SUPERSEDED = "superseded"  # older than what is known of its key or of the whole table
     DUPLICATE = "duplicate"  # seen before
-    REJECTED = "rejected"  # INCOMPLETE: values were not sent and there is nothing to take them from; or LATE
+    REJECTED = "rejected"  # INCOMPLETE: values were not sent and there is nothing to take them from; or LATE; or SEQUENCE
+    FILTERED = "filtered"  # the configuration leaves it out
 
 
 class Policy(Protocol):
@@ -292,6 +294,78 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124  (NaN)
 
 
+Condition = Callable[[Mapping[str, Any], frozenset[str]], bool | None]
+"""Asked of an image and the names of what was not sent, which is unknown; None where the answer is unknown."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a lane makes of its table's changes before its policy takes them; nothing by default.
+
+    `truncates`, `deletes`: creates, updates and reads for which it holds are truncates, or else deletes. `sequence_by`: the
+    columns whose values come before the log's own elements in the sequence. `stored`: how a target keeps these values, by
+    column, where it does not keep them as they are. `columns`: those that there are from then on, all when None.
+    `without_deletes`: neither deletes nor truncates, but for the delete half of a key change.
+    """
+
+    truncates: Condition | None = None
+    deletes: Condition | None = None
+    sequence_by: tuple[str, ...] = ()
+    stored: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    columns: Container[str] | None = None
+    without_deletes: bool = False
+
+
+class Shaped:
+    """A policy that takes changes as the lane wants them.
+
+    A change without a value in a column of `sequence_by`, be it NULL or not sent, is rejected: it has no place in the order.
+    What is left out for being a delete need not have one.
+    """
+
+    def __init__(self, policy: Policy, wanted: Wanted) -> None:
+        self.policy = policy
+        self.wanted = wanted
+
+    def take(self, change: Change) -> Outcome:
+        """As the class says."""
+        op = self._operation(change)
+        if self.wanted.without_deletes and (op == "t" or (op == "d" and not change.moved_to)):
+            return Outcome.FILTERED
+        sent = {name: value for name, value in change.image.items() if name not in change.unsent}
+        places = tuple(sent.get(name) for name in self.wanted.sequence_by)
+        if None in places:
+            return Outcome.REJECTED
+        became = op != change.op
+        return self.policy.take(
+            replace(
+                change,
+                op=op,
+                sequence=(*places, *change.sequence),
+                image={} if op == "t" else {name: v for name, v in change.image.items() if self._is_there(name)},
+                unsent=frozenset() if op == "t" else frozenset(filter(self._is_there, change.unsent)),
+                moved_from=None if became else change.moved_from,
+            )
+        )
+
+    def _operation(self, change: Change) -> str:
+        for op, condition in (("t", self.wanted.truncates), ("d", self.wanted.deletes)):
+            if change.op in ("c", "u", "r") and condition is not None and condition(change.image, change.unsent):
+                return op
+        return change.op
+
+    def _is_there(self, name: str) -> bool:
+        return self.wanted.columns is None or name in self.wanted.columns
+
+    def table(self) -> list[Row]:
+        """The rows of the policy, with the sequence as a target keeps it."""
+        elements = {f"_cdc_seq_{i}": self.wanted.stored.get(name) for i, name in enumerate(self.wanted.sequence_by, 1)}
+        return [
+            row | {element: stored(row[element]) for element, stored in elements.items() if stored}
+            for row in self.policy.table()
+        ]
+
+
 MODELS: dict[str, Callable[[tuple[str, ...], tuple[str, ...]], Policy]] = {"scd1": Scd1, "append": Append, "scd2": Scd2}
 """Policy name to its meaning, called with the columns and the key columns of the table."""
 
@@ -304,10 +378,13 @@ def fold(
     grace: timedelta | None = None,
     *,
     untracked: frozenset[str] = frozenset(),
+    wanted: Wanted | None = None,
 ) -> tuple[list[Row], Counter[Outcome]]:
     """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark;
-    `untracked`: of a history."""
+    `untracked`: of a history; `wanted`: what the lane makes of the changes before."""
+    columns = tuple(name for name in columns if wanted is None or wanted.columns is None or name in wanted.columns)
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     target = Scd2(columns, keys, untracked) if untracked else target
+    target = target if wanted is None else Shaped(target, wanted)
     outcomes = Counter(target.take(change) for change in changes)
     return target.table(), outcomes

@@ -9,7 +9,7 @@ from typing import Any
 
 from replicator.domain.change import MOVED_FROM, OFFSET, OP, PARTITION, RESET, TOPIC, UNSENT, Op, sequence_columns
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit
+from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit, Not
 from replicator.domain.plan import (
     CDC_OP,
     CDC_TS,
@@ -41,15 +41,15 @@ def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -
             return value
         case IsNull(operand):
             return evaluate(operand, source, target) is None
+        case Not(operand):
+            found = evaluate(operand, source, target)
+            return None if found is None else not found
         case Compare(op, left, right):
             values = evaluate(left, source, target), evaluate(right, source, target)
             return None if None in values else COMPARISONS[op](*values)
-        case AllOf(terms):
-            found = [evaluate(term, source, target) for term in terms]
-            return False if False in found else None if None in found else True
-        case AnyOf(terms):
-            found = [evaluate(term, source, target) for term in terms]
-            return True if True in found else None if None in found else False
+        case AllOf(terms) | AnyOf(terms):
+            decisive, found = isinstance(expr, AnyOf), [evaluate(term, source, target) for term in terms]
+            return decisive if decisive in found else None if None in found else not decisive
 
 
 def plain(value: Any) -> Any:

@@ -54,8 +54,8 @@ class Shape:
     a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream begins when
     rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values of variable
     length are ever left out. `snapshot`: so many rows are read at the beginning. `disorder`: event times deviate from the
-    order of the log by up to so many milliseconds, and some events have none. `scramble`: records arrive in any order, those
-    of one key too (every value is sent then).
+    order of the log by up to so many milliseconds, and some events have none. `whole_moves`: key changes carry all values.
+    `scramble`: records arrive in any order, those of one key too (every value is sent then).
     """
 
     key: str = "int"
@@ -69,6 +69,7 @@ class Shape:
     toast: bool = False
     snapshot: int = 0
     disorder: int = 0
+    whole_moves: bool = False
     scramble: int | None = None
 
     @property
@@ -172,7 +173,8 @@ class SourceTable:
         free = s.other not in self.live and s.other != s.key and self.versions[0].keys
         if not free or not (s.key in self.live or s.key in self.unseen):
             return self.write(s)
-        unsent = self.unsent(s.mask) if self.shape.keeps_order else frozenset()
+        whole = self.shape.whole_moves or not self.shape.keeps_order
+        unsent = frozenset() if whole else self.unsent(s.mask)
         old = self.live.setdefault(s.key, self.values(s.salt + 1))
         self.lsn += 8
         self.remove(s.key, s.other)

@@ -176,6 +176,7 @@ def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         config_line=config_line(loaded, settings),
         watermark=settings.watermark,
         tracked=settings.tracked,
+        shape=settings.shape,
     )
 
 

@@ -12,14 +12,16 @@ from recorded_log import TIMES, LogStream
 from spark_case import OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import ReadsRows, RowsStream
 
+from adapters.engines.local import LocalEngine
 from adapters.sinks.postgres.spark import PostgresSparkSink
 from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
 from adapters.spark.frames import to_arrow
 from adapters.spark.known import Known, known_of, look
 from replicator.domain.change import RAW
-from replicator.testing.delivery import Delivering, assert_equals_model
+from replicator.testing.delivery import Delivering, assert_equals_model, canonical_rows
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.histories import random_history
+from replicator.testing.lane_shapes import CASES
 from replicator.testing.sink_contract import KEYED, SinkContract
 from replicator.testing.source_contract import SourceContract
 
@@ -29,6 +31,24 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 class TestSparkEngine(OnSpark, EngineContract):
     """`SparkEngine`."""
+
+    def test_every_shape_is_that_of_the_local_engine(self):
+        """Row by row, and what is known of the rows is so."""
+        for number, (name, case) in enumerate(CASES.items()):
+            history = random_history(number, 40, keys=("composite",), first=case.first)
+            plan, local = case.plan("scd1", history.table()), LocalEngine()
+            arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
+            mine, other = local.shape(arrow, plan), engine().shape(self.to_frame(arrow), plan)
+            columns = mine.frame.schema.names
+            for one, two in ((mine.frame, other.frame), (mine.rejects, other.rejects)):
+                assert canonical_rows(self.to_arrow(two).to_pylist(), columns) == canonical_rows(one.to_pylist(), columns), (
+                    name
+                )
+            assert mine.counts == other.counts, name
+            assert known_of(other.frame) == look(other.frame).get((), Known()), name
+            assert [engine().count(piece) for piece in engine().segments(other.frame, plan.table)] == [
+                piece.num_rows for piece in local.segments(mine.frame, plan.table)
+            ], name
 
 
 class TestDeltaSparkSink(OnSpark, SinkContract):

@@ -9,15 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
-from replicator.ports.frames import Folded, Rejected, Routed, Run
+from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
 from ...arrow.log import log_rows
 from ...arrow.moves import segments, unsettled
 from ...arrow.records import RAW_PLACE, ends, rejected, within
+from ...arrow.shaping import shaped
 from .fold import fold
 
 SAMPLE = 100
@@ -53,11 +54,7 @@ class LocalEngine:
 
     def decode(self, run: Run[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
         """See `ports.engine.Engine.decode`."""
-        changes = decoder.decode(run.frame, table)
-        if changes[ERROR].null_count == changes.num_rows:
-            return changes, changes.slice(0, 0)
-        bad = pc.is_valid(changes[ERROR])
-        return changes.filter(pc.invert(bad)), changes.filter(bad)
+        return _parted(decoder.decode(run.frame, table))
 
     def unite(self, parts: Sequence[pa.Table], table: TableSpec) -> pa.Table:
         """See `ports.engine.Engine.unite`."""
@@ -98,6 +95,12 @@ class LocalEngine:
         """See `ports.engine.Engine.segments`."""
         return segments(changes, table)
 
+    def shape(self, changes: pa.Table, plan: ApplyPlan) -> Shaped[pa.Table]:
+        """See `ports.engine.Engine.shape`."""
+        frame, rejects = _parted(shaped(changes, plan.shape, plan.table))
+        bad = rejects.num_rows
+        return Shaped(frame, rejects, Counts(filtered=changes.num_rows - frame.num_rows - bad, rejected=bad))
+
     def fold(self, changes: pa.Table, plan: ApplyPlan) -> Folded[pa.Table]:
         """See `ports.engine.Engine.fold`."""
         return fold(changes, plan)
@@ -109,6 +112,14 @@ class LocalEngine:
     def concat(self, frames: Sequence[pa.Table]) -> pa.Table:
         """See `ports.engine.Engine.concat`."""
         return pa.concat_tables(frames)
+
+
+def _parted(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The changes, and those with an error."""
+    if changes[ERROR].null_count == changes.num_rows:
+        return changes, changes.slice(0, 0)
+    bad = pc.is_valid(changes[ERROR])
+    return changes.filter(pc.invert(bad)), changes.filter(bad)
 
 
 def _runs(raw: pa.Table, routes: pa.Table) -> tuple[Run[pa.Table], ...]:

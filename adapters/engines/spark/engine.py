@@ -18,15 +18,16 @@ from pyspark.sql import functions as sf
 
 from replicator.domain.change import ERROR, MOVED_FROM, MOVED_TO, OFFSET, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.event_log import EVENT_LOG
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
-from replicator.ports.frames import Folded, Rejected, Routed, Run
+from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
 from ...arrow.log import log_rows
 from ...arrow.moves import unsettled
 from ...arrow.records import rejected
+from ...arrow.shaping import shaped
 from ...spark.errors import translating
 from ...spark.frames import column, derived, kept, mapped, to_arrow, where
 from ...spark.known import Known, all_at_or_above, all_below, counted, knowing, known_of, look, rows_of
@@ -76,11 +77,7 @@ class SparkEngine:
     @translating("decoding a batch")
     def decode(self, run: Run[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
         """See `ports.engine.Engine.decode`. One job, which looks at everything that the driver is to know of the changes."""
-        changes = kept(mapped(run.frame, lambda raw: decoded(raw.cast(RAW), decoder, table), changes_schema(table)))
-        fine = column(ERROR).isNull()
-        seen = look(changes, fine)
-        good, bad = seen.get((True,), Known()), seen.get((False,), Known())
-        return knowing(where(changes, fine) if bad.rows else changes, good), counted(where(changes, ~fine), bad.rows)
+        return _parted(mapped(run.frame, lambda raw: decoded(raw.cast(RAW), decoder, table), changes_schema(table)))
 
     def unite(self, parts: Sequence[DataFrame], table: TableSpec) -> DataFrame:
         """See `ports.engine.Engine.unite`."""
@@ -144,6 +141,14 @@ class SparkEngine:
         """See `ports.engine.Engine.segments`."""
         return segments(changes, table)
 
+    @translating("shaping a batch")
+    def shape(self, changes: DataFrame, plan: ApplyPlan) -> Shaped[DataFrame]:
+        """See `ports.engine.Engine.shape`. One job, like decoding: what was known of the changes may have become another."""
+        wanted, table = plan.shape, plan.table
+        frame, rejects = _parted(mapped(changes, lambda some: shaped(some, wanted, table), changes_schema(table)))
+        bad = rows_of(rejects)
+        return Shaped(frame, rejects, Counts(filtered=rows_of(changes) - rows_of(frame) - bad, rejected=bad))
+
     @translating("folding a batch")
     def fold(self, changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
         """See `ports.engine.Engine.fold`."""
@@ -157,6 +162,14 @@ class SparkEngine:
     def concat(self, frames: Sequence[DataFrame]) -> DataFrame:
         """See `ports.engine.Engine.concat`."""
         return knowing(derived(reduce(DataFrame.unionAll, frames), *frames), known_of(*frames))
+
+
+def _parted(changes: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The changes, with all that the driver is to know of them, and those with an error."""
+    changes, fine = kept(changes), column(ERROR).isNull()
+    seen = look(changes, fine)
+    good, bad = seen.get((True,), Known()), seen.get((False,), Known())
+    return knowing(where(changes, fine) if bad.rows else changes, good), counted(where(changes, ~fine), bad.rows)
 
 
 def _widened(part: DataFrame, table: TableSpec) -> DataFrame:

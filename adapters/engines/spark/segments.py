@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import MOVED_FROM, MOVED_TO, OP, UNSENT
+from replicator.domain.change import UNSENT
 from replicator.domain.table import TableSpec
 
-from ...arrow.moves import places_of_cuts
+from ...arrow.moves import looked_at, places_of_cuts
 from ...spark.frames import column, derived, kept, to_arrow
 from ...spark.known import known_of
 
@@ -25,8 +25,7 @@ def segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     if known is None and not changes.filter(column(UNSENT).isNotNull()).limit(1).count():
         return [changes]
     placed = kept(derived(changes.withColumn(PLACE, sf.monotonically_increasing_id()), changes))
-    names = (*table.keys, OP, MOVED_FROM, MOVED_TO, UNSENT, PLACE)
-    seen = to_arrow(placed.select([column(n) for n in names]))
+    seen = to_arrow(placed.select([column(n) for n in (*looked_at(table), PLACE)]))
     places = [seen[PLACE][i].as_py() for i in places_of_cuts(seen, table)]
     bounds = list(zip([None, *places], [*places, None], strict=True))
     return [changes] if not places else [_between(placed, start, end) for start, end in bounds]

@@ -29,7 +29,8 @@ from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, Fake
 from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
 from replicator.testing.histories import random_history
 from replicator.testing.kinds import EPOCH
-from replicator.testing.model import Outcome, fold
+from replicator.testing.lane_shapes import CASES
+from replicator.testing.model import Outcome, Shaped, fold
 from replicator.testing.sink_watermarks import DISORDER, GRACE
 
 POLICIES = {"scd1": "scd1", "append": "append", "late": "append"}
@@ -41,10 +42,28 @@ def lanes_of(table):
     return tuple(Lane(f"{s}.x", "p", "s", table, s, "x", p, {}, "c:1", grace.get(s)) for s, p in POLICIES.items())
 
 
-def start(store, pieces, register, letters, faults):
+def shaped_lanes(table):
+    """A lane for each case: of scd1 where it can be, else of append."""
+    for number, case in enumerate(CASES.values()):
+        policy = "append" if number % 3 == 2 and "append" in case.policies else "scd1"
+        yield case, Lane(f"s{number}.x", "p", "s", table, f"s{number}", "x", policy, {}, "c:1", None, case.shape)
+
+
+def shaped_only(table):
+    return tuple(lane for _, lane in shaped_lanes(table))
+
+
+class Takes:
+    """A policy that takes whatever comes."""
+
+    def take(self, change):
+        return Outcome.APPLIED
+
+
+def start(store, pieces, register, letters, faults, *, lanes_of=lanes_of):
     engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
     shared = Shared(engine, Lanes(gauges), Rejects(letters, engine, stop, QUICK), gauges, QUICK, stop)
-    sinks = {name: Faulty(FakeSink(store), {"apply": faults}) for name in POLICIES}
+    sinks = {lane.sink: Faulty(FakeSink(store), {"apply": list(faults)}) for lane in lanes_of("public.items")}
     workers = {name: Worker(name, sink, shared) for name, sink in sinks.items()}
     place = Place("s", FakeSource(pieces), lambda table: TableRules(lanes_of(table)), (), workers, register)
     pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
@@ -78,6 +97,36 @@ def test_random_histories(seed):
         rejected = sum(lane == f"{sink}.x" for _, lane in letters.letters)
         assert rejected <= outcomes[Outcome.REJECTED] and bool(rejected) <= bool(outcomes[Outcome.REJECTED])
         assert sink != "late" or rejected == outcomes[Outcome.REJECTED]
+
+
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.slow if s > 3 else ()) for s in range(24)])
+def test_random_histories_of_lanes_with_a_shape(seed):
+    """Every case in a lane of its own, all of one stream, with a start in the middle and faults: each ends as the
+    model says. What has no place in it is a dead letter of this lane only."""
+    history = random_history(seed, 30, toast=True, keys=("int", "text", "composite"), first=("text",))
+    # Values that were not sent are those of the row at that time, and partitions arrive in an order of their own.
+    history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
+    edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
+    pieces = [raw_frame(history, a, b) for a, b in pairwise(edges)]
+    store, register, letters = FakeStore(), MemoryRegister({}, Machine()), FakeDeadLetters()
+    of_table = {lane.id: (case, lane) for case, lane in shaped_lanes("public.items")}
+    faults = [Pass(), FailAfterApply(), Pass(), FailBefore()]
+    for some in (pieces[: len(pieces) // 2], pieces):
+        code, shared = start(store, some, register, letters, faults, lanes_of=shaped_only)
+        assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
+    if not history.changes():
+        return
+    table = history.table()
+    changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
+    for lane_id, (case, lane) in of_table.items():
+        rows, outcomes = fold(lane.policy, table.column_names, table.keys, changes, wanted=case.wanted)
+        kept = store.lanes[lane_id]
+        columns = [c.name for c in kept.plan.target if c.name != CDC_APPLIED_AT]
+        assert canonical_rows(kept.target.rows, columns) == canonical_rows(rows, columns), lane_id
+        mine = [letter for (_, of), letter in letters.letters.items() if of == lane_id]
+        assert len(mine) <= outcomes[Outcome.REJECTED] and all(letter.record is not None for letter in mine), lane_id
+        homeless = {c.event_id for c in changes if Shaped(Takes(), case.wanted).take(c) is Outcome.REJECTED}
+        assert {letter.event_id for letter in mine if letter.stage == "shape"} == homeless, lane_id
 
 
 def test_a_sink_without_watermarks_is_not_given_one(monkeypatch):

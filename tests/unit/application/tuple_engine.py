@@ -12,7 +12,7 @@ import pyarrow as pa
 from replicator.domain.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.frames import Folded, Rejected, Routed, Run
+from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,15 @@ class TupleEngine:
                     out[-1:] = [out[-1][:at], out[-1][at:]]
             out[-1].append(rec)
         return [tuple(part) for part in out if part] or [()]
+
+    def shape(self, changes: Rows, plan: Any) -> Shaped[Rows]:
+        """Of the shapes this engine knows one: `without_deletes`; what has the key 13 has no place."""
+        bad = tuple(replace(r, error="SEQUENCE: no") for r in changes if r.key == 13)
+        rows = tuple(
+            r for r in changes if r.key != 13 and not (plan.shape.without_deletes and r.op == "d" and not r.moved_to)
+        )
+        left = len(changes) - len(rows) - len(bad)
+        return Shaped(rows, bad, Counts(filtered=left, rejected=len(bad)))
 
     def fold(self, changes: Rows, plan: Any) -> Folded[Rows]:
         rows: dict[Any, Rec] = {}

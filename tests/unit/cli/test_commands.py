@@ -111,7 +111,7 @@ def test_lanes_list_tells_what_the_daemon_says(answer, monkeypatch):
 
 def test_plan(answer, ask):
     (lane,) = answer("plan", "products")["result"]
-    assert set(lane) == {"lane", "table", "policy", "watermark", "config", "keys", "columns", "stages", "problem"}
+    assert set(lane) == {"lane", "table", "policy", "watermark", "shape", "config", "keys", "columns", "stages", "problem"}
     assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
     assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())
     assert "lake.products" in ask("plan").stdout
@@ -307,6 +307,18 @@ def test_help_is_quick_and_loads_no_driver():
         after = os.times()
         spent.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert min(spent) < 0.3, "seconds of processor time"
+
+
+def test_only_conditions_load_what_reads_them(project):
+    loads = (
+        "import sys, replicator.settings as s; from pathlib import Path; loaded = s.load(Path('config/replicator.yaml'))\n"
+    )
+    loads += "shapes = [lane.shape for lane in loaded.settings.lanes_for('public.orders')]; print('sqlglot' in sys.modules)"
+    file = project / "config" / "replicator.yaml"
+    for more, loaded in (("", "False\n"), ("    apply_as_deletes: gone\n", "True\n")):
+        file.write_text(file.read_text().replace("    to:", f"{more}    to:"))
+        done = subprocess.run([sys.executable, "-c", loads], cwd=project, capture_output=True, text=True, check=False)
+        assert done.stdout == loaded, done.stderr
 
 
 @pytest.mark.slow

@@ -70,8 +70,7 @@ def test_broken_parts_do_not_hide_what_is_wrong_between_parts(folder):
 
 def test_both_column_lists_contradict_each_other(folder):
     folder.change("    keys: [id]", "    column_list: [a]\n    except_column_list: [b]")
-    codes = {f.code for f in folder.findings()}
-    assert codes == {"not_yet_supported", "contradiction"}
+    assert folder.only().code == "contradiction"
 
 
 VALUES = [

@@ -12,13 +12,12 @@ from replicator.settings.tables import EntrySettings, PolicyKeys, TableSettings
 VALUES = [
     ("transport: kafka", "transport: query"),
     ("        deletes: hard", "        deletes: soft"),
-    ("        deletes: hard", "        deletes: ignore"),
     ("        schema_changes: evolve", "        schema_changes: quarantine"),
     ("        schema_changes: evolve", "        schema_changes: {add_column: evolve}"),
     ("state: ./state", "max_rejects: 5"),
     ("state: ./state", "on_reject: stop"),
     ("    keys: [id]", "    where: id > 5"),
-    ("        into: orders_now", "        sequence_by: [at]"),
+    ("        into: orders_now", "        tombstone_retention: 3 days"),
     ("  path: ./lake/_replicator/dead_letters", "  topic: rejects"),
 ]
 

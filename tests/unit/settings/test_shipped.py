@@ -102,7 +102,7 @@ def test_shipped_files_are_valid_by_their_own_schema_header(file):
         (("sources", "shop", "format"), "maxwell_json"),
         (("sources", "shop", "topics"), "cdc"),
         (("tables", 0, "to", 0, "policy"), "scd3"),
-        (("tables", 0, "sequence_by"), ["x"]),
+        (("tables", 0, "sequence_by"), []),
         (("limits",), {"depth": 0}),
         (("limits",), {"depth": "many"}),
         (("defaults",), {"deletes": "soft"}),

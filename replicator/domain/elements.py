@@ -1,0 +1,108 @@
+"""How the values of a column become elements of a sequence: whole numbers or text in the order of the values.
+
+| Column | Element |
+| --- | --- |
+| boolean, integers up to 64 bits with a sign | the number |
+| unsigned integers of 64 bits | text of 20 digits |
+| date | days since 1970 |
+| timestamp up to microseconds, in nanoseconds | the number of microseconds, of nanoseconds, since 1970 |
+| time of day up to microseconds, in nanoseconds | the number of microseconds, of nanoseconds, since midnight |
+| decimal of up to 18 digits | the number without its point |
+| decimal of more digits | text: 10**digits more than the number without its point, in as many digits plus one |
+| text | itself, compared as bytes |
+| bytes | text of two hexadecimal digits each |
+
+Floats have no order that all engines share (NaN), and nested values none at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+from pyarrow import types as t
+
+MOST_DIGITS = 18
+"""Every whole number of so many digits fits into 64 bits."""
+
+
+class Form(StrEnum):
+    """What the elements of a column are."""
+
+    NUMBER = "number"
+    DIGITS = "digits"
+    DAY = "day"
+    MICROSECOND = "microsecond"
+    NANOSECOND = "nanosecond"
+    UNSCALED = "unscaled"
+    UNSCALED_TEXT = "unscaled text"
+    TEXT = "text"
+    HEX = "hex"
+
+
+TEXTS = frozenset({Form.DIGITS, Form.UNSCALED_TEXT, Form.TEXT, Form.HEX})
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The elements of one column. `digits` and `scale` are those of a decimal. Its text tells apart columns whose elements
+    cannot be compared with each other."""
+
+    form: Form
+    digits: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        match self.form:
+            case Form.UNSCALED:
+                return f"number of {self.scale} decimals"
+            case Form.UNSCALED_TEXT:
+                return f"number of {self.digits} digits, {self.scale} of them decimals"
+        return str(self.form)
+
+    @property
+    def textual(self) -> bool:
+        """The elements are text; otherwise they are int64."""
+        return self.form in TEXTS
+
+
+def element_of(kind: pa.DataType) -> Element | None:
+    """What the elements of a column of this type are; None for a type without an order."""
+    kind = plain(kind)
+    if t.is_decimal(kind):
+        return _of_decimal(kind)
+    if t.is_timestamp(kind) or t.is_time(kind):
+        return Element(Form.NANOSECOND if kind.unit == "ns" else Form.MICROSECOND)
+    return next((Element(form) for holds, form in _FORMS if holds(kind)), None)
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """The type of the values themselves, where a type says how they are kept or what they stand for."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(kind.storage_type)
+    return plain(kind.value_type) if t.is_dictionary(kind) else kind
+
+
+def _of_decimal(kind: pa.DataType) -> Element:
+    scale = max(kind.scale, 0)
+    digits = max(kind.precision - min(kind.scale, 0), scale)
+    return Element(Form.UNSCALED if digits <= MOST_DIGITS else Form.UNSCALED_TEXT, digits, scale)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind))
+
+
+_FORMS = (
+    (t.is_boolean, Form.NUMBER),
+    (t.is_uint64, Form.DIGITS),
+    (t.is_integer, Form.NUMBER),
+    (t.is_date, Form.DAY),
+    (_is_text, Form.TEXT),
+    (_is_bytes, Form.HEX),
+)

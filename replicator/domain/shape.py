@@ -1,0 +1,102 @@
+"""What a lane makes of its table's changes before its policy sees them. `replicator.testing.model.Shaped` says the same, one
+change at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .chosen import Chosen
+from .conditions import refuse_condition, unknown_column
+from .elements import element_of
+from .errors import ConfigProblem
+from .expr import Expr
+from .table import Column, TableSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Empty, and false, by default: changes stay as they are. Otherwise, in this order:
+
+    `truncates`, `deletes`: a create or update for which the condition holds is a truncate, else a delete. What a native
+    delete or truncate says is not asked: its image is of what was.
+    `without_deletes`: deletes and truncates are left out, but for the delete half of a key change.
+    `sequence_by`: the sequence begins with the elements (`domain.elements`) of these columns and ends with the
+    decoder's own: changes which tie come in the order of the source's log. A change in which one of them is NULL, or
+    was not sent, is rejected.
+    `columns`: the columns that there are from then on, keys included. What orders changes, or is asked by a condition, need
+    not be among them.
+    """
+
+    sequence_by: tuple[str, ...] = ()
+    deletes: Expr | None = None
+    truncates: Expr | None = None
+    columns: Chosen | None = None
+    without_deletes: bool = False
+
+    def __bool__(self) -> bool:
+        return self != UNSHAPED
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What it says, for people."""
+        order, chosen = ", ".join(self.sequence_by), ", ".join(self.columns.names) if self.columns else ""
+        told = {
+            "truncates by condition": self.truncates is not None,
+            "deletes by condition": self.deletes is not None,
+            "without deletes": self.without_deletes,
+            f"in the order of ({order})": self.sequence_by,
+            f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({chosen})": self.columns,
+        }
+        return tuple(text for text, holds in told.items() if holds)
+
+    def of(self, table: TableSpec) -> TableSpec:
+        """The table as a policy sees it. ConfigProblem when the shape does not suit it."""
+        for key, condition in (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates)):
+            if condition is not None:
+                refuse_condition(condition, table, key)
+        return self._chosen(self._sequenced(table))
+
+    def _chosen(self, table: TableSpec) -> TableSpec:
+        if self.columns is None:
+            return table
+        key = "except_column_list" if self.columns.excluded else "column_list"
+        for name in self.columns.names:
+            if name not in table.column_names:
+                raise unknown_column(name, table, key)
+        for name in table.keys:
+            if name not in self.columns:
+                raise ConfigProblem(
+                    f"'{key}' leaves out {name!r}, a key column of table {table.name}",
+                    next_step="Keep the key columns; what identifies a row must be in the target.",
+                )
+        return replace(table, columns=tuple(c for c in table.columns if c.name in self.columns))
+
+    def _sequenced(self, table: TableSpec) -> TableSpec:
+        if not self.sequence_by:
+            return table
+        if table.counted:
+            raise ConfigProblem(
+                f"table {table.name} has no key, and only their place in the log tells rows apart that are alike, so it "
+                "cannot have 'sequence_by'",
+                next_step="Name its key columns with `keys: [...]`, or remove 'sequence_by'.",
+            )
+        columns = tuple(_orderly(name, table) for name in self.sequence_by)
+        textual = tuple(i for i, c in enumerate(columns, 1) if (e := element_of(c.type)) and e.textual)
+        return replace(table, sequence=len(columns) + table.sequence, textual=textual, ordered_by=columns)
+
+
+UNSHAPED = Shape()
+"""Changes stay as they are."""
+
+
+def _orderly(name: str, table: TableSpec) -> Column:
+    if name not in table.column_names:
+        raise unknown_column(name, table, "sequence_by")
+    column = table.column(name)
+    if element_of(column.type) is None:
+        raise ConfigProblem(
+            f"'sequence_by' names column {name!r} of table {table.name}, whose type {column.type} has no order that all "
+            "engines share",
+            next_step="Name columns of whole numbers, decimals, dates, times, text or bytes.",
+        )
+    return column

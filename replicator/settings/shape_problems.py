@@ -1,0 +1,75 @@
+"""What lanes are to make of changes and cannot, as far as the config alone tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from replicator.domain.conditions import columns_of
+
+from .conditions import NoCondition, condition
+from .findings import Path, Problem, place, quoted
+from .nearest import did_you_mean
+from .tables import POLICIES_THAT_TRUNCATE
+from .views import EntryView, TableView, View
+
+LISTS = ("sequence_by", "column_list", "except_column_list")
+CONDITIONS = ("apply_as_deletes", "apply_as_truncates")
+
+
+def shape_problems(config: View) -> Iterator[Problem]:
+    """Everything wrong with what becomes of changes before their policy sees them."""
+    for table, entry in config.entries():
+        if config.kind(entry.sink) == "event_log":
+            continue
+        yield from _without_truncates(entry)
+        yield from _without_keys(entry)
+        if table.declared is not None:
+            yield from _unknown_columns(table, entry)
+
+
+def _without_truncates(entry: EntryView) -> Iterator[Problem]:
+    path, said = entry.shape.get("apply_as_truncates", ((), None))
+    if said is not None and entry.policy is not None and entry.policy not in POLICIES_THAT_TRUNCATE:
+        sentence = f"{place(path)} means nothing for {place(entry.path)}, whose policy is {quoted(entry.policy)}"
+        yield Problem(path, "inapplicable", sentence, "write it in the entries with policy 'scd1' only")
+
+
+def _without_keys(entry: EntryView) -> Iterator[Problem]:
+    keys = _names(entry.shape.get("keys", ((), None))[1])
+    for key in ("column_list", "except_column_list"):
+        path, said = entry.shape.get(key, ((), None))
+        names = _names(said)
+        lost = [k for k in keys if (k in names) == (key == "except_column_list")] if names else []
+        if lost:
+            sentence = f"{place(path)} leaves out {quoted(lost[0])}, a key column of {place(entry.path)}"
+            yield Problem(path, "contradiction", sentence, "keep the key columns")
+
+
+def _unknown_columns(table: TableView, entry: EntryView) -> Iterator[Problem]:
+    known = table.declared or ()
+    for path, name in _named(entry):
+        if name not in known:
+            sentence = f"{place(path)} names {quoted(name)}, which is no column of the declared 'schema'"
+            hint = did_you_mean(name, known) or f"declared: {', '.join(map(quoted, known))}"
+            yield Problem(path, "unknown_column", sentence, hint)
+
+
+def _named(entry: EntryView) -> Iterable[tuple[Path, str]]:
+    for key, (path, said) in entry.shape.items():
+        if key in LISTS:
+            yield from ((path, name) for name in _names(said))
+        elif key in CONDITIONS and isinstance(said, str):
+            yield from ((path, name) for name in _asked(said))
+
+
+def _asked(text: str) -> Iterable[str]:
+    try:
+        return sorted(columns_of(condition(text)))
+    except NoCondition:
+        return ()  # Which is said of the value itself.
+
+
+def _names(said: Any) -> list[str]:
+    names = [said] if isinstance(said, str) else said if isinstance(said, list) else []
+    return [name for name in names if isinstance(name, str)]

@@ -1,0 +1,69 @@
+"""What the tests of the engine contract share: the factories an adapter gives, and an engine as the fake sink takes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.table import TableSpec
+from replicator.ports.engine import Engine
+
+from .contract import Contract
+from .delivery import canonical_rows
+from .histories import History
+
+
+class EngineBase(Contract):
+    """The factories an adapter gives, and what the tests of the suite share."""
+
+    def new_engine(self) -> Engine[Any]:
+        """An engine."""
+        raise NotImplementedError
+
+    def to_frame(self, frame: pa.Table) -> Any:
+        """A table as a frame of the engine."""
+        return frame
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        """A frame of the engine as a table, rows in order."""
+        return frame
+
+    def changes(self, history: History, start: int = 0, end: int | None = None) -> Any:
+        """The changes of some events, under the table's last schema."""
+        table = history.table()
+        parts = [self.to_frame(frame) for _, frame in history.runs(start, len(history.events) if end is None else end)]
+        return self.new_engine().unite(parts or [self.to_frame(history.frame((), table))], table)
+
+    def rows(self, frame: Any, names: Sequence[str]) -> Counter[str]:
+        """The rows of a frame as a multiset."""
+        return canonical_rows(self.to_arrow(frame).to_pylist(), names)
+
+
+class PlainFrames:
+    """An engine of any frame type, seen as one of `pyarrow.Table`, so that `FakeSink` can take what it folds."""
+
+    frame = pa.Table
+
+    def __init__(self, suite: EngineBase) -> None:
+        self.suite = suite
+        self.engine = suite.new_engine()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def shape(self, changes: Any, plan: Any) -> Any:
+        """As the engine shapes."""
+        shaped = self.engine.shape(changes, plan)
+        return type(shaped)(shaped.frame, self.suite.to_arrow(shaped.rejects), shaped.counts)
+
+    def fold(self, changes: Any, plan: Any) -> Any:
+        """As the engine folds."""
+        folded = self.engine.fold(changes, plan)
+        return type(folded)(self.suite.to_arrow(folded.frame), folded.facts, folded.counts, folded.rows, folded.size)
+
+    def unite(self, parts: Iterable[pa.Table], table: TableSpec) -> Any:
+        """As the engine unites."""
+        return self.engine.unite([self.suite.to_frame(part) for part in parts], table)

@@ -1,0 +1,80 @@
+"""What every engine promises about lanes that make something else of changes; a part of `engine_contract.EngineContract`."""
+
+from __future__ import annotations
+
+from replicator.domain.change import ERROR, OFFSET, changes_schema
+from replicator.domain.errors import Reject, RejectCode
+
+from .delivery import Delivering, assert_equals_model
+from .engine_base import EngineBase, PlainFrames
+from .fakes import FakeTarget
+from .histories import History, changes_frame
+from .lane_shapes import CASES, shaped_histories
+from .model import Change, Row
+from .sink_base import simple, writes
+from .source import FIRST_OFFSET, Event, Statement
+
+MOVE = (Statement("write", 0, salt=4), Statement("move", 0, 1, salt=9, mask=1))
+
+
+class EngineShapes(EngineBase):
+    """Shapes."""
+
+    def test_shape_equals_model(self) -> None:
+        """Random histories of which a lane orders changes by columns of its own, takes rows for deletes or truncates, and
+        leaves out columns and deletes, end as the model says, under every policy."""
+        for policy in ("scd1", "append"):
+            self._shaped_equals_model(policy)
+
+    def test_shape_accounts_for_every_change(self) -> None:
+        """What is left is in the order of arrival, with the columns of the plan's table; the rest is filtered, or
+        rejected with a reason."""
+        engine = self.new_engine()
+        history = simple(*writes(0, 1), Statement("write", 0, salt=6), Statement("delete", 1), *MOVE, Statement("truncate"))
+        for name, case in CASES.items():
+            if "text" not in case.first:
+                continue
+            plan = case.plan("scd1", history.table())
+            shaped = engine.shape(self.changes(history), plan)
+            frame, rejects = self.to_arrow(shaped.frame), self.to_arrow(shaped.rejects)
+            assert frame.schema.names == rejects.schema.names == changes_schema(plan.table).names, name
+            assert frame.schema.types == changes_schema(plan.table).types, name
+            assert frame[OFFSET].to_pylist() == sorted(frame[OFFSET].to_pylist()), name
+            assert frame[ERROR].null_count == frame.num_rows == engine.count(shaped.frame), name
+            assert rejects.num_rows == shaped.counts.rejected == engine.count(shaped.rejects), name
+            assert frame.num_rows + shaped.counts.total == len(history.changes()), name
+            told = {Reject.parse(error).code for error in rejects[ERROR].to_pylist()}
+            assert told <= {RejectCode.SEQUENCE}, name
+            assert bool(told) == bool(case.shape.sequence_by), name
+            empty = engine.shape(self.changes(history, 0, 0), plan)
+            assert (engine.count(empty.frame), empty.counts.total) == (0, 0)
+
+    def _shaped_equals_model(self, policy: str) -> None:
+        @self.for_all(drawn=shaped_histories(policy))
+        def check(drawn: tuple[str, History]) -> None:
+            case, history = CASES[drawn[0]], drawn[1]
+            delivering = Delivering(PlainFrames(self), FakeTarget(), history, policy, case.plan, case.wanted)
+            delivering.run()
+            assert_equals_model(delivering)
+
+    def test_segments_of_changes_in_any_order(self) -> None:
+        """A partial change begins a segment unless it is the first of its key in it; so does a lower change after it."""
+        engine, case = self.new_engine(), CASES["in the order of a column"]
+        half: Row = {"k1": 1, "v2": 1}
+        images = [
+            *({"k1": 1, "v1": text, "v2": 1} for text in "bc"),
+            half | {"v1": "d"},
+            half | {"v1": "a"},
+            half | {"v1": "e"},
+        ]
+        unsent = [frozenset[str]()] * 2 + [frozenset({"v2"})] + [frozenset[str]()] * 2
+        changes = [
+            Change("u", (at, 0, 0), image, lacks) for at, (image, lacks) in enumerate(zip(images, unsent, strict=True))
+        ]
+        events = [(Event(0, FIRST_OFFSET + at, 0, (1,), change), change) for at, change in enumerate(changes)]
+        table = simple().table()
+        frame = self.to_frame(changes_frame(events, table, "cdc.public.items"))
+        plan = case.plan("scd1", table)
+        pieces = engine.segments(engine.shape(frame, plan).frame, plan.table)
+        assert [self.to_arrow(piece)["v1"].to_pylist() for piece in pieces] == [["b", "c"], ["d"], ["a", "e"]]
+        assert len(engine.segments(frame, table)) == 1

@@ -1,0 +1,133 @@
+"""Shapes of lanes to try histories with: each as the program takes it (`domain.shape`) and as the model says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from replicator.domain.chosen import Chosen
+from replicator.domain.expr import AnyOf, Compare, Expr, IsNull, Lit, Not, source
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.policies import plan_for
+from replicator.domain.shape import Shape
+from replicator.domain.table import TableSpec
+
+from .histories import History, any_history
+from .kinds import EPOCH, micros
+from .model import Wanted
+
+KEYED = ("int", "text", "composite")
+ORDERLY = ("text", "int", "money", "day", "instant", "truth", "bytes", "small")
+"""Kinds whose values have an order."""
+
+
+def element(value: Any) -> int | str:
+    """How a target keeps a value that orders changes; of decimals those of the kind `money`."""
+    match value:
+        case datetime():
+            return micros(value)
+        case date():
+            return (value - EPOCH.date()).days
+        case Decimal():
+            return int(value.scaleb(2))
+        case bytes():
+            return value.hex()
+        case str():
+            return value
+    return int(value)
+
+
+def is_text(*texts: str) -> Any:
+    """A condition of the model: `v1` is one of these."""
+    return lambda image, unsent: image.get("v1") in texts if "v1" not in unsent else None
+
+
+def is_no_text(text: str) -> Any:
+    """A condition of the model: `v1` is not NULL, and not this."""
+    return lambda image, unsent: image.get("v1") not in (None, text) if "v1" not in unsent else None
+
+
+def is_null(image: Mapping[str, Any], unsent: frozenset[str]) -> bool | None:
+    """A condition of the model: `v1` is NULL."""
+    return None if "v1" in unsent else image.get("v1") is None
+
+
+def among(*texts: str) -> Expr:
+    """The condition that `v1` is one of these."""
+    return AnyOf(tuple(Compare("=", source("v1"), Lit(text)) for text in texts))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape that looks at `v1`, which is of one of the kinds `first`. `keys`: the kinds of keys that it suits."""
+
+    shape: Shape
+    wanted: Wanted
+    first: tuple[str, ...] = ("text",)
+    keys: tuple[str, ...] = (*KEYED, "none")
+    policies: frozenset[str] = field(default=frozenset({"scd1", "append"}))
+
+    def plan(self, policy: str, table: TableSpec) -> ApplyPlan:
+        """The plan of `policy` for what the shape makes of `table`."""
+        return plan_for(policy, table, None, self.shape)
+
+
+def _ordered(*names: str) -> dict[str, Any]:
+    return {"sequence_by": names, "stored": dict.fromkeys(names, element)}
+
+
+SCD1 = frozenset({"scd1"})
+WITHOUT_V1 = Chosen(("v1",), excluded=True)
+
+
+class Others:
+    """All columns but `v1`."""
+
+    def __contains__(self, name: object) -> bool:
+        return name != "v1"
+
+
+CASES = {
+    "in the order of a column": Case(Shape(sequence_by=("v1",)), Wanted(**_ordered("v1")), ORDERLY, KEYED),
+    "in the order of two": Case(Shape(sequence_by=("v1", "k1")), Wanted(**_ordered("v1", "k1")), ORDERLY, KEYED),
+    "in the order of a column that is left out": Case(
+        Shape(sequence_by=("v1",), columns=WITHOUT_V1), Wanted(**_ordered("v1"), columns=Others()), ORDERLY, KEYED
+    ),
+    "without a column": Case(Shape(columns=WITHOUT_V1), Wanted(columns=Others()), ORDERLY),
+    "without deletes": Case(Shape(without_deletes=True), Wanted(without_deletes=True)),
+    "with deletes by text": Case(Shape(deletes=among("a", "it's")), Wanted(deletes=is_text("a", "it's"))),
+    "with deletes by what is not there": Case(Shape(deletes=IsNull(source("v1"))), Wanted(deletes=is_null), ORDERLY),
+    "with deletes but for one text": Case(
+        Shape(deletes=Not(Compare("=", source("v1"), Lit("a")))), Wanted(deletes=is_no_text("a"))
+    ),
+    "with truncates and deletes": Case(
+        Shape(deletes=among("a", "NULL"), truncates=among("NULL")),
+        Wanted(deletes=is_text("a", "NULL"), truncates=is_text("NULL")),
+        policies=SCD1,
+    ),
+    "with everything": Case(
+        Shape(("v1",), among("a", ""), among("NULL"), WITHOUT_V1),
+        Wanted(is_text("NULL"), is_text("a", ""), **_ordered("v1"), columns=Others()),
+        keys=KEYED,
+        policies=SCD1,
+    ),
+    "with deletes by text that are left out": Case(
+        Shape(("v1",), among("a", ""), columns=WITHOUT_V1, without_deletes=True),
+        Wanted(None, is_text("a", ""), **_ordered("v1"), columns=Others(), without_deletes=True),
+        keys=KEYED,
+    ),
+}
+
+
+@st.composite
+def shaped_histories(draw: st.DrawFn, policy: str) -> tuple[str, History]:
+    """The name of a case of this policy, and a history for it."""
+    name = draw(st.sampled_from([name for name, case in CASES.items() if policy in case.policies]))
+    case = CASES[name]
+    keys = tuple(key for key in case.keys if policy != "scd1" or key != "none")
+    return name, draw(any_history(keys, first=case.first))

@@ -1,0 +1,175 @@
+"""What every sink promises about lanes that make something else of changes; a part of `sink_contract.SinkContract`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise, permutations, product
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.chosen import Chosen
+from replicator.domain.expr import Compare, Lit, source
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.shape import Shape
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Write
+
+from .contract import needs
+from .delivery import Delivering, Target, assert_equals_model, lane_of
+from .histories import History, changes_frame
+from .kinds import EPOCH
+from .lane_shapes import CASES, shaped_histories
+from .model import Change, Row
+from .sink_base import IDENTITY, SinkBase, no_rejects
+from .source import FIRST_OFFSET, Event
+
+TEXTS = ("", "A", "B", "Z", "a", "aa", "back\\'slash", "it's", 'q"', "é", "\ue000", "𝄞")
+"""In the order of their bytes, which is that of no language, nor that of UTF-16, in which the last two change places."""
+
+CUT = "back\\'slash"
+
+TEXTUAL = TableSpec("public.items", tuple(Column(n, pa.string()) for n in ("id", "at", "what")), ("id",), 2)
+BY_TEXT = Shape(("at",), truncates=Compare("=", source("what"), Lit("t")))
+TIMED = TableSpec(
+    "public.items",
+    (Column("id", pa.int64()), Column("at", pa.timestamp("us")), Column("value", pa.int64())),
+    ("id",),
+    2,
+)
+EMPLOYEES = TableSpec(
+    "employees",
+    (
+        *(Column(n, pa.int64()) for n in ("run", "id", "sequenceNum")),
+        *(Column(n, pa.string()) for n in ("role", "operation")),
+    ),
+    ("run", "id"),
+    2,
+)
+BY_NUMBER = Shape(
+    sequence_by=("sequenceNum",),
+    deletes=Compare("=", source("operation"), Lit("DELETE")),
+    columns=Chosen(("operation", "sequenceNum"), excluded=True),
+)
+ROLES = ("chef", "owner", "security", "cleaner")
+HIRED = [{"id": n, "role": role, "operation": "INSERT", "sequenceNum": n} for n, role in enumerate(ROLES, 1)]
+CHRIS = [
+    {"id": 5, "role": "owner", "operation": "INSERT", "sequenceNum": 6},
+    {"id": 5, "role": "manager", "operation": "UPDATE", "sequenceNum": 5},
+]
+PAT = [
+    {"id": 6, "role": "mechanic", "operation": "DELETE", "sequenceNum": 8},
+    {"id": 6, "role": "mechanic", "operation": "INSERT", "sequenceNum": 7},
+]
+STAYS = {1: "chef", 2: "owner", 3: "security", 4: "cleaner", 5: "owner"}
+"""The worked example of a feed whose order is a column: nobody is left of Pat, and Chris is an owner."""
+
+
+class Lines:
+    """A stream into one lane of a target, whose rows a test names. Each batch is applied by itself. `log`: the place in the
+    source's log of the change that is next."""
+
+    def __init__(self, suite: SinkBase, target: Target, table: TableSpec, shape: Shape) -> None:
+        self.suite, self.target, self.table = suite, target, table
+        self.lane, self.engine, self.sink = lane_of("scd1"), suite.new_engine(), target.open()
+        self.plan, self.sent, self.log = plan_for("scd1", table, None, shape), 0, 0
+        self.sink.prepare(self.lane, self.plan)
+
+    def send(self, rows: Iterable[Mapping[str, Any]], op: str = "c") -> None:
+        """One batch, in that order."""
+        place, changes = TopicPartition("cdc.public.items", 0), []
+        start = Position({place: FIRST_OFFSET + self.sent})
+        for row in rows:
+            change = Change(op, (self.log, 0), row)
+            changes.append((Event(0, FIRST_OFFSET + self.sent, 0, None, change), change))
+            self.sent, self.log = self.sent + 1, self.log + 1
+        frame = self.suite.to_frame(changes_frame(changes, self.table, place.topic))
+        folded = self.engine.fold(self.engine.shape(frame, self.plan).frame, self.plan)
+        span = Span(start, Position({place: FIRST_OFFSET + self.sent}))
+        self.sink.apply([Write(self.lane, self.plan, folded, span, IDENTITY)], no_rejects)
+
+    def rows(self) -> Sequence[Row]:
+        """What the target holds now."""
+        return self.target.rows(self.lane)
+
+    def by_id(self, name: str) -> dict[Any, Any]:
+        """One column of it, by `id`."""
+        return {row["id"]: row[name] for row in self.rows()}
+
+
+class SinkShapes(SinkBase):
+    """Shapes."""
+
+    def test_histories_of_a_shape_equal_the_model(self) -> None:
+        """Random histories of which a lane orders changes by columns of its own, takes rows for deletes or truncates, and
+        leaves out columns and deletes, end as the model says, under every cut, repetition and fault."""
+        for policy in sorted({"scd1", "append"} & self.capabilities().policies):
+            self._of_shapes(policy)
+
+    def _of_shapes(self, policy: str) -> None:
+        @self.for_all(drawn=shaped_histories(policy))
+        def check(drawn: tuple[str, History]) -> None:
+            case, frames = CASES[drawn[0]], (self.to_frame, self.to_arrow)
+            with self.target() as target:
+                lane = (self.new_engine(), target, drawn[1], policy, case.plan, case.wanted)
+                delivering = Delivering(*lane, to_frame=frames[0], to_arrow=frames[1])
+                delivering.run()
+                assert_equals_model(delivering)
+
+    def test_text_is_ordered_by_its_bytes(self) -> None:
+        """Of two changes of a row that are ordered by text the higher one stays, be it a delete; a truncate clears what is
+        lower than its text, and nothing lower comes in again."""
+        needs("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        upwards = list(pairwise(TEXTS))
+        pairs = {str(key): pair for key, pair in enumerate([*upwards, *((high, low) for low, high in upwards)])}
+        deleted = {key for key in pairs if int(key) % 3 == 0}
+        left = {key: max(pair, key=str.encode) for key, pair in pairs.items() if key not in deleted or pair[0] > pair[1]}
+        with self.target() as target:
+            lines = Lines(self, target, TEXTUAL, BY_TEXT)
+            lines.send({"id": key, "at": pair[0]} for key, pair in pairs.items())
+            assert lines.by_id("at") == {key: first for key, (first, _) in pairs.items()}
+            lines.send(({"id": key, "at": pair[1]} for key, pair in pairs.items() if key in deleted), "d")
+            lines.send(({"id": key, "at": pair[1]} for key, pair in pairs.items() if key not in deleted), "u")
+            assert lines.by_id("at") == left
+            lines.send([{"id": "t", "at": CUT, "what": "t"}])
+            left = {key: text for key, text in left.items() if text > CUT}
+            assert lines.by_id("at") == left
+            lines.send([{"id": "low", "at": "aa"}, {"id": "high", "at": "\ue000"}])
+            assert lines.by_id("at") == left | {"high": "\ue000"}
+            lines.sink.close()
+
+    def test_changes_that_tie_come_in_the_order_of_the_log(self) -> None:
+        """Five updates of a row, the last three in the same second, end with the last; an insert and a delete in the same
+        second end without a row; in one batch, and in one each. Neither comes back when all are sent again."""
+        needs("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        start = (EPOCH + timedelta(days=18_000)).replace(tzinfo=None)
+        seconds = ((61, 47), (62, 48), (63, 52), (64, 52), (65, 52))
+        updates = [{"id": 1, "at": start + timedelta(seconds=second), "value": value} for value, second in seconds]
+        for size in (5, 1):
+            with self.target() as target:
+                lines = Lines(self, target, TIMED, Shape(("at",)))
+                for _ in range(2):
+                    lines.log = 0
+                    for at in range(0, 5, size):
+                        lines.send(updates[at : at + size], "u")
+                    lines.send([{"id": 2, "at": start}])
+                    lines.send([{"id": 2, "at": start}], "d")
+                    assert lines.by_id("value") == {1: 65}
+                lines.sink.close()
+
+    def test_employees_in_any_order(self) -> None:
+        """A feed with numbers and operations of its own, one row per batch, in every order that the rows of one id can have:
+        all end alike, without the columns that only say what happened."""
+        needs("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        orders = [[*HIRED, *chris, *pat] for chris, pat in product(permutations(CHRIS), permutations(PAT))]
+        with self.target() as target:
+            lines = Lines(self, target, EMPLOYEES, BY_NUMBER)
+            for rows in zip(*orders, strict=True):
+                lines.send({"run": run, **row} for run, row in enumerate(rows))
+            found = lines.rows()
+            lines.sink.close()
+        for run in range(len(orders)):
+            assert {row["id"]: row["role"] for row in found if row["run"] == run} == STAYS
+        assert not {"operation", "sequenceNum"} & found[0].keys()

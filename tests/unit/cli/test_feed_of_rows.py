@@ -1,0 +1,147 @@
+"""A feed that somebody else writes: rows with an order and operations of their own, through the program into a mirror."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from cli_program import run_program
+from deltalake import DeltaTable, write_deltalake
+from next_layer import ON_SPARK, run
+
+FEED = [
+    (1, "Alex", "chef", "FR", "INSERT", 1),
+    (2, "Jessica", "owner", "US", "INSERT", 2),
+    (3, "Mikhail", "security", "UK", "INSERT", 3),
+    (4, "Gary", "cleaner", "UK", "INSERT", 4),
+    (5, "Chris", "owner", "NL", "INSERT", 6),
+    (5, "Chris", "manager", "NL", "UPDATE", 5),
+    (6, "Pat", "mechanic", "NL", "DELETE", 8),
+    (6, "Pat", "mechanic", "NL", "INSERT", 7),
+]
+NAMES = ("id", "name", "role", "country", "operation", "sequenceNum")
+STAYS = [
+    (1, "Alex", "chef"),
+    (2, "Jessica", "owner"),
+    (3, "Mikhail", "security"),
+    (4, "Gary", "cleaner"),
+    (5, "Chris", "owner"),
+]
+CONFIG = """\
+pipeline: staff
+sources:
+  staff: {format: rows, transport: delta, path: ./feed/employees}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./lake/_replicator/dead_letters}
+tables:
+  - match: employees
+    source: staff
+    keys: [id]
+    sequence_by: sequenceNum
+    apply_as_deletes: operation = 'DELETE'
+    except_column_list: [operation, sequenceNum]
+    to: [{sink: lake}]
+http: {address: "127.0.0.1:0"}
+"""
+
+
+def staff(folder: Path, config: str = CONFIG) -> Path:
+    (folder / "config").mkdir(exist_ok=True)
+    (folder / "config" / "replicator.yaml").write_text(config)
+    return folder
+
+
+def add(folder: Path, rows: list[tuple]) -> None:
+    types = {"id": pa.int64(), "sequenceNum": pa.int64()}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in NAMES])
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
+    write_deltalake(str(folder / "feed" / "employees"), pa.table(columns, schema=schema), mode="append")
+
+
+def mirror(folder: Path) -> list[tuple]:
+    table = DeltaTable(str(folder / "lake" / "employees")).to_pyarrow_table()
+    assert [name for name in table.column_names if not name.startswith("_")] == ["id", "name", "role", "country"]
+    return sorted((row["id"], row["name"], row["role"]) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+def test_employees_at_once(tmp_path: Path, engine: str) -> None:
+    add(staff(tmp_path), FEED)
+    said = run(tmp_path, engine)
+    assert mirror(tmp_path) == STAYS
+    (lane,) = said["result"]["lanes"]
+    assert sum(lane["counts"].values()) == len(FEED)
+
+
+@pytest.mark.slow
+def test_employees_one_by_one(tmp_path: Path) -> None:
+    staff(tmp_path)
+    for row in FEED:
+        add(tmp_path, [row])
+        run(tmp_path, "local")
+    assert mirror(tmp_path) == STAYS
+
+
+def test_the_plan_says_what_becomes_of_the_rows(tmp_path: Path) -> None:
+    add(staff(tmp_path), FEED)
+    said = run_program(tmp_path, "plan").stdout
+    assert (
+        "policy scd1, deletes by condition, in the order of (sequenceNum), without columns (operation, sequenceNum)" in said
+    )
+
+
+def test_rows_without_a_place_become_dead_letters(tmp_path: Path) -> None:
+    add(staff(tmp_path), [*FEED[:4], (7, "Noone", "ghost", "NL", "INSERT", None), *FEED[4:]])
+    said = run(tmp_path, "local")
+    assert mirror(tmp_path) == STAYS
+    assert said["result"]["lanes"][0]["counts"]["rejected"] == 1
+    listed = run_program(tmp_path, "dlq", "list", "--json").stdout
+    (letter,) = json.loads(listed)["result"]
+    assert (letter["code"], letter["stage"], letter["lane"], letter["table"]) == (
+        "SEQUENCE",
+        "shape",
+        "lake.employees",
+        "employees",
+    )
+    assert "column 'sequenceNum'" in letter["sentence"] and "Noone" not in letter["sentence"]
+    assert (
+        "Noone"
+        in DeltaTable(str(tmp_path / "lake" / "_replicator" / "dead_letters"))
+        .to_pyarrow_table()["record"][0]
+        .as_py()
+        .decode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "sequence_by: sequenceNum",
+            "sequence_by: sequencenum",
+            "'sequence_by' names column 'sequencenum', which table employees",
+        ),
+        ("operation = 'DELETE'", "operation = 8", "compares column 'operation' (string) with what is not text"),
+        ("[operation, sequenceNum]", "[operation, seqNum]", "'except_column_list' names column 'seqNum'"),
+    ],
+)
+def test_what_does_not_suit_the_table_suspends_its_lane(tmp_path: Path, old: str, new: str, said: str) -> None:
+    add(staff(tmp_path, CONFIG.replace(old, new)), FEED)
+    lane = run(tmp_path, "local", code=2)["result"]["lanes"][0]
+    assert (lane["id"], lane["status"]) == ("lake.employees", "suspended")
+    assert said in lane["error"] and "replicator.yaml:" in lane["next_step"]
+
+
+def test_another_order_is_another_rule(tmp_path: Path) -> None:
+    """What the target holds was ordered otherwise: sequences of both cannot be compared."""
+    add(staff(tmp_path, CONFIG.replace("    sequence_by: sequenceNum\n", "")), FEED)
+    run(tmp_path, "local")
+    staff(tmp_path)
+    add(tmp_path, FEED[:1])
+    lane = run(tmp_path, "local", code=2)["result"]["lanes"][0]
+    assert (
+        "'scd1 by id in the order of sequenceNum (number)'" in lane["error"] and "resync lake.employees" in lane["next_step"]
+    )

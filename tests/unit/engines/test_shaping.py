@@ -1,0 +1,291 @@
+"""What a lane makes of changes: elements in the order of values, conditions with SQL's logic, a feed in every order."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from itertools import permutations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.arrow.conditions import holds
+from adapters.arrow.elements import elements
+from adapters.engines.local import LocalEngine
+from replicator.domain.change import changes_schema
+from replicator.domain.chosen import Chosen
+from replicator.domain.conditions import refuse_condition
+from replicator.domain.elements import element_of
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.expr import Compare, Lit, source
+from replicator.domain.policies import plan_for
+from replicator.domain.shape import Shape
+from replicator.domain.table import Column, TableSpec
+from replicator.settings.conditions import condition
+from replicator.testing.model import Change, Wanted, fold
+from replicator.testing.sink_shapes import BY_NUMBER, CHRIS, EMPLOYEES, HIRED, PAT, STAYS
+
+# Elements.
+
+
+def decimals(digits, scale):
+    return st.integers(1 - 10**digits, 10**digits - 1).map(lambda number: Decimal(f"{number}e-{scale}"))
+
+
+ORDERED = {
+    pa.bool_(): st.booleans(),
+    pa.int8(): st.integers(-128, 127),
+    pa.uint32(): st.integers(0, 2**32 - 1),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.date32(): st.dates(),
+    pa.date64(): st.dates(),
+    pa.timestamp("s"): st.datetimes().map(lambda moment: moment.replace(microsecond=0)),
+    pa.timestamp("ms", "UTC"): st.datetimes(timezones=st.just(UTC)).map(
+        lambda m: m.replace(microsecond=m.microsecond // 1000 * 1000)
+    ),
+    pa.timestamp("us"): st.datetimes(),
+    pa.time32("s"): st.times().map(lambda moment: moment.replace(microsecond=0)),
+    pa.time64("us"): st.times(),
+    pa.decimal128(5, 0): decimals(5, 0),
+    pa.decimal128(18, 4): decimals(18, 4),
+    pa.decimal128(6, 6): decimals(6, 6),
+    pa.decimal128(38, 10): decimals(38, 10),
+    pa.decimal256(60, 2): decimals(60, 2),
+    pa.string(): st.text(st.characters(codec="utf-8")),
+    pa.large_string(): st.text(st.characters(codec="utf-8")),
+    pa.dictionary(pa.int32(), pa.string()): st.text(st.characters(codec="utf-8")),
+    pa.binary(): st.binary(),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
+}
+
+
+@pytest.mark.parametrize("kind", ORDERED, ids=str)
+def test_elements_are_in_the_order_of_their_values(kind):
+    @given(st.tuples(ORDERED[kind], ORDERED[kind]))
+    def check(values):
+        found = elements(pa.chunked_array([pa.array([*values, None], kind)]))
+        assert found.type == (pa.string() if element_of(kind).textual else pa.int64())
+        one, other, nothing = found.to_pylist()
+        assert nothing is None
+        a, b = (element.encode() if isinstance(element, str) else element for element in (one, other))
+        x, y = (value.encode() if isinstance(value, str) else value for value in values)
+        assert ((a < b), (a == b)) == ((x < y), (x == y))
+
+    check()
+
+
+def test_elements_are_what_the_table_says():
+    made = {
+        (pa.date32(), date(1969, 12, 31)): -1,
+        (pa.timestamp("ms", "UTC"), datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)): 1_000_000,
+        (pa.timestamp("ns"), datetime(1970, 1, 1, 0, 0, 1)): 1_000_000_000,
+        (pa.time32("s"), time(0, 0, 1)): 1_000_000,
+        (pa.decimal128(18, 2), Decimal("-1.50")): -150,
+        (pa.decimal128(18, -2), Decimal("1E+3")): "100000000000000001000",
+        (pa.decimal128(20, 2), Decimal("-1.50")): "099999999999999999850",
+        (pa.decimal128(38, 1), Decimal("-" + "9" * 37 + ".8")): "0" * 38 + "2",
+        (pa.uint64(), 2**64 - 1): "18446744073709551615",
+        (pa.binary(), b"\x00\xff"): "00ff",
+    }
+    for (kind, value), element in made.items():
+        assert elements(pa.chunked_array([pa.array([value], kind)])).to_pylist() == [element], kind
+
+
+def test_a_time_beyond_64_bits_has_none():
+    far = pa.chunked_array([pa.array([2**62, 1], pa.int64()).cast(pa.timestamp("s"))])
+    assert elements(far).to_pylist() == [None, 1_000_000]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.float64(), pa.float16(), pa.list_(pa.int64()), pa.struct([]), pa.null(), pa.duration("s")]
+)
+def test_what_has_no_order_is_refused(kind):
+    table = TableSpec("t", (Column("id", pa.int64()), Column("v", kind)), ("id",))
+    with pytest.raises(ConfigProblem, match="has no order that all engines share"):
+        plan_for("scd1", table, None, Shape(("v",)))
+
+
+def test_a_type_that_orders_otherwise_is_another_rule():
+    """Rows in the order of cents cannot be compared with rows in the order of tenths of them; a wider type is no matter."""
+
+    def rule(kind):
+        return plan_for("scd1", TableSpec("t", (Column("id", kind),), ("id",)), None, Shape(("id",))).rule
+
+    assert rule(pa.int32()) == rule(pa.int64()) == "scd1 by id in the order of id (number)"
+    assert rule(pa.decimal128(5, 2)) == rule(pa.decimal128(9, 2)) != rule(pa.decimal128(9, 3))
+    assert (
+        len({rule(k) for k in (pa.int64(), pa.decimal128(19, 2), pa.decimal128(20, 2), pa.string(), pa.timestamp("ns"))})
+        == 5
+    )
+
+
+# Conditions.
+
+WIDE = TableSpec(
+    "t",
+    (
+        Column("id", pa.int64()),
+        Column("op", pa.string()),
+        Column("gone", pa.bool_()),
+        Column("price", pa.decimal128(10, 2)),
+        Column("big", pa.uint64()),
+        Column("share", pa.float64()),
+        Column("day", pa.date32()),
+        Column("at", pa.timestamp("us", "UTC")),
+        Column("local", pa.timestamp("ms")),
+        Column("items", pa.list_(pa.int64())),
+    ),
+    ("id",),
+)
+ROW = {
+    "id": 7,
+    "op": "it's",
+    "gone": True,
+    "price": Decimal("1.50"),
+    "big": 2**64 - 1,
+    "share": 0.5,
+    "day": date(2024, 2, 29),
+    "at": datetime(2024, 2, 29, 12, tzinfo=UTC),
+    "local": datetime(2024, 2, 29, 12),
+}
+
+
+def asked(text, **row):
+    told = condition(text)
+    refuse_condition(told, WIDE, "apply_as_deletes")
+    frame = pa.Table.from_pylist([{"_op": "u", **row}], changes_schema(WIDE))
+    return holds(frame, told).to_pylist()[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("op = 'it''s'", "op <> 'its'", "op > 'it'", "op in ('a', 'it''s')", "op not in ('a')", "gone", "not not gone"),
+        *(
+            "gone = true",
+            "gone <> false",
+            "true = gone",
+            "price = 1.5",
+            "price < 1.500001",
+            "price in (1, 1.50)",
+            "1 < price",
+        ),
+        *("big = 18446744073709551615", "big > id", "id < big", "id > price", "share = 0.5", "share < id", "id = 7.0"),
+        *("day = '2024-02-29'", "day < '2024-03-01'", "at = '2024-02-29 12:00:00'", "at = '2024-02-29T13:00:00+01:00'"),
+        *("local >= '2024-02-29'", "items is null", "op is not null", "not op is null", "op = null or gone", "true"),
+        *("not (op = null and id = 8)", "op = null or op is not null", "(id = 7 or id = 8) and gone"),
+    ],
+)
+def test_conditions_that_hold(text):
+    assert asked(text, **ROW)
+    assert not asked(f"not ({text})", **ROW)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["op = null", "not op = null", "op <> null", "op not in ('a', null)", "null", "op = null and gone", "gone and null"],
+)
+def test_what_is_unknown_does_not_hold(text):
+    assert not asked(text, **ROW)
+
+
+def test_what_was_not_sent_is_neither_null_nor_anything_else():
+    for text in ("op is null", "op is not null", "op = 'a'", "not op = 'a'"):
+        assert not asked(text, _unsent=["op"])
+    assert asked("op is null or gone is null", _unsent=["op"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("po = 'a'", "names column 'po', which table t does not have"),
+        ('op = "D"', "names column 'D', which table t does not have"),
+        ("op = 1", "compares column 'op' (string) with what is not text"),
+        ("id = '1'", "compares column 'id' (int64) with what is not a number"),
+        ("gone = 1", "compares column 'gone' (bool) with what is not true or false"),
+        ("gone < true", "asks for an order of 'gone'"),
+        ("id", "takes column 'id' (int64) for true or false"),
+        ("id = op", "compares columns of different kinds: 'id' (int64) and 'op' (string)"),
+        ("at = local", "compares columns of different kinds"),
+        ("day = 'soon'", "compares column 'day' (date32[day]) with what is not a date"),
+        ("at = '2024-13-01'", "with what is not a time with a zone"),
+        ("local = '2024-01-01T00:00:00Z'", "with what is not a time without a zone"),
+        ("items = 1", "compares column 'items', whose type list<item: int64> cannot be compared"),
+        ("1 = 1", "compares something else than a column with a column or a constant"),
+    ],
+)
+def test_comparisons_that_make_no_sense(text, said):
+    with pytest.raises(ConfigProblem) as refused:
+        plan_for("scd1", WIDE, None, Shape(deletes=condition(text)))
+    assert said in str(refused.value) and "'apply_as_deletes'" in str(refused.value)
+
+
+# Columns and policies.
+
+
+@pytest.mark.parametrize(
+    ("policy", "shape", "said"),
+    [
+        ("scd1", Shape(("no",)), "'sequence_by' names column 'no'"),
+        ("scd1", Shape(columns=Chosen(("op",))), "'column_list' leaves out 'id', a key column of table t"),
+        ("scd1", Shape(columns=Chosen(("id",), excluded=True)), "'except_column_list' leaves out 'id'"),
+        ("scd1", Shape(columns=Chosen(("id", "no"))), "'column_list' names column 'no'"),
+        ("append", Shape(truncates=condition("gone")), "policy append of table t knows no truncates"),
+    ],
+)
+def test_shapes_that_do_not_suit_a_table(policy, shape, said):
+    with pytest.raises(ConfigProblem, match=said):
+        plan_for(policy, WIDE, None, shape)
+
+
+def test_rows_that_only_their_place_tells_apart_have_no_other_order():
+    table = TableSpec("t", (Column("v", pa.int64()),), (), 3, counted=True)
+    with pytest.raises(ConfigProblem, match="has no key, and only their place in the log tells rows apart"):
+        plan_for("append", table, None, Shape(("v",)))
+    assert plan_for("append", table, None, Shape(deletes=Compare("=", source("v"), Lit(1)))).repair.counted
+
+
+def test_plans_of_different_shapes_share_no_fold():
+    plain, ordered = plan_for("scd1", WIDE), plan_for("scd1", WIDE, None, Shape(("id",)))
+    assert plain.fold_key != ordered.fold_key != plan_for("scd1", WIDE, None, Shape(("op",))).fold_key
+
+
+# A feed in every order in which it can come.
+
+FEED = [*HIRED, *CHRIS, *PAT]
+
+
+def test_the_model_in_every_order():
+    wanted = Wanted(
+        deletes=lambda image, _: image["operation"] == "DELETE",
+        sequence_by=("sequenceNum",),
+        columns=frozenset({"id", "role"}),
+    )
+    for order in permutations(FEED):
+        changes = [Change("c", (place, 0), row) for place, row in enumerate(order)]
+        rows, _ = fold("scd1", EMPLOYEES.column_names[1:], ("id",), changes, wanted=wanted)
+        assert {row["id"]: row["role"] for row in rows} == STAYS
+
+
+def test_the_fold_in_every_order():
+    """All of them at once, each with keys of its own."""
+    engine, plan = LocalEngine(), plan_for("scd1", EMPLOYEES, None, BY_NUMBER)
+    rows = [{"run": run, **row} for run, order in enumerate(permutations(FEED)) for row in order]
+    count = len(rows)
+    columns = {name: pa.array([row[name] for row in rows]) for name in EMPLOYEES.column_names}
+    columns |= {
+        "_op": pa.repeat("c", count),
+        "_topic": pa.repeat("t", count),
+        "_partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+    }
+    columns |= {name: pa.array(range(count), pa.int64()) for name in ("_offset", "_seq_1", "_seq_2")}
+    schema = changes_schema(EMPLOYEES)
+    frame = pa.table([columns.get(f.name, pa.nulls(count, f.type)) for f in schema], schema=schema)
+    folded = engine.fold(engine.shape(frame, plan).frame, plan).frame.select(["run", "id", "role", "_op"]).to_pylist()
+    gone = {row["id"] for row in folded if row["_op"] == "d"}
+    stays = [(row["run"], row["id"], row["role"]) for row in folded if row["_op"] != "d"]
+    assert gone == {6} and len(stays) == 40_320 * len(STAYS)
+    assert {(key, role) for _, key, role in stays} == set(STAYS.items())

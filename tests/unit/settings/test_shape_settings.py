@@ -1,0 +1,139 @@
+"""What a lane makes of changes: where it may be said, what it may say, and that a lane gets the nearest of each."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from replicator.domain.chosen import Chosen
+from replicator.domain.expr import AllOf, AnyOf, Compare, IsNull, Lit, Not, source
+from replicator.domain.shape import Shape
+from replicator.settings.conditions import NoCondition, condition
+from replicator.wiring import adapters
+
+OP, N = source("op"), source("n")
+ENTRY = "        into: orders_now\n"
+"""A line of an entry with policy scd1, whose table has the key `id`."""
+APPEND = "    policy: append\n"
+"""The last line but one of a table that declares the columns `id` and `at`."""
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("op = 'DELETE'", Compare("=", OP, Lit("DELETE"))),
+        ("op == 'it''s'", Compare("=", OP, Lit("it's"))),
+        ("op <> 'a\\b'", Compare("<>", OP, Lit("a\\b"))),
+        ("-1.50 < n", Compare("<", Lit(Decimal("-1.5")), N)),
+        ("n >= 1e2", Compare(">=", N, Lit(100))),
+        ("n in (1, null)", AnyOf((Compare("=", N, Lit(1)), Compare("=", N, Lit(None))))),
+        ("n not in (1)", Not(AnyOf((Compare("=", N, Lit(1)),)))),
+        ("n IS NOT NULL", Not(IsNull(N))),
+        ("not n is null", Not(IsNull(N))),
+        ("gone", source("gone")),
+        ('"a b.c" <= true', Compare("<=", source("a b.c"), Lit(True))),
+        ("op = n or op is null and n > 1", AnyOf((Compare("=", OP, N), AllOf((IsNull(OP), Compare(">", N, Lit(1))))))),
+        ("(op = n or op is null) and n > 1", AllOf((AnyOf((Compare("=", OP, N), IsNull(OP))), Compare(">", N, Lit(1))))),
+    ],
+)
+def test_conditions_are_a_part_of_sql(text, read):
+    assert condition(text) == read
+
+
+NONSENSE = [
+    *("", "op =", "op = 'x", "(op = 1", "op = 1)", "(" * 3000 + "gone" + ")" * 3000, "op = 1 group by n", "delete from t"),
+    *(
+        "t.op = 1",
+        "lower(op) = 'x'",
+        "op like 'x%'",
+        "n + 1 = 2",
+        "n between 1 and 2",
+        "op = n = 1",
+        "op is true",
+        "n in ()",
+    ),
+    *("op = 1; n = 2", "n in (select 1)", "n = any(op)", "n = 1e99", "n = 1e-99", "n::int = 1", "n <=> 1", "?", "1", "'x'"),
+    *("date '2024-01-01' < n", "n is null is null", "case when gone then op end", "[1] = n", "n = x'00'", "`op` = 1"),
+]
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_what_is_no_condition_is_refused(text):
+    with pytest.raises(NoCondition):
+        condition(text)
+
+
+def test_a_finding_says_what_was_expected(folder):
+    line = folder.change(ENTRY, f"{ENTRY}        apply_as_deletes: op = 'DELETE' and\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("condition", line)
+    assert "cannot be read at character 17; conditions are made of columns, 'text', numbers" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("sequence_by: []", "type"),
+        ("sequence_by: ''", "type"),
+        ("sequence_by: 5", "type"),
+        ("sequence_by: [at, at]", "contradiction"),
+        ("sequence_by: [_cdc_seq_1]", "value"),
+        ("sequence_by: {at: 1}", "type"),
+        ("column_list: []", "type"),
+        ("except_column_list: [at, at]", "contradiction"),
+        ("apply_as_deletes: 5", "type"),
+        ("apply_as_truncates: true", "type"),
+        ("column_list: [at]", "contradiction"),
+        ("except_column_list: [id]", "contradiction"),
+    ],
+)
+def test_values_that_make_no_sense(folder, said, code):
+    line = folder.change(ENTRY, f"{ENTRY}        {said}\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == (code, line), str(finding)
+
+
+def test_columns_that_the_config_does_not_declare(folder):
+    for said in ("sequence_by: ta", "column_list: [id, ta]", "except_column_list: [ta]", "apply_as_deletes: ta is null"):
+        line = folder.change(APPEND, f"{APPEND}    {said}\n")
+        finding = folder.only()
+        assert (finding.code, finding.line) == ("unknown_column", line), str(finding)
+        assert "names 'ta', which is no column of the declared 'schema'" in finding.message
+
+
+def test_truncates_are_for_scd1(folder):
+    """In the entry or around it: where its policy is another one, nothing would be cleared."""
+    line = folder.change(APPEND, f"{APPEND}    apply_as_truncates: id = 0\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("inapplicable", line)
+    assert "means nothing for tables[2].to[0], whose policy is 'append'" in finding.message
+    folder.change(ENTRY, f"{ENTRY}        apply_as_truncates: id = 0\n")
+    assert folder.load().settings.lanes_for("public.orders")[0].shape.truncates == Compare("=", source("id"), Lit(0))
+
+
+def test_event_logs_have_none(folder):
+    line = folder.change("      - sink: raw\n", "      - sink: raw\n        sequence_by: at\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("inapplicable", line)
+
+
+def test_nothing_is_said_by_default(folder):
+    for table in ("public.orders", "audit.log", "public.any"):
+        assert not any(lane.shape for lane in folder.load().settings.lanes_for(table))
+
+
+def test_the_nearest_of_each_counts(folder):
+    """Of the two lists the nearest level that has one of them, whole."""
+    folder.change(ENTRY, f"{ENTRY}        except_column_list: [op]\n        sequence_by: at\n")
+    around = ["defaults.sequence_by=[id, at]", "tables[1].column_list=[id]", "defaults.apply_as_deletes=id = 0"]
+    loaded = folder.load(overrides=[*around, "defaults.deletes=ignore"])
+    mirror, lake = (adapters.lane(loaded, lane).shape for lane in loaded.settings.lanes_for("public.orders"))
+    gone = Compare("=", source("id"), Lit(0))
+    assert mirror == Shape(("at",), gone, columns=Chosen(("op",), excluded=True))
+    assert lake == Shape(("id", "at"), gone, columns=Chosen(("id",)), without_deletes=True)
+
+
+def test_deletes_are_rows_of_an_append_lane(folder):
+    loaded = folder.load(overrides=["defaults.deletes=ignore"])
+    assert not loaded.settings.lanes_for("audit.log")[0].shape

@@ -1,0 +1,109 @@
+"""The suites bite, where a lane makes something else of changes: each planted bug is caught by its histories."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from adapters.arrow import conditions, moves, shaping
+from adapters.engines.local import LocalEngine
+from replicator.testing.delivery import Delivering, assert_equals_model
+from replicator.testing.fakes import FakeTarget
+from replicator.testing.histories import random_history
+from replicator.testing.lane_shapes import CASES
+
+pytestmark = pytest.mark.slow
+
+
+def caught(name, policy="scd1", plan=None, keys=("int", "composite")):
+    """One of some random histories ends otherwise than the model says, or does not end; fails when all of them agree."""
+    case = CASES[name]
+    for seed in range(120):
+        history = random_history(seed, 40, keys=keys, first=case.first)
+        delivering = Delivering(LocalEngine(), FakeTarget(), history, policy, plan or case.plan, case.wanted)
+        try:
+            delivering.run()
+            assert_equals_model(delivering)
+        except (AssertionError, KeyError):
+            return
+    pytest.fail("no history caught it")
+
+
+def test_an_order_that_begins_with_the_log(monkeypatch):
+    def by_log(changes, shape, table):
+        done = right(changes, shape, table)
+        number = pc.utf8_rpad(done["_seq_2"].cast(pa.string()), 30)
+        return done.set_column(done.column_names.index("_seq_1"), "_seq_1", number)
+
+    right = shaping.shaped
+    monkeypatch.setattr("adapters.engines.local.engine.shaped", by_log)
+    caught("with everything")
+
+
+def test_a_change_without_a_place_that_gets_one(monkeypatch):
+    def lowest(changes, name):
+        found = right(changes, name)
+        return pc.fill_null(found, "" if pa.types.is_string(found.type) else 0)
+
+    right = shaping._element
+    monkeypatch.setattr(shaping, "_element", lowest)
+    caught("in the order of a column")
+
+
+def test_an_order_by_capitals(monkeypatch):
+    right = shaping.elements
+
+    def capitals(column):
+        found = right(column)
+        return pc.utf8_upper(pc.utf8_reverse(found)) if pa.types.is_string(found.type) else found
+
+    monkeypatch.setattr(shaping, "elements", capitals)
+    caught("with everything")
+
+
+def test_ties_that_are_duplicates(monkeypatch):
+    def without_log(changes, shape, table):
+        done = right(changes, shape, table)
+        for name in ("_seq_2", "_seq_3", "_seq_4"):
+            zero = pc.if_else(pc.is_valid(done[name]), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
+            done = done.set_column(done.column_names.index(name), name, zero)
+        return done
+
+    right = shaping.shaped
+    monkeypatch.setattr("adapters.engines.local.engine.shaped", without_log)
+    caught("in the order of a column")
+
+
+def test_partial_changes_that_are_folded_into_older_ones(monkeypatch):
+    monkeypatch.setattr(moves, "_ordering", lambda table: ())
+    caught("in the order of a column")
+
+
+def test_a_condition_for_which_what_was_not_sent_is_null(monkeypatch):
+    monkeypatch.setattr(conditions, "unsent", lambda changes, name: None)
+    caught("with deletes by what is not there")
+
+
+def test_a_condition_that_is_asked_of_deletes_too(monkeypatch):
+    """Of one that makes truncates: what was there is not what is to be done."""
+    monkeypatch.setattr(shaping, "WRITTEN", pa.array(["c", "u", "r", "d"]))
+    caught("with truncates and deletes")
+
+
+def test_a_null_that_holds(monkeypatch):
+    monkeypatch.setattr(conditions, "_known", lambda changes, name, values: pc.fill_null(values, True))
+    caught("with deletes by what is not there")
+
+
+def test_a_truncate_with_values(monkeypatch):
+    monkeypatch.setattr(shaping, "_values", lambda changes: [])
+    caught("with truncates and deletes")
+
+
+def test_a_column_that_is_gone_and_still_lacks(monkeypatch):
+    monkeypatch.setattr(shaping, "_still_unsent", lambda lists, columns: lists)
+    caught("without a column")
+
+
+def test_the_old_row_of_a_key_change_that_stays(monkeypatch):
+    monkeypatch.setattr(shaping, "_kept", lambda changes: pc.is_in(changes["_op"], value_set=pa.array(["c", "u", "r"])))
+    caught("without deletes")
