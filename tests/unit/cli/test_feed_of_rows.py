@@ -76,6 +76,47 @@ def test_employees_at_once(tmp_path: Path, engine: str) -> None:
     assert sum(lane["counts"].values()) == len(FEED)
 
 
+BOTH = CONFIG.replace("[{sink: lake}]", "[{sink: lake}, {sink: lake, into: employees_historical, policy: scd2}]")
+VERSIONS = [
+    (1, "Alex", "chef", 1, None),
+    (2, "Jessica", "owner", 2, None),
+    (3, "Mikhail", "security", 3, None),
+    (4, "Gary", "cleaner", 4, None),
+    (5, "Chris", "manager", 5, 6),
+    (5, "Chris", "owner", 6, None),
+    (6, "Pat", "mechanic", 7, 8),
+]
+
+
+def history(folder: Path) -> list[tuple]:
+    rows = DeltaTable(str(folder / "lake" / "employees_historical")).to_pyarrow_table().to_pylist()
+    assert not {"operation", "sequenceNum"} & set(rows[0])
+    return sorted((r["id"], r["name"], r["role"], r["_cdc_seq_1"], r["_cdc_end_seq_1"]) for r in rows)
+
+
+@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+def test_employees_current_and_historical(tmp_path: Path, engine: str) -> None:
+    """In one batch, and what is late after it."""
+    late = [FEED[5], FEED[7]]
+    add(staff(tmp_path, BOTH), [row for row in FEED if row not in late])
+    run(tmp_path, engine)
+    add(tmp_path, late)
+    run(tmp_path, "local")
+    assert mirror(tmp_path) == STAYS
+    assert history(tmp_path) == VERSIONS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feed", [FEED, FEED[::-1]])
+def test_employees_historical_one_by_one(tmp_path: Path, feed: list[tuple]) -> None:
+    staff(tmp_path, BOTH)
+    for row in feed:
+        add(tmp_path, [row])
+        run(tmp_path, "local")
+    assert mirror(tmp_path) == STAYS
+    assert history(tmp_path) == VERSIONS
+
+
 @pytest.mark.slow
 def test_employees_one_by_one(tmp_path: Path) -> None:
     staff(tmp_path)
