@@ -191,7 +191,7 @@ def shown(rows: list[Row]) -> set[tuple]:
 
 
 def test_employees_in_every_order():
-    """The model in all 40,320 orders; the versions themselves in every order of each key's changes, at once and one by one."""
+    """The model in all 40,320 orders; the versions in every order of each key's changes, at once and one by one."""
     for order in itertools.permutations(range(len(FEED))):
         model = Scd2(TABLE.column_names, TABLE.keys)
         for change in employees(order):
