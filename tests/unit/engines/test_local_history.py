@@ -1,171 +1,27 @@
-"""Versions in process, over a target that is two tables in memory: every history, cut and order at little cost."""
+"""Versions in process: what the model says, in every history, cut and order."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from random import Random
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
+from history_in_memory import TABLE, Memory, assert_any_order, assert_random_histories, frame_of
 
-from adapters.engines.local.engine import LocalEngine
-from adapters.sql.local_history import versions
-from adapters.sql.rows import to_rows
-from replicator.domain.change import OP
-from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Cut, highest, united_cuts
 from replicator.domain.policies import scd2
-from replicator.domain.sequence import Sequence
-from replicator.domain.table import Column, TableSpec
-from replicator.testing.delivery import canonical_rows
-from replicator.testing.histories import changes_frame, random_history
-from replicator.testing.model import Change, Outcome, Row, Scd2
-from replicator.testing.source import Event
+from replicator.testing.model import Change, Row, Scd2
 
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "40"))
-TABLE = TableSpec("public.items", (Column("k", pa.int64()), Column("a", pa.string()), Column("b", pa.float64())), ("k",), 1)
 
 
-@dataclass
-class Memory:
-    """A target. `late` is false where what is remembered was never needed."""
-
-    plan: ApplyPlan
-    rows: dict[str, Row] = field(default_factory=dict)
-    marks: list[Row] = field(default_factory=list)
-    cuts: tuple[Cut, ...] = ()
-    high: Sequence | None = None
-    counts: dict[str, int] = field(default_factory=lambda: {"applied": 0, "duplicate": 0, "rejected": 0})
-
-    def apply(self, changes: pa.Table, plan: ApplyPlan | None = None) -> None:
-        self.plan = plan or self.plan
-        plan = self.plan
-        folded = LocalEngine({}).fold(changes, plan)
-        facts = folded.facts
-        if facts.lowest is None:
-            return
-        assert plan.history is not None
-        new = [cut for cut in facts.cuts if cut.sequence not in {c.sequence for c in self.cuts}]
-        self.cuts = united_cuts(self.cuts, facts.cuts)
-        rows = to_rows(folded.frame, plan, datetime.now(UTC))
-        late = self.high is not None and facts.lowest <= self.high
-        ids = set(rows[EVENT_ID].to_pylist())
-        marks = [m for m in self.marks if m[EVENT_ID] not in ids] if late else None
-        schema = pa.schema([rows.schema.field(c.name) for c in plan.target])
-        related = pa.Table.from_pylist(list(self.rows.values()), schema)
-        related = related.filter(pc.or_(pc.is_null(related["_cdc_end_seq_1"]), self._at_or_above(related, facts.lowest)))
-        known = None if marks is None else pa.Table.from_pylist(marks, schema.append(pa.field(OP, pa.string())))
-        done = versions(plan, plan.history, rows, related, known, lowest=facts.lowest, cuts=self.cuts)
-        self.marks += done.marks.to_pylist()
-        self.high = highest(self.high, facts.highest)
-        for name in self.counts:
-            self.counts[name] += getattr(done.counts, name) + getattr(folded.counts, name)
-        self._write(done.write.to_pylist(), new)
-
-    def _at_or_above(self, related: pa.Table, lowest: Sequence) -> pa.Array:
-        ends = zip(*(related[f"_cdc_end_seq_{i}"].to_pylist() for i in range(1, len(lowest) + 1)), strict=True)
-        return pa.array([end[0] is not None and end >= lowest for end in ends], pa.bool_())
-
-    def _write(self, rows: list[Row], cuts: list[Cut]) -> None:
-        touched = {self._key(row) for row in rows}
-        assert len(touched) == len(rows), "two rows of one merge key"
-        for row in rows:
-            if row.pop(OP) == "d":
-                del self.rows[self._key(row)]
-            else:
-                self.rows[self._key(row)] = row
-        numbers = range(1, self.plan.table.sequence + 1)
-        for key, row in self.rows.items():
-            for cut in () if key in touched else cuts:
-                start, end = (tuple(row[f"_cdc{part}_seq_{i}"] for i in numbers) for part in ("", "_end"))
-                if start < cut.sequence and (end[0] is None or end > cut.sequence):
-                    row |= {f"_cdc_end_seq_{i}": v for i, v in zip(numbers, cut.sequence, strict=True)}
-                    row["__END_AT"] = (
-                        None if cut.at is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=cut.at)
-                    )
-
-    def _key(self, row: Row) -> str:
-        return repr([row[k] for k in self.plan.merge_keys])
-
-
-def assert_same(memory: Memory, model: Scd2, note: object = "") -> None:
-    columns = [c.name for c in memory.plan.target if c.name != CDC_APPLIED_AT]
-    wanted, found = canonical_rows(model.table(), columns), canonical_rows(list(memory.rows.values()), columns)
-    assert wanted == found, f"{note}\n{columns}\nmissing {wanted - found}\nsurplus {found - wanted}"
-    assert_invariants(memory)
-
-
-def assert_invariants(memory: Memory) -> None:
-    """At most one open version per key, and no two that overlap."""
-    numbers = range(1, memory.plan.table.sequence + 1)
-    by_key: dict[str, list[tuple[Sequence, Sequence | None]]] = {}
-    for row in memory.rows.values():
-        start, end = (tuple(row[f"_cdc{part}_seq_{i}"] for i in numbers) for part in ("", "_end"))
-        by_key.setdefault(repr([row[k] for k in memory.plan.table.keys]), []).append(
-            (start, None if end[0] is None else end)
-        )
-    for spans in by_key.values():
-        spans.sort()
-        for (start, end), (following, _) in itertools.pairwise(spans):
-            assert end is not None and start < end <= following, spans
-
-
-@pytest.mark.parametrize("tracked", [True, False])
-def test_random_histories(tracked):
-    """In the order of the source, in any cut, with repetitions."""
-    engine = LocalEngine({})
-    for seed in range(EXAMPLES):
-        history = random_history(seed, 40, keys=("int", "text", "composite"))
-        if history.shape.shuffle is not None and history.shape.unseen:
-            continue
-        untracked = () if tracked else ("v1", "v3")
-        table = history.source.versions[0]
-        memory, done = Memory(scd2(table, untracked)), 0
-        for batch in history.deliveries:
-            runs = history.runs(batch.start, batch.end)
-            for version, _ in runs:
-                table = table.union(version)
-            changes = engine.unite([f for _, f in runs] or [history.frame((), table)], table)
-            for segment in engine.segments(changes, table):
-                memory.apply(segment, scd2(table, untracked))
-            done = max(done, batch.end)
-            model = Scd2(table.column_names, table.keys, frozenset(untracked))
-            for change in history.changes(0, done):
-                model.take(change)
-            assert_same(memory, model, (seed, batch))
-
-
-def shuffled(seed: int) -> tuple[list[Change], list[int]]:
-    """Whole changes of a few keys in any order, some twice, and where to cut them."""
-    random = Random(seed)
-    changes = []
-    for sequence in range(1, random.randint(3, 14)):
-        op = random.choice("cuuuudt" if random.random() < 0.3 else "cuuuud")
-        image = {"k": random.randint(1, 2), "a": random.choice("xxy"), "b": random.choice((0.0, 1.0, None, float("nan")))}
-        ts = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=sequence)
-        changes.append(Change(op, (sequence,), {} if op == "t" else image, ts=ts))
-    changes += random.choices(changes, k=random.randint(0, 3))
-    random.shuffle(changes)
-    changes = [replace(c, event_id=f"t-0-{i}") for i, c in enumerate(changes)]
-    return changes, sorted(random.sample(range(len(changes) + 1), random.randint(0, 3)))
+@pytest.mark.parametrize("untracked", [(), ("v1", "v3")])
+def test_random_histories(untracked):
+    assert_random_histories(range(EXAMPLES), untracked)
 
 
 @pytest.mark.parametrize("untracked", [(), ("b",), ("a", "b")])
 def test_any_order_of_whole_changes(untracked):
-    for seed in range(EXAMPLES * 3):
-        changes, cuts = shuffled(seed)
-        memory, model = Memory(scd2(TABLE, untracked)), Scd2(TABLE.column_names, TABLE.keys, frozenset(untracked))
-        outcomes = []
-        for start, end in itertools.pairwise([0, *cuts, len(changes)]):
-            events = [(Event(0, start + i, 0, None, c), c) for i, c in enumerate(changes[start:end])]
-            outcomes += [model.take(c) for c in changes[start:end]]
-            memory.apply(changes_frame(events, TABLE, "t"))
-            assert_same(memory, model, (seed, changes, cuts))
-        truncates = sum(c.op == "t" for c in changes)
-        assert memory.counts["applied"] + truncates >= outcomes.count(Outcome.APPLIED)
+    assert_any_order(range(EXAMPLES * 3), untracked)
 
 
 FEED = (
@@ -202,6 +58,5 @@ def test_employees_in_every_order():
         for size in (len(FEED), 1):
             memory = Memory(scd2(TABLE))
             for start in range(0, len(FEED), size):
-                events = [(Event(0, start + i, 0, None, c), c) for i, c in enumerate(changes[start : start + size])]
-                memory.apply(changes_frame(events, TABLE, "t"))
+                memory.apply(frame_of(changes, start, start + size))
             assert shown(list(memory.rows.values())) == VERSIONS
