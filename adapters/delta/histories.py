@@ -16,7 +16,7 @@ from .marks import DeltaMarks
 from .merge import write_stage
 from .partitions import nameable, partition_columns
 from .related import related_versions
-from .staged import Staged, moved_on, new_cuts, truncated
+from .staged import Staged, late_cuts, moved_on, new_cuts, truncated
 from .tables import schema_of
 
 
@@ -55,15 +55,16 @@ class Histories:
 
     def _versions(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: pa.Table) -> Versions:
         plan, facts = write.plan, write.folded.facts
-        if not rows.num_rows or facts.lowest is None or plan.history is None:
+        late = late_cuts(facts, state)
+        if not (rows.num_rows or late) or facts.lowest is None or plan.history is None:
             return Versions(rows.slice(0, 0), rows.slice(0, 0), REJECTED.empty_table(), Counts())
         cuts = united_cuts(state.cuts, facts.cuts)
-        related = related_versions(snapshot, plan, rows, facts.lowest)
-        marks = self._remembered(state, write, rows)
+        related = related_versions(snapshot, plan, rows, facts.lowest, late)
+        marks = self._remembered(state, write, rows, related)
         return versions(plan, plan.history, rows, related, marks, lowest=facts.lowest, cuts=cuts)
 
-    def _remembered(self, state: LaneState, write: Write[pa.Table], rows: pa.Table) -> pa.Table | None:
+    def _remembered(self, state: LaneState, write: Write[pa.Table], rows: pa.Table, related: pa.Table) -> pa.Table | None:
         """What is not shown matters to changes that are late only."""
         if state.ledger_high is None or not overlaps(write.folded.facts, state):
             return None
-        return self._marks.lookup(write.lane, write.plan, rows)
+        return self._marks.lookup(write.lane, write.plan, rows, related)

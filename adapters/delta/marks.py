@@ -46,14 +46,18 @@ class DeltaMarks:
             self._upkeep.after_commit(table, table.version())
         return highest_of(plan, marks)
 
-    def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
-        """What is remembered of the keys in `rows`, a rows frame, with `_op` and the target's columns; what its own records
-        left is not there."""
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> pa.Table:
+        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_op` and the target's columns;
+        what the records of `rows` left is not there."""
         path = self._lake.tombstones(lane.into)
         with translating(f"tombstones of {lane.into}"):
             table = opened_marks(path, lane, plan)
-            found = lookup(table, schema_of(table).names, {k: pc.unique(rows[k]) for k in plan.table.keys})
+            found = lookup(table, schema_of(table).names, {k: _both(rows[k], related[k]) for k in plan.table.keys})
         return found.filter(pc.invert(pc.is_in(found[EVENT_ID], value_set=pc.unique(rows[EVENT_ID]))))
+
+
+def _both(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+    return pc.unique(pa.chunked_array([*one.chunks, *other.cast(one.type).chunks], one.type))
 
 
 def opened_marks(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:

@@ -14,7 +14,7 @@ from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
 from replicator.domain.sequence import Sequence
 
 from ..sql.dialect import DELTA_RS
-from ..sql.history_events import reaches
+from ..sql.history_events import cut_in_two, reaches
 from ..sql.render import literal
 from ..sql.repair import from_columns
 from .partitions import Partitions, few, prunable
@@ -35,13 +35,28 @@ def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Ta
     return lookup(snapshot, columns, wanted, few({n: wanted[n].to_pylist() for n in prunable(snapshot, plan)}))
 
 
-def related_versions(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence) -> pa.Table:
+def related_versions(
+    snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence, cuts: list[Sequence]
+) -> pa.Table:
     """The versions of `snapshot` that `local_history` wants: those of the keys and old keys in `rows` (a few more may come)
-    that are open or end at or above `lowest`."""
+    that are open or end at or above `lowest`, and those that `cuts` cut in two."""
+    names = schema_of(snapshot).names
+    found = _of_keys(snapshot, plan, rows, lowest)
+    if cuts:
+        found = pa.concat_tables([found, lookup(snapshot, names, {}, condition=_plain(cut_in_two(plan, DELTA_RS, cuts)))])
+    return found
+
+
+def _of_keys(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence) -> pa.Table:
     pairs = zip(plan.table.keys, from_columns(plan), strict=True)
     wanted = {key: _values(rows[key], rows[old]) for key, old in pairs}
     near = few({n: wanted[n].to_pylist() for n in prunable(snapshot, plan) if n in wanted})
-    return lookup(snapshot, schema_of(snapshot).names, wanted, near, reaches(plan, DELTA_RS, lowest).replace('t."', '"'))
+    return lookup(snapshot, schema_of(snapshot).names, wanted, near, _plain(reaches(plan, DELTA_RS, lowest)))
+
+
+def _plain(condition: str) -> str:
+    """A condition on `t` where there is only the table."""
+    return condition.replace('t."', '"')
 
 
 def lookup(

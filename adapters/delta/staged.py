@@ -51,6 +51,11 @@ def new_cuts(facts: Facts, state: LaneState) -> list[Cut]:
     return [cut for cut in facts.cuts if cut.sequence not in known]
 
 
+def late_cuts(facts: Facts, state: LaneState) -> list[Sequence]:
+    """Those that lie below something that was applied before."""
+    return [cut.sequence for cut in new_cuts(facts, state) if state.high is not None and cut.sequence <= state.high]
+
+
 def is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:
     """True when there is a sequence, and it is above the floor, if there is one."""
     return sequence is not None and (floor is None or sequence > floor)

@@ -25,6 +25,7 @@ from replicator.domain.plan import (
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Write
 
+from ..delta.staged import late_cuts
 from ..sql.dialect import SPARK
 from ..sql.history import events_select, marks_select, versions_select
 from ..sql.history_events import CHANGE, KIND, PLACE, Known, carried, related_select
@@ -62,9 +63,10 @@ class SparkHistories:
         plan, facts = write.plan, write.folded.facts
         lowest = facts.lowest or ()
         rows = derived(rows.withColumn(PLACE, column(OFFSET)), rows)
-        related = kept(self._related(snapshot, plan, rows, lowest, moves=facts.moves))
+        crossing = late_cuts(facts, state)
+        related = kept(self._related(snapshot, plan, rows, lowest, crossing, moves=facts.moves))
         late = state.ledger_high is not None and overlaps(facts, state)
-        marks = self._marks.lookup(write.lane, plan, rows) if late else None
+        marks = self._marks.lookup(write.lane, plan, rows, related) if late else None
         cuts = united_cuts(state.cuts, facts.cuts)
         relations = {"rows": rows, "related": related} | ({} if marks is None else {"marks": marks})
         lacking = _lacking(plan, write, related, marks)
@@ -88,12 +90,19 @@ class SparkHistories:
         return selected(self._session.spark, select, relations)  # type: ignore[arg-type]
 
     def _related(
-        self, snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame, lowest: SequenceKey, *, moves: bool
+        self,
+        snapshot: DeltaTable,
+        plan: ApplyPlan,
+        rows: DataFrame,
+        lowest: SequenceKey,
+        crossing: Sequence[SequenceKey],
+        *,
+        moves: bool,
     ) -> DataFrame:
         reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
         table = reader.load(place(snapshot.table_uri))
         return self._selected(
-            lambda names: related_select(plan, SPARK, names["table"], names["rows"], lowest, moves=moves),
+            lambda names: related_select(plan, SPARK, names["table"], names["rows"], lowest, moves=moves, cuts=crossing),
             {"table": table, "rows": rows},
         )
 

@@ -49,14 +49,15 @@ class SparkMarks:
             self._upkeep.after_commit(table, table.version())
         return True
 
-    def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame) -> DataFrame:
-        """What is remembered of the keys in `rows`, a rows frame, with `_op` and the target's columns; what its own records
-        left is not there. `_place` is -1."""
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, related: DataFrame) -> DataFrame:
+        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_op` and the target's columns;
+        what the records of `rows` left is not there. `_place` is -1."""
         path = self._lake.tombstones(lane.into)
         with translating(f"tombstones of {lane.into}"):
             opened_marks(path, lane, plan)
         marks = self._session.spark.read.format("delta").load(place(path.uri))
-        keys = rows.select([column(k) for k in plan.table.keys]).distinct()
+        names = [column(k) for k in plan.table.keys]
+        keys = rows.select(names).unionAll(related.select(names)).distinct()
         own = rows.select(column(EVENT_ID)).distinct()
         found = marks.join(keys, list(plan.table.keys), "left_semi").join(own, EVENT_ID, "left_anti")
         return derived(found.withColumn(PLACE, sf.lit(-1)), rows)

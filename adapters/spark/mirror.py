@@ -33,7 +33,7 @@ from ..delta.partitions import (
     prunable,
     unnameable,
 )
-from ..delta.staged import Staged, is_above, moved_on, new_cuts, truncated
+from ..delta.staged import Staged, is_above, late_cuts, moved_on, new_cuts, truncated
 from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK
@@ -110,7 +110,7 @@ class SparkMirror:
         """Of the rows of a history that fit the table."""
         plan, facts = write.plan, write.folded.facts
         cuts = new_cuts(facts, state)
-        if not any_rows:
+        if not any_rows and not late_cuts(facts, state):
             nothing = rows.select([column(OP), *(column(c.name) for c in plan.target)]).limit(0)
             operation = write_stage(plan, nothing, None, {}, cuts) if cuts else None
             return Staged(operation, moved_on(plan, state, facts, None), Counts(), None)

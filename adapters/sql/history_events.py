@@ -56,9 +56,19 @@ class Known:
     applied_at: str = ""
 
 
-def related_select(plan: ApplyPlan, dialect: Dialect, target: str, rows: str, lowest: SequenceKey, *, moves: bool) -> str:
+def related_select(
+    plan: ApplyPlan,
+    dialect: Dialect,
+    target: str,
+    rows: str,
+    lowest: SequenceKey,
+    *,
+    moves: bool,
+    cuts: Sequence[SequenceKey] = (),
+) -> str:
     """The versions of the keys and old keys in `rows` that end at or above `lowest`, or are open: with these, and no others,
-    changes from `lowest` on can have to do. `_place` is -1."""
+    changes from `lowest` on can have to do. And those of any key that one of the `cuts`, truncates that came late, cuts in
+    two. A version may come twice. `_place` is -1."""
     c, q, keys = dialect.column, dialect.quoted, plan.table.keys
     wanted = f"SELECT {', '.join(map(q, keys))} FROM {rows}"
     if moves:
@@ -69,10 +79,23 @@ def related_select(plan: ApplyPlan, dialect: Dialect, target: str, rows: str, lo
         wanted = wanted.replace("SELECT", "SELECT DISTINCT", 1)
     same = " AND ".join(f"{c('t', k)} = {c('w', k)}" for k in keys)
     columns = ", ".join(c("t", column.name) for column in plan.target)
-    return (
-        f"SELECT {columns}, -1 AS {q(PLACE)}\nFROM {target} AS t JOIN ({wanted}) AS w ON {same}\n"
-        f"WHERE {reaches(plan, dialect, lowest)}"
+    head = f"SELECT {columns}, -1 AS {q(PLACE)}\nFROM {target} AS t"
+    several = [f"{head} JOIN ({wanted}) AS w ON {same}\nWHERE {reaches(plan, dialect, lowest)}"]
+    several += [f"{head}\nWHERE {cut_in_two(plan, dialect, cuts)}"] if cuts else []
+    return "\nUNION ALL\n".join(several)
+
+
+def cut_in_two(plan: ApplyPlan, dialect: Dialect, cuts: Sequence[SequenceKey]) -> str:
+    """One of the truncates lies between the upserts that the version `t` stands for."""
+    count = plan.table.sequence
+    starts, lasts = (
+        [dialect.column("t", n) for n in names(count)] for names in (cdc_sequence_columns, last_sequence_columns)
     )
+    within = []
+    for cut in cuts:
+        at = [constant(v, dialect) for v in cut]
+        within.append(f"({after(at, starts)} AND {after(lasts, at)})")
+    return f"({' OR '.join(within)})"
 
 
 def reaches(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) -> str:
@@ -216,13 +239,14 @@ class Events(Terms):
         return f"{self.event(MARK, c('m', PLACE), c('m', OP), columns)}\nFROM {marks} AS m\nWHERE {above} OR {within}"
 
     def of_cuts(self) -> str:
-        """A truncate is a delete of every key in the batch."""
+        """A truncate is a delete of every key at hand."""
         c = self.dialect.column
         cuts = " UNION ALL ".join(self.cut(*cut) for cut in self.known.cuts)
         nothing = ["NULL"] * (1 + len(self.known.values))
         columns = [*(c("k", n) for n in self.keys), *(c("x", n) for n in (*self.starts, START_AT)), *nothing]
         head = self.event(CUT, "-1", text_literal(Op.DELETE), columns)
-        keys = f"SELECT DISTINCT {self.names(self.keys)} FROM {self.known.rows} AS r"
+        names = self.names(self.keys)
+        keys = f"SELECT {names} FROM {self.known.rows} AS r UNION SELECT {names} FROM {self.known.related} AS t"
         return f"{head}\nFROM ({keys}) AS k CROSS JOIN ({cuts}) AS x"
 
     def cut(self, sequence: SequenceKey, at: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import reduce
 
 import pyarrow as pa
@@ -154,7 +155,7 @@ class _Pool:
             elif name == CDC_UNSENT:
                 columns[name] = found[name].cast(field.type)
             elif name == CDC_APPLIED_AT:
-                columns[name] = pa.repeat(pc.max(self.rows[name]), found.num_rows)
+                columns[name] = pa.repeat(pa.scalar(datetime.now(UTC), field.type), found.num_rows)
             else:
                 columns[name] = (last if name in history.untracked else own)[name]
         return pa.table(columns)

@@ -85,12 +85,15 @@ class VersionsInServer:
             where = ended_by(plan, POSTGRES, cut.sequence)
             self._run(f"UPDATE {target.relation} AS t SET {', '.join(values)} WHERE {where}")
 
-    def judge(self, lowest: SequenceKey, cuts: Sequence[Cut], *, late: bool, moves: bool) -> dict[str, int]:
-        """Relate the staged changes to what is known; how many came to which verdict. `late`: what is remembered beside the
-        target may matter."""
+    def judge(
+        self, lowest: SequenceKey, cuts: Sequence[Cut], crossing: Sequence[SequenceKey], *, late: bool, moves: bool
+    ) -> dict[str, int]:
+        """Relate the staged changes to what is known; how many came to which verdict. `crossing`: truncates that came late.
+        `late`: what is remembered beside the target may matter."""
         plan, target = self._target.plan, self._target
         rows = f"(SELECT s.*, s.{quoted(ROW)} AS {quoted(PLACE)} FROM {quoted(target.stage)} AS s)"
-        related = related_select(plan, POSTGRES, target.relation, quoted(target.stage), lowest, moves=moves)
+        stage = quoted(target.stage)
+        related = related_select(plan, POSTGRES, target.relation, stage, lowest, moves=moves, cuts=crossing)
         self._make(self._related, related)
         marks = self._marks() if late else None
         self._known = Known(
@@ -134,8 +137,8 @@ class VersionsInServer:
 
     def _marks(self) -> str:
         same = " AND ".join(f"m.{quoted(k)} = s.{quoted(k)}" for k in self._target.plan.table.keys)
-        within = f"EXISTS (SELECT FROM {quoted(self._target.stage)} AS s WHERE {same})"
-        return f"(SELECT m.*, -1 AS {quoted(PLACE)} FROM {self._target.ledger} AS m WHERE {within})"
+        within = [f"EXISTS (SELECT FROM {place} AS s WHERE {same})" for place in (quoted(self._target.stage), self._related)]
+        return f"(SELECT m.*, -1 AS {quoted(PLACE)} FROM {self._target.ledger} AS m WHERE {' OR '.join(within)})"
 
     def _lacking(self, marks: str | None) -> tuple[str, ...]:
         places = {quoted(self._target.stage): UNSENT, self._related: CDC_UNSENT} | ({marks: CDC_UNSENT} if marks else {})

@@ -137,7 +137,8 @@ class Writing:
         self._pending.flush()
         versions = VersionsInServer(self._cursor, target, applied_at)
         versions.end(new)
-        if not rows.count or facts.lowest is None:
+        crossing = [cut.sequence for cut in new if before.high is not None and cut.sequence <= before.high]
+        if not (rows.count or crossing) or facts.lowest is None:
             return outcome
         target.make_temporary(self._cursor, self._generation, repaired=False)
         refused = rows.stage(self._cursor, target, target.names(whole=True), careful=self._careful)
@@ -147,7 +148,7 @@ class Writing:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
         with planning(self._cursor, bulk=bulk):
             late = before.ledger_high is not None and overlaps(facts, before)
-            seen = versions.judge(facts.lowest, outcome.state.cuts, late=late, moves=facts.moves)
+            seen = versions.judge(facts.lowest, outcome.state.cuts, crossing, late=late, moves=facts.moves)
             duplicate, incomplete = seen.get(DUPLICATE, 0), seen.get(INCOMPLETE, 0)
             outcome.counts += Counts(applied=left - duplicate - incomplete, duplicate=duplicate)
             if incomplete:
