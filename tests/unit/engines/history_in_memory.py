@@ -35,6 +35,7 @@ class Memory:
     marks: list[Row] = field(default_factory=list)
     cuts: tuple[Cut, ...] = ()
     high: Sequence | None = None
+    seen: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=lambda: {"applied": 0, "duplicate": 0, "rejected": 0})
 
     def apply(self, changes: pa.Table, plan: ApplyPlan | None = None) -> None:
@@ -49,7 +50,8 @@ class Memory:
         self.cuts = united_cuts(self.cuts, facts.cuts)
         rows = to_rows(folded.frame, plan, datetime.now(UTC))
         late = self.high is not None and facts.lowest <= self.high
-        ids = set(rows[EVENT_ID].to_pylist())
+        ids = set(rows[EVENT_ID].to_pylist()) - self.seen
+        self.seen |= ids
         marks = [m for m in self.marks if m[EVENT_ID] not in ids] if late else None
         schema = pa.schema([rows.schema.field(c.name) for c in plan.target])
         related = pa.Table.from_pylist(list(self.rows.values()), schema)
@@ -68,7 +70,7 @@ class Memory:
 
     def _write(self, rows: list[Row], cuts: list[Cut]) -> None:
         touched = {self._key(row) for row in rows}
-        assert len(touched) == len(rows), "two rows of one merge key"
+        assert len(touched) == len(rows), ("two rows of one merge key", rows)
         for row in rows:
             if row.pop(OP) == "d":
                 del self.rows[self._key(row)]
