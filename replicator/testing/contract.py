@@ -59,9 +59,9 @@ class Contract:
             if own is not None and not hasattr(own, REASON):
                 raise TypeError(f"{cls.__name__}.{name} replaces a test of a contract; mark it with overrides_contract")
 
-    def for_all(self, **strategies: Any) -> Callable[[Callable[..., None]], None]:
-        """As the function `for_all`, for as many inputs as the suite can take."""
-        return for_all(max(1, EXAMPLES // self.one_in), **strategies)
+    def for_all(self, share: int = 1, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:
+        """As the function `for_all`, for as many inputs as the suite can take; of which one in `share`."""
+        return for_all(max(1, EXAMPLES // self.one_in // share), **strategies)
 
 
 def _tests_of(*classes: type) -> Iterator[tuple[str, Any]]:

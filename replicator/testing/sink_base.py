@@ -91,10 +91,12 @@ class SinkBase(Contract):
             sink.close()
             return sink.capabilities
 
-    def equal_the_model(self, histories: st.SearchStrategy[History], policy: str, plans: Plans = plan_for) -> None:
+    def equal_the_model(
+        self, histories: st.SearchStrategy[History], policy: str, plans: Plans = plan_for, share: int = 1
+    ) -> None:
         """Random histories end as the model says, and every change is accounted for."""
 
-        @self.for_all(history=histories)
+        @self.for_all(share, history=histories)
         def check(history: History) -> None:
             with self.target() as target:
                 engine, frames = self.new_engine(), (self.to_frame, self.to_arrow)
