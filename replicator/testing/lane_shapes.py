@@ -70,7 +70,7 @@ class Case:
     wanted: Wanted
     first: tuple[str, ...] = ("text",)
     keys: tuple[str, ...] = (*KEYED, "none")
-    policies: frozenset[str] = field(default=frozenset({"scd1", "append"}))
+    policies: frozenset[str] = field(default=frozenset({"scd1", "append", "scd2"}))
 
     def plan(self, policy: str, table: TableSpec) -> ApplyPlan:
         """The plan of `policy` for what the shape makes of `table`."""
@@ -81,7 +81,9 @@ def _ordered(*names: str) -> dict[str, Any]:
     return {"sequence_by": names, "stored": dict.fromkeys(names, element)}
 
 
-SCD1 = frozenset({"scd1"})
+CLEARED = frozenset({"scd1", "scd2"})
+"""Policies for which a truncate is no row."""
+
 WITHOUT_V1 = Chosen(("v1",), excluded=True)
 
 
@@ -108,13 +110,13 @@ CASES = {
     "with truncates and deletes": Case(
         Shape(deletes=among("a", "NULL"), truncates=among("NULL")),
         Wanted(deletes=is_text("a", "NULL"), truncates=is_text("NULL")),
-        policies=SCD1,
+        policies=CLEARED,
     ),
     "with everything": Case(
         Shape(("v1",), among("a", ""), among("NULL"), WITHOUT_V1),
         Wanted(is_text("NULL"), is_text("a", ""), **_ordered("v1"), columns=Others()),
         keys=KEYED,
-        policies=SCD1,
+        policies=CLEARED,
     ),
     "with deletes by text that are left out": Case(
         Shape(("v1",), among("a", ""), columns=WITHOUT_V1, without_deletes=True),
@@ -129,5 +131,5 @@ def shaped_histories(draw: st.DrawFn, policy: str) -> tuple[str, History]:
     """The name of a case of this policy, and a history for it."""
     name = draw(st.sampled_from([name for name, case in CASES.items() if policy in case.policies]))
     case = CASES[name]
-    keys = tuple(key for key in case.keys if policy != "scd1" or key != "none")
+    keys = tuple(key for key in case.keys if policy == "append" or key != "none")
     return name, draw(any_history(keys, first=case.first))

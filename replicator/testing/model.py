@@ -359,9 +359,14 @@ class Shaped:
 
     def table(self) -> list[Row]:
         """The rows of the policy, with the sequence as a target keeps it."""
-        elements = {f"_cdc_seq_{i}": self.wanted.stored.get(name) for i, name in enumerate(self.wanted.sequence_by, 1)}
+        kept = {
+            f"{prefix}_{i}": self.wanted.stored[name]
+            for i, name in enumerate(self.wanted.sequence_by, 1)
+            for prefix in ("_cdc_seq", "_cdc_end_seq", "_cdc_last_seq")
+            if name in self.wanted.stored
+        }
         return [
-            row | {element: stored(row[element]) for element, stored in elements.items() if stored}
+            row | {name: stored(row[name]) for name, stored in kept.items() if row.get(name) is not None}
             for row in self.policy.table()
         ]
 

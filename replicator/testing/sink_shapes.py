@@ -105,7 +105,7 @@ class SinkShapes(SinkBase):
     def test_histories_of_a_shape_equal_the_model(self) -> None:
         """Random histories of which a lane orders changes by columns of its own, takes rows for deletes or truncates, and
         leaves out columns and deletes, end as the model says, under every cut, repetition and fault."""
-        for policy in sorted({"scd1", "append"} & self.capabilities().policies):
+        for policy in sorted({"scd1", "append", "scd2"} & self.capabilities().policies):
             self._of_shapes(policy)
 
     def _of_shapes(self, policy: str) -> None:
