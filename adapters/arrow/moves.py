@@ -9,6 +9,9 @@ segment the target has seen before (a connector may send changes again).
 Where the configuration orders changes (`TableSpec.ordered_by`) they arrive in any order. A change before one that lacks
 values may turn out to be older than the target's row, whose values then count and not its own. A change that lacks
 values may turn out to have no row to take them from, and a lower one of its key that arrives later then counts.
+
+A change whose NULLs leave what a row holds (`TableSpec.keeping`) lacks values too, but needs no row to be there. It and one
+that needs a row are kept apart: one of them may be rejected, and the other not.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import (
+    IF_THERE,
     MOVED_FROM,
     MOVED_TO,
     OFFSET,
@@ -103,7 +107,7 @@ def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
     lacking = pc.is_valid(changes[UNSENT])
     if not pc.any(lacking).as_py():
         return False
-    if table.ordered_by:
+    if table.ordered_by or (table.keeping and len(set(map(_needs, changes[UNSENT].to_pylist())) - {None}) > 1):
         return True
     if pc.any(pc.or_(pc.and_(pc.is_valid(changes[MOVED_FROM]), lacking), pc.equal(changes[OP], Op.TRUNCATE.value))).as_py():
         return True
@@ -113,8 +117,13 @@ def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
     return bool(both.num_rows)
 
 
+def _needs(unsent: Sequence[str] | None) -> bool | None:
+    return None if unsent is None else IF_THERE not in unsent
+
+
 class _Touch(NamedTuple):
-    """What matters of one change. `lacks`: values were not sent. `sequence`: empty where changes arrive in order."""
+    """What matters of one change. `lacks`: values were not sent; `needs`: so that there must be a row. `sequence`: empty
+    where changes arrive in order."""
 
     op: str
     key: Key
@@ -122,6 +131,7 @@ class _Touch(NamedTuple):
     lacks: bool
     departs: bool
     sequence: SequenceKey
+    needs: bool
 
 
 def _touches(changes: pa.Table, table: TableSpec) -> list[_Touch]:
@@ -130,9 +140,14 @@ def _touches(changes: pa.Table, table: TableSpec) -> list[_Touch]:
     ordering = _ordering(table)
     places = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
     return [
-        _Touch(op, key, tuple(old.values()) if old else None, unsent is not None and op != Op.DELETE, bool(departs), place)
+        _touch(key, op, tuple(old.values()) if old else None, unsent, departs=bool(departs), place=place)
         for key, op, old, unsent, departs, place in zip(keys, *columns, places, strict=True)
     ]
+
+
+def _touch(key: Key, op: str, old: Key | None, unsent: Sequence[str] | None, *, departs: bool, place: SequenceKey) -> _Touch:
+    lacks = unsent is not None and op != Op.DELETE
+    return _Touch(op, key, old, lacks, departs, place, lacks and IF_THERE not in (unsent or ()))
 
 
 class _Segment:
@@ -144,27 +159,31 @@ class _Segment:
         self.founded: set[Key] = set()  # What the target holds of these keys is void, and not all values came since.
         self.lacking = False
         self.awaiting: dict[Key, SequenceKey] = {}  # The highest sequence of a key's changes that lack values.
+        self.needy: dict[Key, bool] = {}  # Whether a key's change that lacks values needs a row.
 
     def cut_before(self, i: int, change: _Touch) -> int | None:
         """The place at which a new segment must begin for `change` at `i`, or None."""
         if change.op == Op.TRUNCATE:
             return i if self.lacking else None
         at = self.leaving.get(change.old, i) if change.old else i
-        if change.sequence < self.awaiting.get(change.key, ()):
+        if change.sequence < self.awaiting.get(change.key, ()) or (change.lacks and self._hides(i, at, change)):
             return at
-        if not change.lacks:
-            return None
-        if change.sequence and change.key in self.touched:
-            return at
+        return None
+
+    def _hides(self, i: int, at: int, change: _Touch) -> bool:
+        """What is here may hide the row from which a change takes values, or be one that does not count."""
         if change.old in self.touched and (self.touched[change.old] < at or at == i):
-            return at
-        return at if change.key in self.founded else None
+            return True
+        if change.sequence and change.key in self.touched:
+            return True
+        return change.key in self.founded or self.needy.get(change.key, change.needs) != change.needs
 
     def add(self, i: int, change: _Touch) -> None:
         """Take the change in."""
         self.touched.setdefault(change.key, i)
         self.lacking = self.lacking or change.lacks
         if change.lacks:
+            self.needy[change.key] = change.needs
             self.awaiting[change.key] = max(change.sequence, self.awaiting.get(change.key, ()))
         if change.departs:
             self.leaving[change.key] = i

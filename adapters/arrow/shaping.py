@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, MOVED_FROM, MOVED_TO, OP, UNSENT, Op, changes_schema, sequence_columns
+from replicator.domain.change import (
+    ERROR,
+    IF_THERE,
+    MOVED_FROM,
+    MOVED_TO,
+    OP,
+    UNSENT,
+    Op,
+    changes_schema,
+    sequence_columns,
+)
 from replicator.domain.chosen import Chosen
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.shape import Shape
@@ -29,7 +41,8 @@ def shaped(changes: pa.Table, shape: Shape, table: TableSpec) -> pa.Table:
     own = [changes[name] for name in sequence_columns(table.sequence - len(sequence))]
     columns = dict(zip(changes.column_names, changes.columns, strict=True))
     columns |= dict(zip(sequence_columns(table.sequence), [*sequence.values(), *own], strict=True))
-    columns |= {ERROR: errors, UNSENT: _still_unsent(changes[UNSENT], shape.columns)}
+    lacking = _still_unsent(changes[UNSENT], shape.columns)
+    columns |= {ERROR: errors, UNSENT: _with_kept(changes, lacking, table.keeping) if table.keeping else lacking}
     schema = changes_schema(table)
     frame = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
     return frame.filter(_kept(changes)) if shape.without_deletes else frame
@@ -115,6 +128,30 @@ def _where(mask: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """`column`, null where `mask` is not true; for every type that there is."""
     places = pc.if_else(mask, pa.array(range(len(column)), pa.int64()), pa.scalar(None, pa.int64()))
     return column.take(places)
+
+
+def _with_kept(changes: pa.Table, lacking: pa.ChunkedArray, names: Sequence[str]) -> pa.ChunkedArray:
+    """The names of the columns that an upsert left NULL, beside those that it did not send."""
+    patterns: list[tuple[str, ...]] = [()]
+    codes = pa.repeat(pa.scalar(0, pa.int64()), changes.num_rows)
+    written = pc.is_in(changes[OP], value_set=WRITTEN)
+    for name in names:
+        null = pc.and_(written, pc.is_null(changes[name])).combine_chunks().cast(pa.int64())
+        both = pc.add(pc.multiply(codes, 2), null).dictionary_encode()
+        patterns = [patterns[v // 2] + ((name,) if v % 2 else ()) for v in both.dictionary.to_pylist()]
+        codes = both.indices.cast(pa.int64())
+    if not any(patterns):
+        return lacking
+    of_nulls = pa.array([[IF_THERE, *found] if found else None for found in patterns], pa.list_(pa.string())).take(codes)
+    if lacking.null_count == len(lacking):
+        return pa.chunked_array([of_nulls])
+    pairs = zip(lacking.to_pylist(), of_nulls.to_pylist(), strict=True)
+    both_kinds = [nulls if unsent is None else [*unsent, *_others(nulls, unsent)] for unsent, nulls in pairs]
+    return pa.chunked_array([pa.array(both_kinds, pa.list_(pa.string()))])
+
+
+def _others(names: list[str] | None, known: list[str]) -> list[str]:
+    return [name for name in names or () if name != IF_THERE and name not in known]
 
 
 def _put(changes: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from replicator.domain.change import MOVED_FROM, UNSENT
-from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
 from replicator.domain.plan import ApplyPlan, Clause, History
 from replicator.domain.table import Column
 
@@ -97,9 +97,9 @@ def _expr(expr: Expr, names: Names) -> Expr:
             return expr
         case Compare(op, left, right):
             return Compare(op, _expr(left, names), _expr(right, names))
-        case IsNull(operand):
-            return IsNull(_expr(operand, names))
-        case Not(operand):
-            return Not(_expr(operand, names))
+        case Coalesce(first, other):
+            return Coalesce(_expr(first, names), _expr(other, names))
+        case IsNull(operand) | Not(operand):
+            return type(expr)(_expr(operand, names))
         case AllOf(terms) | AnyOf(terms):
             return type(expr)(tuple(_expr(t, names) for t in terms))

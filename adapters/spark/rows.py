@@ -38,12 +38,18 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
     columns = [
         column(change.OP),
         *(value.alias(name) for name, value in names),
-        column(change.UNSENT),
+        (_needed() if plan.table.keeping else column(change.UNSENT)).alias(change.UNSENT),
         column(change.RESET),
         *_old_key(plan),
         *(column(name) for name in POSITION),
     ]
     return derived(rows.select(columns), folded)
+
+
+def _needed() -> Column:
+    """As `adapters.sql.rows._needed`."""
+    lists = column(change.UNSENT)
+    return sf.when(sf.array_contains(lists, change.IF_THERE), sf.lit(None)).otherwise(lists)
 
 
 def _bookkeeping(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
 from replicator.domain.plan import ApplyPlan, Clause
 
 from .dialect import Dialect, text_literal
@@ -21,10 +21,10 @@ def expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t
                 return literal(value)
             case Compare(op, left, right):
                 return f"{render(left)} {op} {render(right)}"
-            case IsNull(operand):
-                return f"{render(operand)} IS NULL"
-            case Not(operand):
-                return f"NOT ({render(operand)})"
+            case Coalesce(first, other):
+                return f"COALESCE({render(first)}, {render(other)})"
+            case IsNull(operand) | Not(operand):
+                return f"{render(operand)} IS NULL" if isinstance(e, IsNull) else f"NOT ({render(operand)})"
             case AllOf(terms) | AnyOf(terms):
                 words = ("AND", "TRUE") if isinstance(e, AllOf) else ("OR", "FALSE")
                 return _joined([render(t) for t in terms], *words)

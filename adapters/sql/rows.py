@@ -40,11 +40,17 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
     columns: dict[str, pa.Array] = {change.OP: folded[change.OP]}
     for column in plan.target:
         columns[column.name] = made[column.name] if column.name in made else folded[column.name].cast(column.type)
-    columns[change.UNSENT] = folded[change.UNSENT]
+    columns[change.UNSENT] = _needed(folded[change.UNSENT]) if plan.table.keeping else folded[change.UNSENT]
     columns[change.RESET] = _reset(folded)
     columns.update(_old_key(folded, plan))
     columns.update({name: folded[name] for name in POSITION})
     return pa.table(columns)
+
+
+def _needed(lists: pa.ChunkedArray) -> pa.Array:
+    """The names of values without which there is no row. A value that is NULL where there is none is what it is."""
+    kept = [None if names is not None and names[:1] == [change.IF_THERE] else names for names in lists.to_pylist()]
+    return pa.array(kept, lists.type)
 
 
 def event_ids(frame: pa.Table) -> pa.Array:

@@ -38,6 +38,10 @@ MOVED_FROM = "_moved_from"
 MOVED_TO = "_moved_to"
 RESET = "_reset"
 
+IF_THERE = ""
+"""First in an `_unsent` list: what it names is NULL, and stays as it was where there is a row (`TableSpec.keeping`); none
+is needed."""
+
 RAW = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),

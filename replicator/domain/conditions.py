@@ -15,7 +15,7 @@ from pyarrow import types as t
 
 from .elements import plain
 from .errors import ConfigProblem
-from .expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit, Not
+from .expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
 from .table import TableSpec
 
 NUMBERS = pa.decimal256(76, 38)
@@ -52,7 +52,7 @@ def columns_of(condition: Expr) -> frozenset[str]:
     match condition:
         case Col(_, name):
             return frozenset({name})
-        case Compare(_, left, right):
+        case Compare(_, left, right) | Coalesce(left, right):
             return columns_of(left) | columns_of(right)
         case AllOf(terms) | AnyOf(terms):
             return frozenset().union(*map(columns_of, terms))

@@ -62,7 +62,15 @@ class Not:
     operand: Expr
 
 
-Expr = Col | Lit | Compare | AllOf | AnyOf | IsNull | Not
+@dataclass(frozen=True, slots=True)
+class Coalesce:
+    """The first value that is not NULL."""
+
+    first: Expr
+    other: Expr
+
+
+Expr = Col | Lit | Compare | AllOf | AnyOf | IsNull | Not | Coalesce
 
 
 def source(name: str) -> Col:

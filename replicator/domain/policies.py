@@ -13,7 +13,7 @@ import pyarrow as pa
 from .change import OP, Op
 from .chosen import Chosen
 from .errors import ConfigProblem
-from .expr import AllOf, AnyOf, Compare, Expr, IsNull, Lit, source, target, tuple_after
+from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, source, target, tuple_after
 from .plan import (
     CDC_APPLIED_AT,
     CDC_OP,
@@ -64,11 +64,16 @@ def newer(table: TableSpec) -> Expr:
 
 
 def scd1(table: TableSpec) -> ApplyPlan:
-    """Current rows: the newest change of a key decides; a delete removes the row (hard delete)."""
+    """Current rows: the newest change of a key decides; a delete removes the row (hard delete). Of columns that the table
+    keeps (`TableSpec.keeping`) a NULL changes nothing where there is a row."""
     _refuse_keyless(table, "scd1")
     columns = table.columns + bookkeeping(table)
     row = tuple((c.name, source(c.name)) for c in columns)
-    update = tuple((name, value) for name, value in row if name not in table.keys)
+    update = tuple(
+        (name, Coalesce(value, target(name)) if name in table.keeping else value)
+        for name, value in row
+        if name not in table.keys
+    )
     return ApplyPlan(
         policy="scd1",
         table=table,
@@ -187,6 +192,11 @@ def plan_for(
         raise ConfigProblem(
             f"policy {policy} of table {table.name} has no watermark",
             next_step="Remove 'watermark', or set `policy: append`.",
+        )
+    if shape.keeping is not None and not plan.repair.complete:
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} keeps no row that NULL could leave as it is",
+            next_step="Remove 'ignore_null_updates' and its lists, or set `policy: scd1`.",
         )
     if shape.truncates is not None and not plan.truncates:
         raise ConfigProblem(

@@ -25,6 +25,7 @@ class Shape:
     was not sent, is rejected.
     `columns`: the columns that there are from then on, keys included. What orders changes, or is asked by a condition, need
     not be among them.
+    `keeping`: an upsert of a row that is there leaves what it holds in these columns, where the upsert's value is NULL.
     """
 
     sequence_by: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class Shape:
     truncates: Expr | None = None
     columns: Chosen | None = None
     without_deletes: bool = False
+    keeping: Chosen | None = None
 
     def __bool__(self) -> bool:
         return self != UNSHAPED
@@ -45,6 +47,7 @@ class Shape:
             "deletes by condition": self.deletes is not None,
             "without deletes": self.without_deletes,
             f"in the order of ({order})": self.sequence_by,
+            "NULL changes nothing": self.keeping,
             f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({chosen})": self.columns,
         }
         return tuple(text for text, holds in told.items() if holds)
@@ -54,7 +57,7 @@ class Shape:
         for key, condition in (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates)):
             if condition is not None:
                 refuse_condition(condition, table, key)
-        return self._chosen(self._sequenced(table))
+        return self._keeping(self._chosen(self._sequenced(table)))
 
     def _chosen(self, table: TableSpec) -> TableSpec:
         if self.columns is None:
@@ -70,6 +73,20 @@ class Shape:
                     next_step="Keep the key columns; what identifies a row must be in the target.",
                 )
         return replace(table, columns=tuple(c for c in table.columns if c.name in self.columns))
+
+    def _keeping(self, table: TableSpec) -> TableSpec:
+        if self.keeping is None:
+            return table
+        key = "ignore_null_updates_except_column_list" if self.keeping.excluded else "ignore_null_updates_column_list"
+        for name in self.keeping.names:
+            if name not in table.column_names:
+                raise unknown_column(name, table, key)
+            if name in table.keys:
+                raise ConfigProblem(
+                    f"'{key}' names {name!r}, a key column of table {table.name}, which is never NULL",
+                    next_step="Name other columns.",
+                )
+        return replace(table, keeping=tuple(c.name for c in table.values if c.name in self.keeping))
 
     def _sequenced(self, table: TableSpec) -> TableSpec:
         if not self.sequence_by:

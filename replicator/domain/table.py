@@ -35,7 +35,8 @@ class TableSpec:
     numbers, from 1, `textual` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements
     come from, where a lane has `sequence_by` (`domain.shape`); a lane's target need not have them. `counted`: for want of a
     key the last element only counts changes that share the others, and a change that is sent again may come with another
-    count. `fingerprint` identifies the schema as it was sent; it is opaque and never compared across formats.
+    count. `keeping`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `fingerprint`
+    identifies the schema as it was sent; it is opaque and never compared across formats.
     """
 
     name: str
@@ -44,6 +45,7 @@ class TableSpec:
     sequence: int = 1
     fingerprint: str = field(default="", compare=False)
     counted: bool = False
+    keeping: tuple[str, ...] = ()
     textual: tuple[int, ...] = ()
     ordered_by: tuple[Column, ...] = ()
 

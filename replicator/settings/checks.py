@@ -20,7 +20,7 @@ Where = Callable[[Path], Origin]
 """Gives the origin of a path, to point at the other one of two."""
 
 POLICIES_OF: dict[str, frozenset[str]] = {
-    "deletes": frozenset({"scd1"}),
+    "deletes": frozenset({"scd1", "scd2"}),
     "track_history_column_list": frozenset({"scd2"}),
     "track_history_except_column_list": frozenset({"scd2"}),
     "ignore_null_updates": frozenset({"scd1"}),
@@ -30,6 +30,16 @@ POLICIES_OF: dict[str, frozenset[str]] = {
     "watermark": frozenset({"append"}),
 }
 """Keys of an entry that mean something under some policies only."""
+
+OF_ONE_POLICY = frozenset(
+    {
+        "watermark",
+        "ignore_null_updates",
+        "ignore_null_updates_column_list",
+        "ignore_null_updates_except_column_list",
+    }
+)
+"""Of these, those that mean nothing around entries of which none has the policy."""
 
 NAMES_HAVE_SCHEMAS = frozenset({"debezium_json"})
 """Formats whose tables are called SCHEMA.TABLE, or DATABASE.TABLE where there are no schemas."""
@@ -43,7 +53,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _references(config)
     yield from _contradictions(config)
     yield from _inapplicable(config)
-    yield from _without_append(config)
+    yield from _without_policy(config)
     yield from target_option_problems(config)
     yield from shape_problems(config)
     yield from source_option_problems(config)
@@ -100,14 +110,16 @@ def _inapplicable(config: View) -> Iterator[Problem]:
                 yield Problem((*entry.path, key), "inapplicable", sentence, "remove it")
 
 
-def _without_append(config: View) -> Iterator[Problem]:
-    """A watermark of a table, or of the defaults, of which no entry has a use."""
+def _without_policy(config: View) -> Iterator[Problem]:
+    """Keys of a table, or of the defaults, of which no entry has a use."""
     for path, said in config.levels:
         inner = [entry for _, entry in config.entries() if path in (("defaults",), entry.path[:2])]
         lanes = [entry for entry in inner if config.kind(entry.sink) != "event_log"]
-        if "watermark" in said and inner and not any(entry.policy not in KNOWN_POLICIES - {"append"} for entry in lanes):
-            sentence = f"key 'watermark' in {place(path)} means nothing: none of its entries has the policy 'append'"
-            yield Problem((*path, "watermark"), "inapplicable", sentence, "remove it")
+        for key in sorted(said & OF_ONE_POLICY) if inner else ():
+            (policy,) = POLICIES_OF[key]
+            if not any(entry.policy not in KNOWN_POLICIES - {policy} for entry in lanes):
+                sentence = f"key '{key}' in {place(path)} means nothing: none of its entries has the policy {quoted(policy)}"
+                yield Problem((*path, key), "inapplicable", sentence, "remove it")
 
 
 def _agreement(config: View, where: Where) -> Iterator[Problem]:

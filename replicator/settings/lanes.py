@@ -82,7 +82,7 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
-        shape=_shape(said, without_deletes=deletes == "ignore" and policy != "append"),
+        shape=_shape(said, policy, without_deletes=deletes == "ignore" and policy != "append"),
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
         tombstones=first(*(level.tombstones for level in said)),
@@ -99,7 +99,7 @@ def _tracked(level: PolicyKeys) -> Chosen | None:
     return next((Chosen(tuple(names), excluded) for names, excluded in lists if names is not None), None)
 
 
-def _shape(said: Said, *, without_deletes: bool) -> Shape:
+def _shape(said: Said, policy: Policy, *, without_deletes: bool) -> Shape:
     deletes, truncates = (first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
     return Shape(
         sequence_by=tuple(first(*(level.sequence_by for level in said)) or ()),
@@ -107,6 +107,7 @@ def _shape(said: Said, *, without_deletes: bool) -> Shape:
         truncates=None if truncates is None else condition(truncates),
         columns=first(*map(_columns, said)),
         without_deletes=without_deletes,
+        keeping=_keeping(said) if policy == "scd1" else None,
     )
 
 
@@ -114,6 +115,18 @@ def _columns(level: PolicyKeys) -> Chosen | None:
     """The columns that one level chooses; the nearest level that has either list counts, whole."""
     chosen = ((level.column_list, False), (level.except_column_list, True))
     return next((Chosen(tuple(names), excluded) for names, excluded in chosen if names is not None), None)
+
+
+def _keeping(said: Said) -> Chosen | None:
+    """The columns in which NULL changes nothing; the nearest level that says anything of it counts, whole."""
+    for level in said:
+        lists = ((level.ignore_null_updates_column_list, False), (level.ignore_null_updates_except_column_list, True))
+        named = next((Chosen(tuple(names), excluded) for names, excluded in lists if names is not None), None)
+        if named is not None:
+            return named
+        if level.ignore_null_updates is not None:
+            return Chosen((), excluded=True) if level.ignore_null_updates else None
+    return None
 
 
 def _options(said: Said) -> dict[str, Any]:

@@ -13,7 +13,10 @@ from .nearest import did_you_mean
 from .tables import POLICIES_THAT_TRUNCATE
 from .views import EntryView, TableView, View
 
-LISTS = ("sequence_by", "column_list", "except_column_list")
+LISTS = (
+    *("sequence_by", "column_list", "except_column_list"),
+    *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
+)
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates")
 
 

@@ -13,9 +13,6 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
     "DeadLetterSettings": frozenset({"dsn", "topic"}),
     "PolicyKeys": frozenset(
         {
-            "ignore_null_updates",
-            "ignore_null_updates_column_list",
-            "ignore_null_updates_except_column_list",
             "tombstone_retention",
             "columns",
             "where",

@@ -18,7 +18,10 @@ POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
 TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every")
 """Keys that a sink interprets, not the core: options of Delta tables."""
 
-SHAPE = ("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "keys")
+SHAPE = (
+    *("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "keys"),
+    *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
+)
 """Keys that say what becomes of changes before their policy sees them, and the one that they must agree with."""
 
 EXCLUSIVE = (
@@ -92,8 +95,11 @@ class PolicyKeys(Strict):
     apply_as_truncates: Condition | None = None
     """scd1: a condition on the source's columns: rows for which it holds clear the target of all that is older."""
     ignore_null_updates: bool | None = None
-    ignore_null_updates_column_list: Columns | None = None
-    ignore_null_updates_except_column_list: Columns | None = None
+    """scd1: true leaves what the target's row holds where a change says NULL; where there is no row, NULL is written."""
+    ignore_null_updates_column_list: Layout | None = None
+    """The same for these columns only."""
+    ignore_null_updates_except_column_list: Layout | None = None
+    """The same for all columns but these."""
     column_list: Layout | None = None
     """The columns that the target has, those of the key among them; by default all."""
     except_column_list: Layout | None = None
@@ -129,6 +135,9 @@ class PolicyKeys(Strict):
         by_type = POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
         if self.policy and by_type and self.policy != by_type:
             raise _refused("contradiction", "has a 'policy' and a 'stored_as_scd_type' that contradict each other; keep one")
+        lists = self.ignore_null_updates_column_list or self.ignore_null_updates_except_column_list
+        if self.ignore_null_updates is False and lists:
+            raise _refused("contradiction", "has 'ignore_null_updates: false' and a list of columns for it; keep one")
         if self.keys and len(set(self.keys)) != len(self.keys):
             raise _refused("contradiction", "names a key column twice")
         return self

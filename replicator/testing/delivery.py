@@ -23,7 +23,8 @@ from replicator.ports.sink import Sink
 
 from .faults import FailAfterApply, FailBefore, Faulty
 from .histories import Delivery, History
-from .model import Outcome, Row, Wanted, fold
+from .model import Outcome, Row, fold
+from .model_shapes import Wanted
 
 Plans = Callable[[str, TableSpec], ApplyPlan]
 

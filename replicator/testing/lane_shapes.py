@@ -19,7 +19,7 @@ from replicator.domain.table import TableSpec
 
 from .histories import History, any_history
 from .kinds import EPOCH, micros
-from .model import Wanted
+from .model_shapes import Wanted
 
 KEYED = ("int", "text", "composite")
 ORDERLY = ("text", "int", "money", "day", "instant", "truth", "bytes", "small")
@@ -94,6 +94,16 @@ class Others:
         return name != "v1"
 
 
+class All:
+    """Every column."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+KEEPING = Chosen((), excluded=True)
+SCD1 = frozenset({"scd1"})
+
 CASES = {
     "in the order of a column": Case(Shape(sequence_by=("v1",)), Wanted(**_ordered("v1")), ORDERLY, KEYED),
     "in the order of two": Case(Shape(sequence_by=("v1", "k1")), Wanted(**_ordered("v1", "k1")), ORDERLY, KEYED),
@@ -111,6 +121,22 @@ CASES = {
         Shape(deletes=among("a", "NULL"), truncates=among("NULL")),
         Wanted(deletes=is_text("a", "NULL"), truncates=is_text("NULL")),
         policies=CLEARED,
+    ),
+    "where NULL changes nothing": Case(Shape(keeping=KEEPING), Wanted(keeping=All()), ORDERLY, KEYED, SCD1),
+    "where NULL changes nothing in some columns": Case(
+        Shape(keeping=WITHOUT_V1, deletes=among("a", "it's"), without_deletes=True),
+        Wanted(keeping=Others(), deletes=is_text("a", "it's"), without_deletes=True),
+        keys=KEYED,
+        policies=SCD1,
+    ),
+    "where NULL changes nothing in one": Case(
+        Shape(keeping=Chosen(("v1",)), truncates=among("NULL")),
+        Wanted(keeping=("v1",), truncates=is_text("NULL")),
+        keys=KEYED,
+        policies=SCD1,
+    ),
+    "where NULL changes nothing, in the order of a column": Case(
+        Shape(("v1",), keeping=KEEPING), Wanted(**_ordered("v1"), keeping=All()), ORDERLY, KEYED, SCD1
     ),
     "with everything": Case(
         Shape(("v1",), among("a", ""), among("NULL"), WITHOUT_V1),

@@ -19,10 +19,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .model_shapes import Wanted
 
 Key = tuple[Any, ...]
 Sequence = tuple[Any, ...]
@@ -39,6 +42,7 @@ class Change:
     `op`: c create, u update, r read by a snapshot, d delete, t truncate. `image`: the values as sent; a column that is
     missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
     did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
+    `kept`: columns in which a NULL leaves what the row of the key holds, if there is one.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
     without a key), and may be another one when the change is sent again. `partition`: the ordered log it came in.
     """
@@ -53,6 +57,7 @@ class Change:
     event_id: str = ""
     counted: bool = False
     partition: int = 0
+    kept: Container[str] = ()
 
     def bookkeeping(self) -> Row:
         """What a target stores beside the values."""
@@ -88,6 +93,7 @@ class Scd1:
     - Values that were not sent keep what the living row holds; without a living row the change is rejected.
     - A key change is a delete of the old key and a create of the new one. Values that the create did not send come from the
       old row as it was: as the delete half found it, or as it is when that half has not come yet.
+    - A NULL in a column that is kept leaves what the living row of the key holds; without one it is NULL.
     - A truncate removes every row below its sequence; every change at or below it that comes later is superseded.
     """
 
@@ -113,7 +119,10 @@ class Scd1:
         base = self._base(key, change) if change.unsent else {}
         if base is None:
             return Outcome.REJECTED
+        _, there = self.rows.get(key, ((), {}))
         values = {c: base[c] if c in change.unsent else change.image.get(c) for c in self.columns}
+        kept = [c for c in self.columns if c in change.kept and c not in change.unsent and values[c] is None]
+        values |= {c: there.get(c) for c in kept}
         self.rows[key] = (change.sequence, values | change.bookkeeping())
         return Outcome.APPLIED
 
@@ -294,83 +303,6 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124  (NaN)
 
 
-Condition = Callable[[Mapping[str, Any], frozenset[str]], bool | None]
-"""Asked of an image and the names of what was not sent, which is unknown; None where the answer is unknown."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a lane makes of its table's changes before its policy takes them; nothing by default.
-
-    `truncates`, `deletes`: creates, updates and reads for which it holds are truncates, or else deletes. `sequence_by`: the
-    columns whose values come before the log's own elements in the sequence. `stored`: how a target keeps these values, by
-    column, where it does not keep them as they are. `columns`: those that there are from then on, all when None.
-    `without_deletes`: neither deletes nor truncates, but for the delete half of a key change.
-    """
-
-    truncates: Condition | None = None
-    deletes: Condition | None = None
-    sequence_by: tuple[str, ...] = ()
-    stored: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    columns: Container[str] | None = None
-    without_deletes: bool = False
-
-
-class Shaped:
-    """A policy that takes changes as the lane wants them.
-
-    A change without a value in a column of `sequence_by`, be it NULL or not sent, is rejected: it has no place in the order.
-    What is left out for being a delete need not have one.
-    """
-
-    def __init__(self, policy: Policy, wanted: Wanted) -> None:
-        self.policy = policy
-        self.wanted = wanted
-
-    def take(self, change: Change) -> Outcome:
-        """As the class says."""
-        op = self._operation(change)
-        if self.wanted.without_deletes and (op == "t" or (op == "d" and not change.moved_to)):
-            return Outcome.FILTERED
-        sent = {name: value for name, value in change.image.items() if name not in change.unsent}
-        places = tuple(sent.get(name) for name in self.wanted.sequence_by)
-        if None in places:
-            return Outcome.REJECTED
-        became = op != change.op
-        return self.policy.take(
-            replace(
-                change,
-                op=op,
-                sequence=(*places, *change.sequence),
-                image={} if op == "t" else {name: v for name, v in change.image.items() if self._is_there(name)},
-                unsent=frozenset() if op == "t" else frozenset(filter(self._is_there, change.unsent)),
-                moved_from=None if became else change.moved_from,
-            )
-        )
-
-    def _operation(self, change: Change) -> str:
-        for op, condition in (("t", self.wanted.truncates), ("d", self.wanted.deletes)):
-            if change.op in ("c", "u", "r") and condition is not None and condition(change.image, change.unsent):
-                return op
-        return change.op
-
-    def _is_there(self, name: str) -> bool:
-        return self.wanted.columns is None or name in self.wanted.columns
-
-    def table(self) -> list[Row]:
-        """The rows of the policy, with the sequence as a target keeps it."""
-        kept = {
-            f"{prefix}_{i}": self.wanted.stored[name]
-            for i, name in enumerate(self.wanted.sequence_by, 1)
-            for prefix in ("_cdc_seq", "_cdc_end_seq", "_cdc_last_seq")
-            if name in self.wanted.stored
-        }
-        return [
-            row | {name: stored(row[name]) for name, stored in kept.items() if row.get(name) is not None}
-            for row in self.policy.table()
-        ]
-
-
 MODELS: dict[str, Callable[[tuple[str, ...], tuple[str, ...]], Policy]] = {"scd1": Scd1, "append": Append, "scd2": Scd2}
 """Policy name to its meaning, called with the columns and the key columns of the table."""
 
@@ -390,6 +322,6 @@ def fold(
     columns = tuple(name for name in columns if wanted is None or wanted.columns is None or name in wanted.columns)
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     target = Scd2(columns, keys, untracked) if untracked else target
-    target = target if wanted is None else Shaped(target, wanted)
+    target = target if wanted is None else wanted.before(target)
     outcomes = Counter(target.take(change) for change in changes)
     return target.table(), outcomes

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from replicator.domain.change import MOVED_FROM, OFFSET, OP, PARTITION, RESET, TOPIC, UNSENT, Op, sequence_columns
+from replicator.domain.change import IF_THERE, MOVED_FROM, OFFSET, OP, PARTITION, RESET, TOPIC, UNSENT, Op, sequence_columns
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.expr import AllOf, AnyOf, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
 from replicator.domain.plan import (
     CDC_OP,
     CDC_TS,
@@ -39,11 +39,12 @@ def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -
             return (source if side == "source" else target).get(name)
         case Lit(value):
             return value
-        case IsNull(operand):
-            return evaluate(operand, source, target) is None
-        case Not(operand):
+        case Coalesce(first, other):
+            found = evaluate(first, source, target)
+            return evaluate(other, source, target) if found is None else found
+        case IsNull(operand) | Not(operand):
             found = evaluate(operand, source, target)
-            return None if found is None else not found
+            return found is None if isinstance(expr, IsNull) else None if found is None else not found
         case Compare(op, left, right):
             values = evaluate(left, source, target), evaluate(right, source, target)
             return None if None in values else COMPARISONS[op](*values)
@@ -95,6 +96,8 @@ APPLIED, DUPLICATE, SUPERSEDED = Verdict("applied"), Verdict("duplicate"), Verdi
 
 def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], related: PlainTarget) -> Verdict:
     """Apply one folded row to `target`; `related` is the target as it was before the first row of the write."""
+    if IF_THERE in (folded[UNSENT] or ()):
+        folded = {**folded, UNSENT: None}
     row = to_row(plan, folded)
     if folded[OP] == Op.TRUNCATE and plan.truncates:
         return _truncate(plan, target, row)

@@ -50,6 +50,24 @@ class TestSparkEngine(OnSpark, EngineContract):
                 piece.num_rows for piece in local.segments(mine.frame, plan.table)
             ], name
 
+    def test_what_null_leaves_folds_like_the_local_engine(self):
+        """Values that a later change left NULL are those of the last one before it that said them; what is left of them is
+        told in the folded frame, so that such frames can be folded again."""
+        case, local = CASES["where NULL changes nothing"], LocalEngine()
+        history = random_history(5, 60, keys=("composite",), first=case.first)
+        plan = case.plan("scd1", history.table())
+        arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
+        pieces = [piece for piece in local.segments(local.shape(arrow, plan).frame, plan.table) if piece.num_rows > 2]
+        for piece in sorted(pieces, key=lambda piece: -piece.num_rows)[:2]:
+            mine, other = local.fold(piece, plan), engine().fold(self.to_frame(piece), plan)
+            again = engine().fold(engine().concat([other.frame, other.frame]), plan)
+            names = mine.frame.schema.names
+            for frame in (other.frame, again.frame):
+                assert canonical_rows(self.to_arrow(frame).to_pylist(), names) == canonical_rows(
+                    mine.frame.to_pylist(), names
+                )
+            assert (mine.facts, mine.counts) == (other.facts, other.counts)
+
 
 class TestDeltaSparkSink(OnSpark, SinkContract):
     """`DeltaSparkSink`, on a local disk."""

@@ -10,7 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
+from replicator.domain.change import (
+    IF_THERE,
+    MOVED_FROM,
+    OP,
+    PARTITION,
+    RESET,
+    TOPIC,
+    TS,
+    UNSENT,
+    Op,
+    sequence_columns,
+)
 from replicator.domain.plan import ApplyPlan, Counts, Cut, Facts, united_cuts
 from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence
@@ -154,7 +165,7 @@ def _taken(kept: pa.Table, places: pa.Table, *, truncated: bool) -> pa.Table:
 
 
 def _unsent_names(rows: pa.Table) -> list[str]:
-    return sorted(set(pc.list_flatten(rows[UNSENT].combine_chunks()).to_pylist()))
+    return sorted(set(pc.list_flatten(rows[UNSENT].combine_chunks()).to_pylist()) - {IF_THERE})
 
 
 def _completed(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[str]) -> pa.Table:
@@ -174,7 +185,7 @@ def _completed(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[str])
 def _still_unsent(unsent: list[list[str] | None], names: list[str], found: list[list[bool]], whole: list[bool]) -> pa.Array:
     """Names without a value. Empty, not null, where every value came but no change sent them all: such a row still needs
     one to be there, as each of its changes does alone."""
-    have = dict(zip(names, found, strict=True))
+    have = dict(zip(names, found, strict=True)) | {IF_THERE: [False] * len(whole)}
     left = [None if row is None or whole[i] else [n for n in row if not have[n][i]] for i, row in enumerate(unsent)]
     return pa.array(left, pa.list_(pa.string()))
 
@@ -206,7 +217,7 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
     return Facts(
         lowest=_extreme(changes, names, "ascending"),
         highest=_extreme(changes, names, "descending"),
-        unsent=frame[UNSENT].null_count < frame.num_rows,
+        unsent=_lacks(frame[UNSENT], plan),
         moves=MOVED_FROM in frame.column_names and frame[MOVED_FROM].null_count < frame.num_rows,
         deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         clear_below=_extreme(truncates, names, "descending"),
@@ -231,6 +242,12 @@ def _event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
     each = mine.group_by([TOPIC, PARTITION]).aggregate([(TS, "max")]).to_pylist()
     reached = {TopicPartition(row[TOPIC], row[PARTITION]): row[f"{TS}_max"] for row in each}
     return {"oldest": pc.min(mine[TS]).as_py(), "reached": reached}
+
+
+def _lacks(lists: pa.ChunkedArray, plan: ApplyPlan) -> bool:
+    """Some row needs another one to take values from."""
+    lists = lists.drop_null()
+    return any(names[:1] != [IF_THERE] for names in lists.to_pylist()) if plan.table.keeping else len(lists) > 0
 
 
 def _extreme(changes: pa.Table, names: tuple[str, ...], order: str) -> Sequence | None:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
+from replicator.domain.change import IF_THERE, MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
 from replicator.domain.plan import ApplyPlan, Counts, Cut, Facts, united_cuts
 from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
@@ -44,8 +44,8 @@ def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
 
 def _known_of_rows(known: Known, seen: Row) -> Known:
     """What is known of the rows of changes of which `known` is known. They lie within the same offsets."""
-    unsent = known.unsent if seen["unsent"] else frozenset()
-    rows = {"rows": seen["rows"], "partial": seen["unsent"], "moves": seen["moves"], "truncates": seen["truncates"]}
+    unsent = known.unsent if seen["partial"] else frozenset()
+    rows = {"rows": seen["rows"], "partial": seen["partial"], "moves": seen["moves"], "truncates": seen["truncates"]}
     return replace(known, unsent=unsent, **rows)
 
 
@@ -62,7 +62,7 @@ def _over(frame: DataFrame, select: Any) -> DataFrame:
 
 
 def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
-    truncates, lacking = known.truncates if plan.truncates else 0, sorted(known.unsent)
+    truncates, lacking = known.truncates if plan.truncates else 0, sorted(known.unsent - {IF_THERE})
     marked = _over(changes, lambda relation: guarded_select(plan, SPARK, relation, truncates=truncates > 0))
     live, floor = column(OUTCOME) == KEPT, None
     if truncates:
@@ -145,7 +145,8 @@ def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
         sf.max(sequence).alias("highest"),
         sf.max(sf.when(clears, sequence)).alias("clear_below"),
         sf.count_if(clears).alias("truncates"),
-        sf.count_if(row & column(UNSENT).isNotNull()).alias("unsent"),
+        sf.count_if(row & column(UNSENT).isNotNull()).alias("partial"),
+        sf.count_if(row & ~sf.array_contains(UNSENT, IF_THERE)).alias("unsent"),
         sf.count_if(moves).alias("moves"),
         sf.count_if(row & (column(OP) == Op.DELETE.value)).alias("deletes"),
         sf.max(sf.unix_micros(column(TS))).alias("newest"),

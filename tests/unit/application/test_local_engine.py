@@ -30,7 +30,8 @@ from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
 from replicator.testing.histories import random_history
 from replicator.testing.kinds import EPOCH
 from replicator.testing.lane_shapes import CASES
-from replicator.testing.model import Outcome, Shaped, fold
+from replicator.testing.model import Outcome, fold
+from replicator.testing.model_shapes import Shaped
 from replicator.testing.sink_watermarks import DISORDER, GRACE
 
 POLICIES = {"scd1": "scd1", "append": "append", "late": "append"}

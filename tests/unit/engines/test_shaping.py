@@ -24,7 +24,8 @@ from replicator.domain.policies import plan_for
 from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
 from replicator.settings.conditions import condition
-from replicator.testing.model import Change, Wanted, fold
+from replicator.testing.model import Change, fold
+from replicator.testing.model_shapes import Wanted
 from replicator.testing.sink_shapes import BY_NUMBER, CHRIS, EMPLOYEES, HIRED, PAT, STAYS
 
 # Elements.

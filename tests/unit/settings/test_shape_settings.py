@@ -112,6 +112,23 @@ def test_truncates_are_for_scd1(folder):
     assert folder.load().settings.lanes_for("public.orders")[0].shape.truncates == Compare("=", source("id"), Lit(0))
 
 
+def test_where_null_changes_nothing(folder):
+    """The nearest level that says anything of it counts; it is for scd1."""
+    around = ["defaults.ignore_null_updates=true", "tables[1].ignore_null_updates_column_list=[at]"]
+    folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n")
+    loaded = folder.load(overrides=around)
+    mirror, lake = (lane.shape.keeping for lane in loaded.settings.lanes_for("public.orders"))
+    assert (mirror, lake) == (None, Chosen(("at",)))
+    assert loaded.settings.lanes_for("public.any")[0].shape.keeping == Chosen((), excluded=True)
+    assert loaded.settings.lanes_for("audit.log")[0].shape.keeping is None
+    folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n        ignore_null_updates_column_list: [at]\n")
+    assert folder.only().code == "contradiction"
+    line = folder.change(APPEND, f"{APPEND}    ignore_null_updates: true\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("inapplicable", line)
+    assert "none of its entries has the policy 'scd1'" in finding.message
+
+
 def test_event_logs_have_none(folder):
     line = folder.change("      - sink: raw\n", "      - sink: raw\n        sequence_by: at\n")
     finding = folder.only()

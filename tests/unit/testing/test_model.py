@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from replicator.testing.histories import History, histories, random_history
-from replicator.testing.model import Change, Outcome, Scd1, Wanted, fold
+from replicator.testing.model import Change, Outcome, Scd1, fold
+from replicator.testing.model_shapes import Wanted
 
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "100"))
 KEYED = ("int", "text", "composite")

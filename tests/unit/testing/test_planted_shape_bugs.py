@@ -1,11 +1,14 @@
 """The suites bite, where a lane makes something else of changes: each planted bug is caught by its histories."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from adapters.arrow import conditions, moves, shaping
 from adapters.engines.local import LocalEngine
+from replicator.domain.expr import Coalesce
 from replicator.testing.delivery import Delivering, assert_equals_model
 from replicator.testing.fakes import FakeTarget
 from replicator.testing.histories import random_history
@@ -107,3 +110,37 @@ def test_a_column_that_is_gone_and_still_lacks(monkeypatch):
 def test_the_old_row_of_a_key_change_that_stays(monkeypatch):
     monkeypatch.setattr(shaping, "_kept", lambda changes: pc.is_in(changes["_op"], value_set=pa.array(["c", "u", "r"])))
     caught("without deletes")
+
+
+KEEPING = "where NULL changes nothing"
+
+
+def test_a_null_that_is_written_over_what_is_there():
+    def overwriting(policy, table):
+        plan = CASES[KEEPING].plan(policy, table)
+        _, update, _ = plan.clauses
+        plain = tuple((name, value.first if isinstance(value, Coalesce) else value) for name, value in update.assign)
+        return replace(plan, clauses=(plan.clauses[0], replace(update, assign=plain), plan.clauses[2]))
+
+    caught(KEEPING, plan=overwriting)
+
+
+def test_a_null_that_hides_a_value_of_its_batch(monkeypatch):
+    monkeypatch.setattr(shaping, "_with_kept", lambda changes, lacking, names: lacking)
+    caught(KEEPING)
+
+
+def test_a_null_that_is_kept_across_a_delete(monkeypatch):
+    monkeypatch.setattr(moves, "_may_need_cuts", lambda changes, table: False)
+    caught(KEEPING)
+
+
+def test_a_change_that_needs_a_row_beside_one_that_does_not(monkeypatch):
+    right = moves._touch
+    monkeypatch.setattr(moves, "_touch", lambda *told, **more: right(*told, **more)._replace(needs=True))
+    caught(KEEPING)
+
+
+def test_a_change_without_a_row_that_is_taken_for_one_that_needs_it(monkeypatch):
+    monkeypatch.setattr("replicator.testing.plain_plan.IF_THERE", "no such mark")
+    caught(KEEPING)
