@@ -86,15 +86,14 @@ def related_select(
 
 
 def cut_in_two(plan: ApplyPlan, dialect: Dialect, cuts: Sequence[SequenceKey]) -> str:
-    """One of the truncates lies between the upserts that the version `t` stands for."""
-    count = plan.table.sequence
-    starts, lasts = (
-        [dialect.column("t", n) for n in names(count)] for names in (cdc_sequence_columns, last_sequence_columns)
-    )
+    """One of the truncates lies within the version `t`, and something that is known of the version above it: an upsert that
+    was taken into it, or its end."""
+    starts, ends, lasts = _bounds(plan, dialect)
     within = []
     for cut in cuts:
         at = [constant(v, dialect) for v in cut]
-        within.append(f"({after(at, starts)} AND {after(lasts, at)})")
+        ended = f"{ends[0]} IS NOT NULL AND {after(ends, at)}"
+        within.append(f"({after(at, starts)} AND ({after(lasts, at)} OR {ended}))")
     return f"({' OR '.join(within)})"
 
 
@@ -105,11 +104,17 @@ def reaches(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) -> str:
 
 
 def ended_by(plan: ApplyPlan, dialect: Dialect, cut: SequenceKey) -> str:
-    """A truncate lies within the version `t`."""
-    count = plan.table.sequence
-    starts, ends = ([dialect.column("t", n) for n in names(count)] for names in (cdc_sequence_columns, end_sequence_columns))
+    """A truncate lies within the version `t`, and nothing that is known of the version lies above it."""
+    starts, ends, lasts = _bounds(plan, dialect)
     at = [constant(v, dialect) for v in cut]
-    return f"({after(at, starts)} AND ({ends[0]} IS NULL OR {after(ends, at)}))"
+    return f"({ends[0]} IS NULL AND {after(at, starts)} AND NOT {after(lasts, at)})"
+
+
+def _bounds(plan: ApplyPlan, dialect: Dialect) -> tuple[list[str], list[str], list[str]]:
+    """Where the version `t` starts, ends, and the last upsert that it stands for."""
+    several = (cdc_sequence_columns, end_sequence_columns, last_sequence_columns)
+    starts, ends, lasts = ([dialect.column("t", n) for n in names(plan.table.sequence)] for names in several)
+    return starts, ends, lasts
 
 
 def carried(plan: ApplyPlan) -> tuple[str, ...]:

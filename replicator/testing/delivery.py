@@ -89,12 +89,14 @@ class Delivering:
 
     def run(self) -> None:
         """All batches, compared with the model after each; then everything once more, which must change nothing."""
-        for delivery in self.history.deliveries:
-            self.deliver(delivery)
-            assert_rows(self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted)
-        if self.history.cuts:
-            self.deliver(Delivery(0, len(self.history.events)))
-        self.sink.close()
+        try:
+            for delivery in self.history.deliveries:
+                self.deliver(delivery)
+                assert_rows(self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted)
+            if self.history.cuts:
+                self.deliver(Delivery(0, len(self.history.events)))
+        finally:
+            self.sink.close()
 
     def deliver(self, delivery: Delivery) -> None:
         """One batch. Of one that overlaps what was applied, the sink gets either the rest or the whole."""

@@ -53,7 +53,7 @@ WHEN MATCHED AND s."_op" <> 'd' THEN UPDATE SET "v" = s."v", "_cdc_op" = s."_cdc
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "__START_AT", "__END_AT", "_cdc_end_seq_1", "_cdc_last_seq_1", "_cdc_unsent") OVERRIDING SYSTEM VALUE VALUES (s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."__START_AT", s."__END_AT", s."_cdc_end_seq_1", s."_cdc_last_seq_1", s."_cdc_unsent");
 
 -- one key: truncate
-(((7 > t."_cdc_seq_1")) AND (t."_cdc_end_seq_1" IS NULL OR ((t."_cdc_end_seq_1" > 7))));
+(t."_cdc_end_seq_1" IS NULL AND ((7 > t."_cdc_seq_1")) AND NOT ((t."_cdc_last_seq_1" > 7)));
 
 -- composite key: repair
 SELECT t."a", t."v", t."b", t."_cdc_op", t."_cdc_ts", t."_event_id", t."_cdc_applied_at", t."_cdc_seq_1", t."_cdc_seq_2", t."__START_AT", t."__END_AT", t."_cdc_end_seq_1", t."_cdc_end_seq_2", t."_cdc_last_seq_1", t."_cdc_last_seq_2", t."_cdc_unsent", -1 AS "_place"
@@ -108,7 +108,7 @@ WHEN MATCHED AND s."_op" <> 'd' THEN UPDATE SET "v" = s."v", "_cdc_op" = s."_cdc
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("a", "v", "b", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_seq_2", "__START_AT", "__END_AT", "_cdc_end_seq_1", "_cdc_end_seq_2", "_cdc_last_seq_1", "_cdc_last_seq_2", "_cdc_unsent") OVERRIDING SYSTEM VALUE VALUES (s."a", s."v", s."b", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."__START_AT", s."__END_AT", s."_cdc_end_seq_1", s."_cdc_end_seq_2", s."_cdc_last_seq_1", s."_cdc_last_seq_2", s."_cdc_unsent");
 
 -- composite key: truncate
-(((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")) AND (t."_cdc_end_seq_1" IS NULL OR ((t."_cdc_end_seq_1" > 7) OR (t."_cdc_end_seq_1" = 7 AND t."_cdc_end_seq_2" > 8))));
+(t."_cdc_end_seq_1" IS NULL AND ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")) AND NOT ((t."_cdc_last_seq_1" > 7) OR (t."_cdc_last_seq_1" = 7 AND t."_cdc_last_seq_2" > 8)));
 
 -- several sequence elements: repair
 SELECT t."id", t."v", t."_cdc_op", t."_cdc_ts", t."_event_id", t."_cdc_applied_at", t."_cdc_seq_1", t."_cdc_seq_2", t."_cdc_seq_3", t."_cdc_seq_4", t."__START_AT", t."__END_AT", t."_cdc_end_seq_1", t."_cdc_end_seq_2", t."_cdc_end_seq_3", t."_cdc_end_seq_4", t."_cdc_last_seq_1", t."_cdc_last_seq_2", t."_cdc_last_seq_3", t."_cdc_last_seq_4", t."_cdc_unsent", -1 AS "_place"
@@ -163,7 +163,7 @@ WHEN MATCHED AND s."_op" <> 'd' THEN UPDATE SET "v" = s."v", "_cdc_op" = s."_cdc
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4", "__START_AT", "__END_AT", "_cdc_end_seq_1", "_cdc_end_seq_2", "_cdc_end_seq_3", "_cdc_end_seq_4", "_cdc_last_seq_1", "_cdc_last_seq_2", "_cdc_last_seq_3", "_cdc_last_seq_4", "_cdc_unsent") OVERRIDING SYSTEM VALUE VALUES (s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."_cdc_seq_3", s."_cdc_seq_4", s."__START_AT", s."__END_AT", s."_cdc_end_seq_1", s."_cdc_end_seq_2", s."_cdc_end_seq_3", s."_cdc_end_seq_4", s."_cdc_last_seq_1", s."_cdc_last_seq_2", s."_cdc_last_seq_3", s."_cdc_last_seq_4", s."_cdc_unsent");
 
 -- several sequence elements: truncate
-(((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")) AND (t."_cdc_end_seq_1" IS NULL OR ((t."_cdc_end_seq_1" > 7) OR (t."_cdc_end_seq_1" = 7 AND t."_cdc_end_seq_2" > 8) OR (t."_cdc_end_seq_1" = 7 AND t."_cdc_end_seq_2" = 8 AND t."_cdc_end_seq_3" > 9) OR (t."_cdc_end_seq_1" = 7 AND t."_cdc_end_seq_2" = 8 AND t."_cdc_end_seq_3" = 9 AND t."_cdc_end_seq_4" > 10))));
+(t."_cdc_end_seq_1" IS NULL AND ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")) AND NOT ((t."_cdc_last_seq_1" > 7) OR (t."_cdc_last_seq_1" = 7 AND t."_cdc_last_seq_2" > 8) OR (t."_cdc_last_seq_1" = 7 AND t."_cdc_last_seq_2" = 8 AND t."_cdc_last_seq_3" > 9) OR (t."_cdc_last_seq_1" = 7 AND t."_cdc_last_seq_2" = 8 AND t."_cdc_last_seq_3" = 9 AND t."_cdc_last_seq_4" > 10)));
 
 -- awkward name: repair
 SELECT t."k ""1"" `2`", t."v'; \DROP {b}", t."_cdc_op", t."_cdc_ts", t."_event_id", t."_cdc_applied_at", t."_cdc_seq_1", t."__START_AT", t."__END_AT", t."_cdc_end_seq_1", t."_cdc_last_seq_1", t."_cdc_unsent", -1 AS "_place"
@@ -218,6 +218,6 @@ WHEN MATCHED AND s."_op" <> 'd' THEN UPDATE SET "v'; \DROP {b}" = s."v'; \DROP {
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("k ""1"" `2`", "v'; \DROP {b}", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "__START_AT", "__END_AT", "_cdc_end_seq_1", "_cdc_last_seq_1", "_cdc_unsent") OVERRIDING SYSTEM VALUE VALUES (s."k ""1"" `2`", s."v'; \DROP {b}", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."__START_AT", s."__END_AT", s."_cdc_end_seq_1", s."_cdc_last_seq_1", s."_cdc_unsent");
 
 -- awkward name: truncate
-(((7 > t."_cdc_seq_1")) AND (t."_cdc_end_seq_1" IS NULL OR ((t."_cdc_end_seq_1" > 7))));
+(t."_cdc_end_seq_1" IS NULL AND ((7 > t."_cdc_seq_1")) AND NOT ((t."_cdc_last_seq_1" > 7)));
 
 -- no key, counted: table public.t has no key, which policy scd2 needs
