@@ -81,8 +81,8 @@ class SinkContract(SinkWatermarks, SinkDrops, SinkShapes):
                 self.equal_the_model(scrambled(KEYED), policy, share=IN_ANY_ORDER)
 
     def test_a_late_truncate_cuts_a_version_in_two(self) -> None:
-        """Of a key that is not in its batch: what the version stood for above it begins another one, and the delete that ended
-        it is not forgotten."""
+        """Of a key that is not in its batch: what the version stood for above it begins another one, and the delete that
+        ended it is not forgotten."""
         needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 1)
         ops = [("c", 1, 1), ("u", 5, 1), ("c", 1, 2), ("d", 6, 2), ("t", 3, 0), ("c", 4, 2)]
