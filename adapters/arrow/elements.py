@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from decimal import Context
+from decimal import Context, Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,21 @@ def elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if said is None:
         raise TypeError(f"values of type {column.type} have no order")
     return MAKERS[said.form](column.cast(plain(column.type)), said)
+
+
+def shown(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The values that these are the elements of, for a type that `domain.elements.shown_as` gives."""
+    said = element_of(kind)
+    match said.form if said else None:
+        case Form.DIGITS:
+            return elements.cast(pa.uint64())
+        case Form.HEX:
+            return _each(elements, bytes.fromhex, kind)
+        case Form.UNSCALED:
+            return _each(elements, lambda number: Decimal(number).scaleb(-max(kind.scale, 0), EXACT), kind)
+        case Form.DAY:
+            return elements.cast(pa.int32()).cast(pa.date32()).cast(kind)
+    return elements.cast(kind)
 
 
 def _numbers(values: pa.ChunkedArray, _: Element) -> pa.ChunkedArray:
@@ -50,9 +66,9 @@ def _unscaled_text(values: pa.ChunkedArray, said: Element) -> pa.ChunkedArray:
     return _each(values, lambda value: f"{int(value.scaleb(said.scale, EXACT)) + 10**said.digits:0{said.digits + 1}d}")
 
 
-def _each(values: pa.ChunkedArray, text: Callable[..., str]) -> pa.ChunkedArray:
-    found = [None if value is None else text(value) for value in values.to_pylist()]
-    return pa.chunked_array([pa.array(found, pa.string())])
+def _each(values: pa.ChunkedArray, made: Callable[..., Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
+    found = [None if value is None else made(value) for value in values.to_pylist()]
+    return pa.chunked_array([pa.array(found, kind or pa.string())])
 
 
 def _times(values: pa.ChunkedArray, _: Element) -> pa.ChunkedArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -23,9 +22,13 @@ from replicator.domain.plan import (
     end_sequence_columns,
     last_sequence_columns,
 )
+from replicator.domain.policies import started_as
+from replicator.domain.table import TableSpec
 
 from ..sql.repair import from_columns
+from .elements import shown
 from .frames import column, derived, quoted
+from .types import spark_type
 
 POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
 
@@ -64,16 +67,17 @@ def _bookkeeping(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
             stored: column(sent)
             for stored, sent in zip(cdc_sequence_columns(count), change.sequence_columns(count), strict=True)
         },
-        **(_as_version(count, plan.table.sequence_types) if plan.history else {}),
+        **(_as_version(plan.table) if plan.history else {}),
     }
 
 
-def _as_version(count: int, kinds: Sequence[pa.DataType]) -> dict[str, Column]:
+def _as_version(table: TableSpec) -> dict[str, Column]:
     """Every change as the version that it would begin."""
+    count, kinds, kind = table.sequence, table.sequence_types, started_as(table)
     lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
     return {
-        START_AT: column(change.TS),
-        END_AT: sf.lit(None).cast("timestamp"),
+        START_AT: column(change.TS) if kind is None else shown(column(change.sequence_columns(1)[0]), kind),
+        END_AT: sf.lit(None).cast("timestamp" if kind is None else spark_type(kind)),
         **{
             n: sf.lit(None).cast("string" if pa.types.is_string(kind) else "bigint")
             for n, kind in zip(end_sequence_columns(count), kinds, strict=True)

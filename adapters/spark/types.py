@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from ..delta.types import storage_type, to_storage
 
@@ -27,7 +27,12 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def _spark_field(field: pa.Field) -> StructField:
     kept = storage_type(field.type)
     metadata = {} if kept.equals(field.type) else {STANDS_FOR: _written(field.type)}
-    return StructField(field.name, from_arrow_type(kept, prefer_timestamp_ntz=True), nullable=True, metadata=metadata)
+    return StructField(field.name, spark_type(kept), nullable=True, metadata=metadata)
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    """The Spark type in which values of `kind` travel."""
+    return from_arrow_type(storage_type(kind), prefer_timestamp_ntz=True)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -264,7 +264,8 @@ def _numbered(pool: _Pool, history: History, lowest: SequenceKey, cuts: Sequence
 def _instants(pool: _Pool, cuts: Sequence[Cut]) -> tuple[tuple[list[pa.Array], list[pa.Array]], list[str]]:
     """The numbers of `__START_AT` and `__END_AT`, which go over into each other, and those of the truncates."""
     kind = pool.kinds.field(START_AT).type
-    of_cuts = pa.array([cut.at for cut in cuts], pa.int64()).cast(kind)
+    # A lane that orders changes by a column of its own has no truncates: what is shown is a time, or there are none.
+    of_cuts = pa.array([cut.at for cut in cuts], pa.int64()).cast(kind) if cuts else pa.array([], kind)
     size = pool.values.num_rows
     codes, values = _codes(pa.chunked_array([*pool.values[START_AT].chunks, *pool.values[END_AT].chunks, of_cuts], kind))
     pool.codes[START_AT] = pool.codes[END_AT] = values

@@ -21,8 +21,9 @@ from replicator.domain.plan import (
     end_sequence_columns,
     last_sequence_columns,
 )
-from replicator.domain.policies import TIMESTAMP
+from replicator.domain.policies import TIMESTAMP, started_as
 
+from ..arrow.elements import shown
 from .repair import from_columns
 
 POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
@@ -74,11 +75,11 @@ def _bookkeeping(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dic
 
 def _as_version(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
     """Every change as the version that it would begin."""
-    count = plan.table.sequence
+    count, kind = plan.table.sequence, started_as(plan.table)
     lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
     return {
-        START_AT: folded[change.TS],
-        END_AT: pa.nulls(folded.num_rows, TIMESTAMP),
+        START_AT: folded[change.TS] if kind is None else shown(folded[change.sequence_columns(1)[0]], kind),
+        END_AT: pa.nulls(folded.num_rows, kind or TIMESTAMP),
         **{
             name: pa.nulls(folded.num_rows, kind)
             for name, kind in zip(end_sequence_columns(count), plan.table.sequence_types, strict=True)

@@ -77,6 +77,15 @@ def element_of(kind: pa.DataType) -> Element | None:
     return next((Element(form) for holds, form in _FORMS if holds(kind)), None)
 
 
+def shown_as(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which `__START_AT` and `__END_AT` show values of a column of this type, made of their elements; None for
+    times of day, for nanoseconds and for decimals of more than 18 digits."""
+    kind, element = plain(kind), element_of(kind)
+    if element is None or element.form in (Form.NANOSECOND, Form.UNSCALED_TEXT) or t.is_time(kind):
+        return None
+    return pa.timestamp("us", kind.tz) if t.is_timestamp(kind) else kind
+
+
 def plain(kind: pa.DataType) -> pa.DataType:
     """The type of the values themselves, where a type says how they are kept or what they stand for."""
     if isinstance(kind, pa.BaseExtensionType):

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .change import OP, Op
 from .chosen import Chosen
+from .elements import shown_as
 from .errors import ConfigProblem
 from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, source, target, tuple_after
 from .plan import (
@@ -110,7 +111,7 @@ def append(table: TableSpec) -> ApplyPlan:
 
 def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
     """Every version of every row, by sequence and not by arrival: `_cdc_seq_*` is where a version begins, `_cdc_end_seq_*`
-    where it ends (NULL while it is open), `__START_AT` and `__END_AT` are the event times of these. An upsert that changes
+    where it ends (NULL while it is open), `__START_AT` and `__END_AT` show these (`started_as`). An upsert that changes
     nothing but `untracked` columns begins no version; `_cdc_last_seq_*` is the last that was taken into one. `_cdc_unsent`
     names the columns whose value the version took over from the one before."""
     _refuse_keyless(table, "scd2")
@@ -123,8 +124,8 @@ def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
     columns = (
         *table.columns,
         *bookkeeping(table),
-        Column(START_AT, TIMESTAMP),
-        Column(END_AT, TIMESTAMP),
+        Column(START_AT, started_as(table) or TIMESTAMP),
+        Column(END_AT, started_as(table) or TIMESTAMP),
         *ends,
         Column(CDC_UNSENT, pa.list_(pa.string())),
     )
@@ -148,6 +149,11 @@ def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
             tracked=tuple(n for n in values if n not in untracked), untracked=tuple(n for n in values if n in untracked)
         ),
     )
+
+
+def started_as(table: TableSpec) -> pa.DataType | None:
+    """The type of `__START_AT` where that is the value of the first column of `sequence_by`; None where it is a time."""
+    return shown_as(table.ordered_by[0].type) if table.ordered_by else None
 
 
 def _refuse_keyless(table: TableSpec, policy: str) -> None:

@@ -42,7 +42,8 @@ class Change:
     `op`: c create, u update, r read by a snapshot, d delete, t truncate. `image`: the values as sent; a column that is
     missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
     did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
-    `kept`: columns in which a NULL leaves what the row of the key holds, if there is one.
+    `kept`: columns in which a NULL leaves what the row of the key holds, if there is one. `at`: what versions show of where
+    they begin and end, if not the event time.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
     without a key), and may be another one when the change is sent again. `partition`: the ordered log it came in.
     """
@@ -58,6 +59,12 @@ class Change:
     counted: bool = False
     partition: int = 0
     kept: Container[str] = ()
+    at: Any = None
+
+    @property
+    def shown(self) -> Any:
+        """Where a version begins or ends, for people."""
+        return self.ts if self.at is None else self.at
 
     def bookkeeping(self) -> Row:
         """What a target stores beside the values."""
@@ -282,12 +289,12 @@ class Scd2:
                 open_version.update({c: row[c] for c in self.untracked} | last)
                 continue
             if open_version is not None:
-                open_version["__END_AT"] = change.ts
+                open_version["__END_AT"] = change.shown
                 open_version.update({f"_cdc_end_seq_{i}": element for i, element in enumerate(change.sequence, 1)})
             open_version = None
             if row is not None:
                 unsent = sorted(change.unsent) or None
-                open_version = row | change.bookkeeping() | last | {"__START_AT": change.ts, "_cdc_unsent": unsent}
+                open_version = row | change.bookkeeping() | last | {"__START_AT": change.shown, "_cdc_unsent": unsent}
                 versions.append(open_version)
         return versions
 

@@ -18,10 +18,10 @@ class Wanted:
     """What a lane makes of its table's changes before its policy takes them; nothing by default.
 
     `truncates`, `deletes`: creates, updates and reads for which it holds are truncates, or else deletes. `sequence_by`: the
-    columns whose values come before the log's own elements in the sequence. `stored`: how a target keeps these values, by
-    column, where it does not keep them as they are. `columns`: those that there are from then on, all when None.
-    `without_deletes`: neither deletes nor truncates, but for the delete half of a key change. `keeping`: columns in which
-    the NULL of a create, update or read leaves what the row holds.
+    columns whose values come before the log's own elements in the sequence; versions show the first of them. `stored`: how a
+    target keeps these values, by column, where it does not keep them as they are. `columns`: those that there are from then
+    on, all when None. `without_deletes`: neither deletes nor truncates, but for the delete half of a key change. `keeping`:
+    columns in which the NULL of a create, update or read leaves what the row holds.
     """
 
     truncates: Condition | None = None
@@ -67,6 +67,7 @@ class Shaped:
                 unsent=frozenset() if op == "t" else frozenset(filter(self._is_there, change.unsent)),
                 moved_from=None if became else change.moved_from,
                 kept=self.wanted.keeping,
+                at=places[0] if places else None,
             )
         )
 

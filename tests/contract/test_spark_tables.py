@@ -6,7 +6,8 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from rows_of_tables import decoded, folded, read, table_rows
 from spark_case import OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import VERSION, WHOLE
 
+from adapters.arrow.elements import elements
+from adapters.arrow.elements import shown as local_shown
 from adapters.delta import upkeep
 from adapters.delta.partitions import NULL_FOLDER, unnameable
 from adapters.delta.tables import STATISTICS
+from adapters.delta.types import storage_type, to_storage
 from adapters.delta.upkeep import FEWEST_FILES
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink
@@ -29,8 +33,10 @@ from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.sources.delta import RowsSource
 from adapters.sources.delta.spark import delta_spark_source
 from adapters.spark import ledger, mirror, write
-from adapters.spark.frames import to_arrow
+from adapters.spark.elements import shown
+from adapters.spark.frames import from_arrow, to_arrow
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, changes_schema
+from replicator.domain.elements import shown_as
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, ReplicatorError
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
@@ -468,3 +474,27 @@ def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
     spark.sql("DROP TABLE default.items")
     with pytest.raises(EnvironmentProblem, match=r"no table spark_catalog\.default\.items"):
         delta_spark_source({**named, **OPTIONS})
+
+
+def test_versions_show_values_of_every_type_as_the_local_engine_does():
+    """`__START_AT` under `sequence_by`: the elements of the first column as its values."""
+    at = datetime(2024, 2, 29, 23, 59, 59, 999_999)
+    values = {
+        pa.bool_(): [True, False],
+        pa.int16(): [-(2**15), 2**15 - 1],
+        pa.uint64(): [0, 2**64 - 1],
+        pa.date32(): [date(1582, 10, 4), date(9999, 12, 31)],
+        pa.timestamp("ms"): [at.replace(microsecond=0), datetime(1969, 12, 31)],
+        pa.timestamp("us", "UTC"): [at.replace(tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)],
+        pa.decimal128(18, 2): [Decimal("-9999999999999999.99"), Decimal("0.01")],
+        pa.decimal128(18, 18): [Decimal("0.999999999999999999"), Decimal("-1E-18")],
+        pa.string(): ["é", "𝄞"],
+        pa.binary(): [b"\x00\xff", b""],
+    }
+    made = {str(kind): elements(pa.chunked_array([pa.array([*pair, None], kind)])) for kind, pair in values.items()}
+    frame = from_arrow(engine().spark, pa.table(made))
+    found = frame.select([shown(sf.col(f"`{kind}`"), shown_as(kind)).alias(str(kind)) for kind in values]).toArrow()
+    for kind in values:
+        there = found[str(kind)]
+        expected = to_storage(local_shown(made[str(kind)], shown_as(kind)), storage_type(shown_as(kind)))
+        assert there.cast(storage_type(shown_as(kind))).to_pylist() == expected.to_pylist(), kind

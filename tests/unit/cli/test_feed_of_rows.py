@@ -91,7 +91,8 @@ VERSIONS = [
 def history(folder: Path) -> list[tuple]:
     rows = DeltaTable(str(folder / "lake" / "employees_historical")).to_pyarrow_table().to_pylist()
     assert not {"operation", "sequenceNum"} & set(rows[0])
-    return sorted((r["id"], r["name"], r["role"], r["_cdc_seq_1"], r["_cdc_end_seq_1"]) for r in rows)
+    assert all((r["__START_AT"], r["__END_AT"]) == (r["_cdc_seq_1"], r["_cdc_end_seq_1"]) for r in rows)
+    return sorted((r["id"], r["name"], r["role"], r["__START_AT"], r["__END_AT"]) for r in rows)
 
 
 @pytest.mark.parametrize("engine", ["local", ON_SPARK])

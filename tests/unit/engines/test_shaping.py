@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.arrow.conditions import holds
-from adapters.arrow.elements import elements
+from adapters.arrow.elements import elements, shown
 from adapters.engines.local import LocalEngine
 from replicator.domain.change import changes_schema
 from replicator.domain.chosen import Chosen
 from replicator.domain.conditions import refuse_condition
-from replicator.domain.elements import element_of
+from replicator.domain.elements import element_of, shown_as
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.expr import Compare, Lit, source
 from replicator.domain.policies import plan_for
@@ -93,6 +93,21 @@ def test_elements_are_what_the_table_says():
     }
     for (kind, value), element in made.items():
         assert elements(pa.chunked_array([pa.array([value], kind)])).to_pylist() == [element], kind
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ORDERED if shown_as(kind)], ids=str)
+def test_elements_are_shown_as_the_values_they_were_made_of(kind):
+    @given(ORDERED[kind])
+    def check(value):
+        values = pa.chunked_array([pa.array([value, None], kind)])
+        assert shown(elements(values), shown_as(kind)).to_pylist() == values.cast(shown_as(kind)).to_pylist()
+
+    check()
+
+
+def test_what_is_shown_of_other_types_is_the_event_time():
+    for kind in (pa.time64("us"), pa.timestamp("ns"), pa.decimal128(20, 2), pa.float64(), pa.list_(pa.int64())):
+        assert shown_as(kind) is None
 
 
 def test_a_time_beyond_64_bits_has_none():
