@@ -39,17 +39,11 @@ def related_versions(
     snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence, cuts: list[Sequence]
 ) -> pa.Table:
     """The versions of `snapshot` that `local_history` wants: those of the keys and old keys in `rows` (a few more may come)
-    that are open or end at or above `lowest`, and those that `cuts` cut in two."""
-    names = schema_of(snapshot).names
-    found = _of_keys(snapshot, plan, rows, lowest)
+    that are open or end at or above `lowest`, and as many of the keys of which `cuts` cut a version in two."""
+    wanted = {key: _values(rows[key], rows[old]) for key, old in zip(plan.table.keys, from_columns(plan), strict=True)}
     if cuts:
-        found = pa.concat_tables([found, lookup(snapshot, names, {}, condition=_plain(cut_in_two(plan, DELTA_RS, cuts)))])
-    return found
-
-
-def _of_keys(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence) -> pa.Table:
-    pairs = zip(plan.table.keys, from_columns(plan), strict=True)
-    wanted = {key: _values(rows[key], rows[old]) for key, old in pairs}
+        cut = lookup(snapshot, list(plan.table.keys), {}, condition=_plain(cut_in_two(plan, DELTA_RS, cuts)))
+        wanted = {key: pc.unique(pa.chunked_array([values, *cut[key].chunks])) for key, values in wanted.items()}
     near = few({n: wanted[n].to_pylist() for n in prunable(snapshot, plan) if n in wanted})
     return lookup(snapshot, schema_of(snapshot).names, wanted, near, _plain(reaches(plan, DELTA_RS, lowest)))
 

@@ -67,8 +67,8 @@ def related_select(
     cuts: Sequence[SequenceKey] = (),
 ) -> str:
     """The versions of the keys and old keys in `rows` that end at or above `lowest`, or are open: with these, and no others,
-    changes from `lowest` on can have to do. And those of any key that one of the `cuts`, truncates that came late, cuts in
-    two. A version may come twice. `_place` is -1."""
+    changes from `lowest` on can have to do. And as many of the keys of which one of the `cuts`, truncates that came late,
+    cuts a version in two: only the next version tells whether one ended with it or with a delete. `_place` is -1."""
     c, q, keys = dialect.column, dialect.quoted, plan.table.keys
     wanted = f"SELECT {', '.join(map(q, keys))} FROM {rows}"
     if moves:
@@ -77,12 +77,13 @@ def related_select(
         wanted += f" UNION SELECT {pairs} FROM {rows} WHERE {q(old[-1])} IS NOT NULL"
     else:
         wanted = wanted.replace("SELECT", "SELECT DISTINCT", 1)
+    if cuts:
+        cut = ", ".join(c("t", k) for k in keys)
+        wanted += f" UNION SELECT {cut} FROM {target} AS t WHERE {cut_in_two(plan, dialect, cuts)}"
     same = " AND ".join(f"{c('t', k)} = {c('w', k)}" for k in keys)
     columns = ", ".join(c("t", column.name) for column in plan.target)
-    head = f"SELECT {columns}, -1 AS {q(PLACE)}\nFROM {target} AS t"
-    several = [f"{head} JOIN ({wanted}) AS w ON {same}\nWHERE {reaches(plan, dialect, lowest)}"]
-    several += [f"{head}\nWHERE {cut_in_two(plan, dialect, cuts)}"] if cuts else []
-    return "\nUNION ALL\n".join(several)
+    head = f"SELECT {columns}, -1 AS {q(PLACE)}\nFROM {target} AS t JOIN ({wanted}) AS w ON {same}"
+    return f"{head}\nWHERE {reaches(plan, dialect, lowest)}"
 
 
 def cut_in_two(plan: ApplyPlan, dialect: Dialect, cuts: Sequence[SequenceKey]) -> str:

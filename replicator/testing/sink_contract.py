@@ -81,26 +81,31 @@ class SinkContract(SinkWatermarks, SinkDrops, SinkShapes):
                 self.equal_the_model(scrambled(KEYED), policy, share=IN_ANY_ORDER)
 
     def test_a_late_truncate_cuts_a_version_in_two(self) -> None:
-        """Of a key that is not in its batch: what the version stood for above it begins another one, and the delete that
-        ended it is not forgotten."""
+        """Of a key that is not in its batch: what the version stood for above it begins another one, and where it ended, be
+        it with a delete or with the next version, is not forgotten."""
         needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 1)
-        ops = [("c", 1, 1), ("u", 5, 1), ("c", 1, 2), ("d", 6, 2), ("t", 3, 0), ("c", 4, 2)]
-        changes = [
-            Change(op, (at,), {"k1": key, "v1": "a"} if op in "cu" else {"k1": key} if op == "d" else {})
-            for op, at, key in ops
+        before = [
+            ("c", 1, 1, "a"),
+            ("u", 5, 1, "a"),
+            ("c", 1, 2, "a"),
+            ("d", 6, 2, None),
+            ("c", 1, 3, "a"),
+            ("u", 5, 3, "b"),
         ]
+        ops = [*before, ("t", 3, None, None), ("c", 4, 2, "a"), ("c", 4, 3, "a")]
+        changes = [Change(op, (at,), {} if key is None else {"k1": key, "v1": value}) for op, at, key, value in ops]
         events = [(Event(0, place, 0, None, change), change) for place, change in enumerate(changes)]
         lane, engine, plan = lane_of("scd2"), self.new_engine(), plan_for("scd2", table)
         with self.target() as target:
             sink = target.open()
             sink.prepare(lane, plan)
-            for start, end in ((0, 4), (4, 5), (5, 6)):
+            for start, end in ((0, 6), (6, 7), (7, 9)):
                 folded = engine.fold(self.to_frame(changes_frame(events[start:end], table, "cdc.public.items")), plan)
                 sink.apply([Write(lane, plan, folded, span(start, end), IDENTITY)], no_rejects)
             sink.close()
             found = {(row["k1"], row["_cdc_seq_1"], row["_cdc_end_seq_1"]) for row in target.rows(lane)}
-        assert found == {(1, 1, 3), (1, 5, None), (2, 1, 3), (2, 4, 6)}
+        assert found == {(1, 1, 3), (1, 5, None), (2, 1, 3), (2, 4, 6), (3, 1, 3), (3, 4, 5), (3, 5, None)}
 
     def _histories(self, policy: str, keys: tuple[str, ...]) -> None:
         needs(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
