@@ -18,7 +18,7 @@ FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 --dist work
 case "${1:-}" in
     "")
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-60}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-5}"
-        run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist loadfile -q
+        run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist worksteal -q
         run tests/integration -n 2 --dist loadfile -q
         # The whole system and its kills want the machine for themselves, so these run one after the other.
         run tests/end_to_end -q
