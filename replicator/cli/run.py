@@ -21,9 +21,9 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     """Read the sources and keep every target current. SIGTERM drains, commits and exits 0."""
     # Nothing is open before the daemon is built. An exception amidst imports may come out as anything.
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
+    from replicator.wiring.logs import configure
     from replicator.wiring.memory import settle
 
-    from .logs import configure
     from .progress import telling_progress
 
     configure(session.verbosity)

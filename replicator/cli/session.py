@@ -97,7 +97,7 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
             verbose: int,
             **options: Any,
         ) -> None:
-            from .logs import configure
+            from replicator.wiring.logs import configure
 
             path = click.get_current_context().command_path.split(" ", 1)[-1]
             session = Session(path, Path(config), env, tuple(overrides), as_json, -1 if quiet else verbose)

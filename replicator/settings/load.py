@@ -63,6 +63,15 @@ def load(
     `environ` (default: the process's environment) is where `${NAME}` is looked up; `plugins` names adapters
     of other packages. Nothing is connected to. Raises ConfigError with all findings, never only the first.
     """
+    document, files, root = layered(path, env, overrides, environ=environ)
+    return checked(document, root, files, environ=environ, plugins=plugins)
+
+
+def layered(
+    path: str | FilePath, env: str | None = None, overrides: Iterable[str] = (), *, environ: Mapping[str, str] | None = None
+) -> tuple[Document, tuple[FilePath, ...], FilePath]:
+    """What the file `path`, its overlay and the overrides say together, not yet checked; the files; and the folder that
+    relative paths start from. As `load`; what cannot be read is a problem in the document."""
     environ = os.environ if environ is None else environ
     file = FilePath(path)
     document = read_document(file)
@@ -71,7 +80,7 @@ def load(
     if overlay:
         files += _overlay(document, file.parent / "environments", overlay)
     override(document, overrides)
-    return _checked(document, tuple(files), file.absolute().parent.parent, environ, plugins)
+    return document, tuple(files), file.absolute().parent.parent
 
 
 def _overlay(document: Document, folder: FilePath, name: str) -> list[FilePath]:
@@ -86,14 +95,21 @@ def _overlay(document: Document, folder: FilePath, name: str) -> list[FilePath]:
     return []
 
 
-def _checked(
-    document: Document, files: tuple[FilePath, ...], root: FilePath, environ: Mapping[str, str], plugins: Plugins
+def checked(
+    document: Document,
+    root: FilePath,
+    files: tuple[FilePath, ...] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    plugins: Plugins = NO_PLUGINS,
 ) -> Loaded:
+    """The settings that `document` says, wherever it is from; `document` is used up. Every rule, message and default of a
+    config file holds; relative paths start from `root`. Raises ConfigError with all findings."""
     if not isinstance(document.data, dict):
         if not document.problems:
             document.problems.append(Problem((), "empty", "is empty, or not a mapping of keys to values"))
         raise ConfigError(_located(document, document.problems))
-    names = Names(plugins, settled=interpolate(document, environ))
+    names = Names(plugins, settled=interpolate(document, os.environ if environ is None else environ))
     plain = pruned(document.data, names)
     settings, wrong = validated(plain, root, names.settled)
     across = problems(view(document.data), lambda path: document.origins.get(path, document.origins[()]))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from replicator.settings import Loaded, Plugins, load
+from replicator.settings import Document, Loaded, Plugins, checked, load
 
 from .plugins import load as load_plugin
 from .plugins import names
@@ -44,3 +44,8 @@ def _for_any_engine(group: str) -> frozenset[str]:
 def read(path: Path, env: str | None, overrides: Iterable[str]) -> Loaded:
     """The settings of one run; ConfigError with every finding when they cannot be used."""
     return load(path, env, overrides, plugins=installed())
+
+
+def read_document(document: Document, root: Path, files: tuple[Path, ...] = ()) -> Loaded:
+    """The same for settings that a program put together; `document` is used up."""
+    return checked(document, root, files, plugins=installed())

@@ -5,30 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from cli_program import run_program
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
+from employees import FEED, STAYS, VERSIONS, add
 from next_layer import ON_SPARK, run
 
-FEED = [
-    (1, "Alex", "chef", "FR", "INSERT", 1),
-    (2, "Jessica", "owner", "US", "INSERT", 2),
-    (3, "Mikhail", "security", "UK", "INSERT", 3),
-    (4, "Gary", "cleaner", "UK", "INSERT", 4),
-    (5, "Chris", "owner", "NL", "INSERT", 6),
-    (5, "Chris", "manager", "NL", "UPDATE", 5),
-    (6, "Pat", "mechanic", "NL", "DELETE", 8),
-    (6, "Pat", "mechanic", "NL", "INSERT", 7),
-]
-NAMES = ("id", "name", "role", "country", "operation", "sequenceNum")
-STAYS = [
-    (1, "Alex", "chef"),
-    (2, "Jessica", "owner"),
-    (3, "Mikhail", "security"),
-    (4, "Gary", "cleaner"),
-    (5, "Chris", "owner"),
-]
 CONFIG = """\
 pipeline: staff
 sources:
@@ -54,13 +36,6 @@ def staff(folder: Path, config: str = CONFIG) -> Path:
     return folder
 
 
-def add(folder: Path, rows: list[tuple]) -> None:
-    types = {"id": pa.int64(), "sequenceNum": pa.int64()}
-    schema = pa.schema([(name, types.get(name, pa.string())) for name in NAMES])
-    columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
-    write_deltalake(str(folder / "feed" / "employees"), pa.table(columns, schema=schema), mode="append")
-
-
 def mirror(folder: Path) -> list[tuple]:
     table = DeltaTable(str(folder / "lake" / "employees")).to_pyarrow_table()
     assert [name for name in table.column_names if not name.startswith("_")] == ["id", "name", "role", "country"]
@@ -77,15 +52,6 @@ def test_employees_at_once(tmp_path: Path, engine: str) -> None:
 
 
 BOTH = CONFIG.replace("[{sink: lake}]", "[{sink: lake}, {sink: lake, into: employees_historical, policy: scd2}]")
-VERSIONS = [
-    (1, "Alex", "chef", 1, None),
-    (2, "Jessica", "owner", 2, None),
-    (3, "Mikhail", "security", 3, None),
-    (4, "Gary", "cleaner", 4, None),
-    (5, "Chris", "manager", 5, 6),
-    (5, "Chris", "owner", 6, None),
-    (6, "Pat", "mechanic", 7, 8),
-]
 
 
 def history(folder: Path) -> list[tuple]:

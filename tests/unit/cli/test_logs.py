@@ -8,7 +8,7 @@ import logging
 import structlog
 
 from adapters.sources.kafka.client_log import CLIENT_LOG
-from replicator.cli.logs import configure, where_it_failed
+from replicator.wiring.logs import configure, where_it_failed
 
 
 def _fail(secret: str) -> None:

@@ -19,8 +19,20 @@ NORMAL = logging.INFO
 def configure(verbosity: int, normal: int = NORMAL) -> None:
     """Set the log up, for the whole program: libraries and adapters that use `logging` speak in the same form. `verbosity`
     -1 is quiet, 0 `normal`, above that everything; of libraries, warnings, and everything from 2 on."""
-    renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     level = {-1: logging.ERROR, 0: normal}.get(verbosity, logging.DEBUG)
+    _on_stderr(level)
+    _take_over(level, level if verbosity > 1 else max(level, logging.WARNING))
+
+
+def on_stderr_by_default(level: int = logging.WARNING) -> None:
+    """For programs that run a pipeline among other things: the pipeline's own log goes to stderr from `level` on, unless the
+    program has set its `structlog` up. What others log is left as it is."""
+    if not structlog.is_configured():
+        _on_stderr(level)
+
+
+def _on_stderr(level: int) -> None:
+    renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -33,7 +45,6 @@ def configure(verbosity: int, normal: int = NORMAL) -> None:
         # Not bound to the stream of this moment: whoever runs commands in process may put another in its place.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
-    _take_over(level, level if verbosity > 1 else max(level, logging.WARNING))
 
 
 def _take_over(own: int, foreign: int) -> None:

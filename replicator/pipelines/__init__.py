@@ -1,0 +1,17 @@
+"""Pipelines written in Python instead of YAML, with the names that users of AUTO CDC know.
+
+>>> from replicator import pipelines as dp
+>>> staff = dp.Pipeline("staff", sources={...}, sinks={...}, dead_letters={...})
+>>> staff.create_auto_cdc_flow(target="lake.employees", source="staff.employees", keys=["id"], sequence_by="sequenceNum")
+>>> staff.run(until_caught_up=True)
+
+A pipeline is a config put together in code: the same document, the same rules, the same program that runs it.
+"""
+
+from replicator.settings import ConfigError
+
+from .active import create_auto_cdc_flow, create_streaming_table
+from .pipeline import Pipeline
+from .running import RunFailed
+
+__all__ = ["ConfigError", "Pipeline", "RunFailed", "create_auto_cdc_flow", "create_streaming_table"]

@@ -1,0 +1,40 @@
+"""The calls of AUTO CDC as functions: each adds to the pipeline whose `with` block the program is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from replicator.domain.errors import ConfigProblem
+
+if TYPE_CHECKING:
+    from .pipeline import Pipeline
+
+_ACTIVE: ContextVar[Pipeline | None] = ContextVar("replicator_pipeline", default=None)
+
+
+def enter(pipeline: Pipeline) -> Callable[[], None]:
+    """Make `pipeline` the one that functions add to; what undoes it."""
+    token = _ACTIVE.set(pipeline)
+    return lambda: _ACTIVE.reset(token)
+
+
+def create_auto_cdc_flow(*arguments: Any, **parameters: Any) -> None:
+    """As `Pipeline.create_auto_cdc_flow`, of the pipeline of the `with` block. ConfigProblem outside of one."""
+    _pipeline("create_auto_cdc_flow").create_auto_cdc_flow(*arguments, **parameters)
+
+
+def create_streaming_table(*arguments: Any, **parameters: Any) -> None:
+    """As `Pipeline.create_streaming_table`, of the pipeline of the `with` block. ConfigProblem outside of one."""
+    _pipeline("create_streaming_table").create_streaming_table(*arguments, **parameters)
+
+
+def _pipeline(call: str) -> Pipeline:
+    found = _ACTIVE.get()
+    if found is None:
+        raise ConfigProblem(
+            f"{call}() is called outside of a pipeline",
+            next_step="Put it into `with Pipeline(...):`, or call it as a method of the pipeline.",
+        )
+    return found

@@ -1,0 +1,237 @@
+"""A pipeline that is written in Python: flows added to a config, by the names of AUTO CDC."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from datetime import datetime
+from pathlib import Path as FilePath
+from types import TracebackType
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from replicator.settings import Document, Loaded, Origin, layered
+from replicator.wiring.configuration import read_document
+from replicator.wiring.reading import read
+
+from . import active
+from .flows import Declared, Flow, Table, sink_and_into, source_and_table
+from .parameters import BITEMPORAL, OF_FLOWS, OF_TABLES, options_of, refuse_foreign
+from .places import caller, refused
+from .plain import plain
+from .running import planned, run
+
+Columns = Sequence[str]
+Keys = Mapping[str, Any]
+Names = Mapping[tuple[str | int, ...], str]
+
+
+class Pipeline:
+    """One pipeline: sources, sinks, and the flows between them.
+
+    The keyword parameters are the top-level keys of a config file and take what they take there: `tables` for what flows
+    do not say (event logs, `append`, declared columns), `defaults` for all of them. Relative paths start from `root`, by
+    default the working directory. `${NAME}` in a text is replaced from the environment, as in a file.
+
+    Nothing is judged before `check`, `plan` or `run`, which raise `ConfigError` with everything that is wrong, each with the
+    line of the program that said it. A call raises the same at once for what no config can hold.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        sources: Mapping[str, Keys],
+        sinks: Mapping[str, Keys],
+        dead_letters: Keys | None = None,
+        engine: Literal["local", "spark"] | None = None,
+        tables: Iterable[Keys] = (),
+        defaults: Keys | None = None,
+        state: str | os.PathLike[str] | None = None,
+        limits: Keys | None = None,
+        spark: Keys | None = None,
+        http: Keys | None = None,
+        root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        at = caller()
+        given = {
+            "pipeline": name,
+            "engine": engine,
+            "sources": sources,
+            "sinks": sinks,
+            "dead_letters": dead_letters,
+            "defaults": defaults,
+            "state": state,
+            "limits": limits,
+            "spark": spark,
+            "http": http,
+        }
+        data = {key: plain(value, key, at) for key, value in given.items() if value is not None}
+        there = plain(list(tables), "tables", at)
+        self._begin(Document({**data, "tables": there}, {(): at}), FilePath(root or FilePath.cwd()).absolute(), ())
+
+    @classmethod
+    def from_config(cls, config: str | os.PathLike[str], env: str | None = None, overrides: Iterable[str] = ()) -> Pipeline:
+        """The pipeline of a config file, with its overlay `env` and overrides as of `--set`, for flows to be added to; the
+        file may do without `tables`."""
+        document, files, root = layered(FilePath(config), env, overrides)
+        made = cls.__new__(cls)
+        made._begin(document, root, files)
+        return made
+
+    def _begin(self, document: Document, root: FilePath, files: tuple[FilePath, ...]) -> None:
+        self._document, self._root, self._files = document, root, files
+        self._declared = Declared()
+        self._leave: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Pipeline:
+        """Inside `with`, the functions of `replicator.pipelines` add to this pipeline."""
+        self._leave.append(active.enter(self))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._leave.pop()()
+
+    def create_streaming_table(
+        self,
+        name: str,
+        *,
+        table_properties: Mapping[str, Any] | None = None,
+        partition_cols: Columns | None = None,
+        cluster_by: Columns | None = None,
+        **others: Any,
+    ) -> None:
+        """Options of the Delta table `name`, which is the `target` of a flow, word for word. Flows make their tables by
+        themselves: this is for the options only.
+
+        `table_properties`: delta.enableChangeDataFeed and delta.enableDeletionVectors, which are `change_data_feed` and
+        `deletion_vectors` of the config; `partition_cols` is its `partition_by`.
+        """
+        at = caller()
+        known = ("table_properties", "partition_cols", "cluster_by")
+        refuse_foreign(others, "create_streaming_table", known, OF_TABLES, at)
+        options = options_of(table_properties or {}, at)
+        layout = {"partition_by": partition_cols, "cluster_by": cluster_by}
+        self._declared.add_table(name, Table({**_said(layout, f"of table '{name}'", at), **options}, at))
+
+    def create_auto_cdc_flow(
+        self,
+        target: str,
+        source: str,
+        keys: Columns | None = None,
+        sequence_by: str | Columns | None = None,
+        *,
+        ignore_null_updates: bool | None = None,
+        apply_as_deletes: str | None = None,
+        apply_as_truncates: str | None = None,
+        column_list: Columns | None = None,
+        except_column_list: Columns | None = None,
+        stored_as_scd_type: Literal[1, 2, "1", "2"] | None = None,
+        track_history_column_list: Columns | None = None,
+        track_history_except_column_list: Columns | None = None,
+        name: str | None = None,
+        ignore_null_updates_column_list: Columns | None = None,
+        ignore_null_updates_except_column_list: Columns | None = None,
+        **others: Any,
+    ) -> None:
+        """Keep the table `target` current from the changes of the table `source`: one entry of `to` in the config, with the
+        same keys and the same meaning.
+
+        `source` is SOURCE.TABLE, a source of the pipeline and a table's name there, globs allowed; `target` is SINK.TABLE,
+        or SINK alone for the source table's own name. `keys` and `sequence_by` may be left out where the records say their
+        key and come from a log. Columns and conditions are text. The flow's `name`, which `plan` shows, is by default its
+        target.
+        """
+        at = caller()
+        said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
+        refuse_foreign(others, "create_auto_cdc_flow", {*FLOW_KEYS, "target", "source", "name"}, OF_FLOWS, at)
+        self._add(target, source, name, said, at)
+
+    def _add(self, target: str, source: str, name: str | None, said: Keys, at: Origin) -> None:
+        name = _text(target if name is None else name, "name", at)
+        origin, table = source_and_table(_text(source, "source", at), at, self._known("sources"))
+        sink, into = sink_and_into(_text(target, "target", at), at, self._known("sinks"))
+        self._declared.add_flow(Flow(name, origin, table, sink, into, _said(said, f"of flow '{name}'", at), at))
+
+    def _known(self, part: str) -> list[str]:
+        """The names of the sources, or of the sinks."""
+        named = self._document.data.get(part) if isinstance(self._document.data, dict) else None
+        return list(named) if isinstance(named, dict) else []
+
+    def config(self) -> dict[str, Any]:
+        """The pipeline as plain data: what a YAML file of it says, for commands of the program to use."""
+        document, _ = self._written()
+        return dict(document.data) if isinstance(document.data, dict) else {}
+
+    def check(self) -> Loaded:
+        """The settings, once they were checked; `warnings` of them hold what is doubtful. Connects to nothing."""
+        document, _ = self._written()
+        return read_document(document, self._root, self._files)
+
+    def plan(self, table: str | None = None) -> list[dict[str, Any]]:
+        """What will run, as `replicator plan --json` says it, and the name of each lane's flow as `flow`: of every table
+        that is in the sources now, or of the one whose name in the source is `table`. Applies nothing."""
+        document, names = self._written()
+        return planned(read_document(document, self._root, self._files), names, table)
+
+    def run(self, *, until_caught_up: bool = False, stop: threading.Event | None = None) -> dict[str, Any]:
+        """Read the sources and keep every target current, as `replicator run`: until all that is there now was applied, or
+        `stop` is set, or an interrupt (Ctrl-C); each of them ends it in order. What `replicator run --json` says at its end.
+
+        Raises `RunFailed` when it ends otherwise or a lane was suspended, `Fenced` while another instance runs, and
+        `ConfigError`. The status page is served where the pipeline says `http`.
+        """
+        loaded = self.check()
+        served = isinstance(self._document.data, dict) and "http" in self._document.data
+        return run(loaded, once=until_caught_up, stop=stop, served=served)
+
+    def load_table(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """The rows of a target, as `replicator.notebook.load_table`."""
+        return read(self.check(), name, version=version, as_of=as_of, where=where, limit=limit)
+
+    def _written(self) -> tuple[Document, Names]:
+        document = deepcopy(self._document)
+        return document, self._declared.write(document)
+
+
+FLOW_KEYS = frozenset(
+    {
+        "keys",
+        "sequence_by",
+        "ignore_null_updates",
+        "ignore_null_updates_column_list",
+        "ignore_null_updates_except_column_list",
+        "apply_as_deletes",
+        "apply_as_truncates",
+        "column_list",
+        "except_column_list",
+        "stored_as_scd_type",
+        "track_history_column_list",
+        "track_history_except_column_list",
+    }
+)
+"""Parameters of flows that are keys of a `to` entry."""
+
+
+def _said(keys: Keys, of: str, at: Origin) -> dict[str, Any]:
+    said = {key: plain(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
+    if said.get("stored_as_scd_type") == "bitemporal":
+        raise refused(at, "not_supported", f"'stored_as_scd_type' {of} says 'bitemporal', which there is not", BITEMPORAL)
+    return said
+
+
+def _text(value: Any, what: str, at: Origin) -> str:
+    if not isinstance(value, str):
+        raise refused(at, "type", f"'{what}' of a flow must be text")
+    return value
