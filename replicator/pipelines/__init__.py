@@ -10,8 +10,15 @@ A pipeline is a config put together in code: the same document, the same rules, 
 
 from replicator.settings import ConfigError
 
-from .active import create_auto_cdc_flow, create_streaming_table
+from .active import create_auto_cdc_flow, create_auto_cdc_from_snapshot_flow, create_streaming_table
 from .pipeline import Pipeline
 from .running import RunFailed
 
-__all__ = ["ConfigError", "Pipeline", "RunFailed", "create_auto_cdc_flow", "create_streaming_table"]
+__all__ = [
+    "ConfigError",
+    "Pipeline",
+    "RunFailed",
+    "create_auto_cdc_flow",
+    "create_auto_cdc_from_snapshot_flow",
+    "create_streaming_table",
+]

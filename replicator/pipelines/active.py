@@ -25,6 +25,11 @@ def create_auto_cdc_flow(*arguments: Any, **parameters: Any) -> None:
     _pipeline("create_auto_cdc_flow").create_auto_cdc_flow(*arguments, **parameters)
 
 
+def create_auto_cdc_from_snapshot_flow(*arguments: Any, **parameters: Any) -> None:
+    """As `Pipeline.create_auto_cdc_from_snapshot_flow`, likewise."""
+    _pipeline("create_auto_cdc_from_snapshot_flow").create_auto_cdc_from_snapshot_flow(*arguments, **parameters)
+
+
 def create_streaming_table(*arguments: Any, **parameters: Any) -> None:
     """As `Pipeline.create_streaming_table`, of the pipeline of the `with` block. ConfigProblem outside of one."""
     _pipeline("create_streaming_table").create_streaming_table(*arguments, **parameters)

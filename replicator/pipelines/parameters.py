@@ -36,6 +36,7 @@ PROPERTIES: Mapping[str, str] = {
     "delta.enableDeletionVectors": "deletion_vectors",
 }
 """Properties of Delta tables, and the option that each of them is here."""
+WRITE_SNAPSHOTS = "write snapshots into a folder, and say 'transport': 'snapshots' and its 'path' in the source"
 BITEMPORAL = "say 2, and give the table an event log beside its history: that keeps when each change arrived"
 
 

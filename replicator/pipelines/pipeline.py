@@ -19,7 +19,7 @@ from replicator.wiring.reading import read
 
 from . import active
 from .flows import Declared, Flow, Table, sink_and_into, source_and_table
-from .parameters import BITEMPORAL, OF_FLOWS, OF_TABLES, options_of, refuse_foreign
+from .parameters import BITEMPORAL, OF_FLOWS, OF_TABLES, WRITE_SNAPSHOTS, options_of, refuse_foreign
 from .places import caller, refused
 from .plain import plain
 from .running import planned, run
@@ -149,6 +149,40 @@ class Pipeline:
         said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
         refuse_foreign(others, "create_auto_cdc_flow", {*FLOW_KEYS, "target", "source", "name"}, OF_FLOWS, at)
         self._add(target, source, name, said, at)
+
+    def create_auto_cdc_from_snapshot_flow(
+        self,
+        target: str,
+        source: str,
+        keys: Columns,
+        stored_as_scd_type: Literal[1, 2, "1", "2"] | None = None,
+        *,
+        track_history_column_list: Columns | None = None,
+        track_history_except_column_list: Columns | None = None,
+        name: str | None = None,
+        **others: Any,
+    ) -> None:
+        """Keep the table `target` as the snapshots of the table `source` say, one after the other.
+
+        As `create_auto_cdc_flow`; the source reads snapshots: `{"format": "rows", "transport": "snapshots", "path": ...}`.
+        """
+        at = caller()
+        said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
+        known = {*said, "target", "source", "name"}
+        refuse_foreign(others, "create_auto_cdc_from_snapshot_flow", known, OF_FLOWS, at)
+        if callable(source):
+            raise refused(at, "not_supported", "'source' of a flow from snapshots is a function", WRITE_SNAPSHOTS)
+        named = source_and_table(_text(source, "source", at), at, self._known("sources"))[0]
+        transport = self._transport(named)
+        if transport not in (None, "snapshots"):
+            sentence = f"the source '{named}' has the transport '{transport}', which brings no snapshots"
+            raise refused(at, "source", sentence, WRITE_SNAPSHOTS)
+        self._add(target, source, name, said, at)
+
+    def _transport(self, source: str) -> str | None:
+        named = self._document.data.get("sources") if isinstance(self._document.data, dict) else None
+        found = named.get(source) if isinstance(named, dict) else None
+        return found.get("transport") if isinstance(found, dict) else None
 
     def _add(self, target: str, source: str, name: str | None, said: Keys, at: Origin) -> None:
         name = _text(target if name is None else name, "name", at)

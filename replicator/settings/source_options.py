@@ -10,6 +10,7 @@ from .sources import FORMATS
 from .views import View, text
 
 ROWS, DMS = "rows", "dms_csv"
+SNAPSHOTS = "snapshots"
 OF_FORMATS = {
     "operation_column": (ROWS, DMS),
     "operations": (ROWS, DMS),
@@ -32,7 +33,22 @@ def source_option_problems(config: View) -> Iterator[Problem]:
         if text(source, "transport") == "files" and text(source, "format") not in (DMS, None):
             sentence = f"files are read as {quoted(DMS)} alone; {place(('sources', name))} says {quoted(source['format'])}"
             yield Problem(("sources", name, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
+        if text(source, "transport") == SNAPSHOTS:
+            yield from _of_snapshots(config, name, source)
     yield from _of_tables(config)
+
+
+def _of_snapshots(config: View, name: str, source: dict[str, Any]) -> Iterator[Problem]:
+    at = ("sources", name)
+    if text(source, "format") not in (ROWS, None):
+        sentence = f"snapshots are read as {quoted(ROWS)} alone; {place(at)} says {quoted(source['format'])}"
+        yield Problem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
+    for key in (key for key in SAID_BY_FEED if key in source):
+        sentence = f"key '{key}' in {place(at)} means nothing for snapshots, which are compared with each other"
+        yield Problem((*at, key), "inapplicable", sentence, "remove it")
+    if config.engine != "local":
+        sentence = f"{place(at)}: snapshots are compared by the engine local alone"
+        yield Problem((*at, "transport"), "engine", sentence, "run this pipeline with `engine: local`")
 
 
 def _of_other_formats(name: str, source: dict[str, Any]) -> Iterator[Problem]:
@@ -74,10 +90,11 @@ def _of_tables(config: View) -> Iterator[Problem]:
             sentence = f"{place(table.path)}: its files have no header, so nothing says what its columns are"
             hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
             yield Problem(table.path, "missing", sentence, hint)
-        if text(source, "transport") == "delta" and "schema" in table.said:
-            sentence = f"{place(table.path)}: rows of a Delta table have the types of its columns"
+        if text(source, "transport") in ("delta", SNAPSHOTS) and "schema" in table.said:
+            what = "a Delta table" if text(source, "transport") == "delta" else "snapshots"
+            sentence = f"{place(table.path)}: rows of {what} have the types of its columns"
             yield Problem((*table.path, "schema"), "inapplicable", sentence, "remove it")
-        if entry.policy != "append" and said["keys"] == "None":
+        if (entry.policy != "append" or text(source, "transport") == SNAPSHOTS) and said["keys"] == "None":
             sentence = f"{place(table.path)}: its records are rows, which do not say what their key is"
             yield Problem(table.path, "missing", sentence, "write 'keys: [...]' in it")
         if said["tombstones"] == "delete":

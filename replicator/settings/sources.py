@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, WithJsonSchema
@@ -97,6 +98,10 @@ class SourceSettings(Strict):
 
     also_told: ClassVar[frozenset[str]] = frozenset()
     """Keys of the decoder's that the transport has to know as well."""
+    decoded_with: ClassVar[Mapping[str, Any]] = {}
+    """Keys of the decoder's that the transport decides."""
+    keeps: ClassVar[bool] = False
+    """Whether the transport keeps something between runs, and has to know the key of its table."""
 
     format: str = Field(json_schema_extra={"enum": list(FORMATS)})
     """How records are encoded."""
@@ -192,6 +197,19 @@ class DeltaSourceSettings(SourceSettings):
     from then on."""
 
 
+class SnapshotsSettings(SourceSettings):
+    """Full snapshots of one table, one Parquet file or folder each, which are compared with each other."""
+
+    decoded_with: ClassVar[Mapping[str, Any]] = {"operation_column": "_change", "sequence_columns": ("_snapshot",)}
+    keeps: ClassVar[bool] = True
+
+    transport: Literal["snapshots"]
+    path: ConfigPath
+    """The folder of the snapshots, called as the table. Their names end in their versions: 2024-01-05.parquet."""
+    allow_empty: bool = False
+    """Whether a snapshot without rows is taken in, which deletes every row; otherwise the program stops."""
+
+
 class QuerySettings(SourceSettings):
     """A query polled by a cursor column."""
 
@@ -208,12 +226,15 @@ class PluginSourceSettings(SourceSettings):
     transport: str
 
 
-BuiltInSource: TypeAlias = KafkaSettings | ArchiveSettings | FilesSettings | DeltaSourceSettings | QuerySettings
+BuiltInSource: TypeAlias = (
+    KafkaSettings | ArchiveSettings | FilesSettings | DeltaSourceSettings | SnapshotsSettings | QuerySettings
+)
 SOURCES: dict[str, type[SourceSettings]] = {
     "kafka": KafkaSettings,
     "archive": ArchiveSettings,
     "files": FilesSettings,
     "delta": DeltaSourceSettings,
+    "snapshots": SnapshotsSettings,
     "query": QuerySettings,
 }
 
@@ -228,6 +249,7 @@ Source = Annotated[
     | Annotated[ArchiveSettings, Tag("archive")]
     | Annotated[FilesSettings, Tag("files")]
     | Annotated[DeltaSourceSettings, Tag("delta")]
+    | Annotated[SnapshotsSettings, Tag("snapshots")]
     | Annotated[QuerySettings, Tag("query")]
     | Annotated[PluginSourceSettings, Tag("plugin")],
     Discriminator(_transport),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem
@@ -28,8 +29,24 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
     """The source `name`, by its transport."""
     settings = loaded.settings.sources[name]
     factory = _for_engine(loaded, "replicator.sources", settings.transport, ("sources", name, "transport"))
-    made: Source[Any] = _built(factory, {**options(settings), "batch_bytes": batch_bytes(loaded), **_of_engine(loaded)})
+    more = {**_kept(loaded, name), "batch_bytes": batch_bytes(loaded), **_of_engine(loaded)}
+    made: Source[Any] = _built(factory, {**options(settings), **more})
     return made
+
+
+def _kept(loaded: Loaded, name: str) -> dict[str, Any]:
+    """What a source is told that keeps something between runs: where, and the key of its table."""
+    settings = loaded.settings.sources[name]
+    if not settings.keeps:
+        return {}
+    lanes = loaded.settings.lanes_for(Path(plain_options(settings)["path"]).name, name)
+    keys = next((lane.keys for lane in lanes if lane.keys), ())
+    return {"keys": keys, "state": str(state_folder(loaded) / "kept" / name)}
+
+
+def state_folder(loaded: Loaded) -> Path:
+    """Where the pipeline keeps what is of this machine only."""
+    return Path(loaded.settings.state) / loaded.settings.pipeline
 
 
 def locally(loaded: Loaded) -> Loaded:
@@ -110,6 +127,7 @@ def decoder(loaded: Loaded, name: str) -> Decoder:
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
             **{key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS},
+            **settings.decoded_with,
         },
     )
     return made

@@ -41,7 +41,7 @@ class Container(containers.DeclarativeContainer):
     register = providers.Singleton(FileRegister, providers.Callable(parts.register_folder, loaded))
 
     instance = providers.Singleton(
-        InstanceLock, providers.Callable(parts.state_folder, loaded), loaded.provided.settings.pipeline
+        InstanceLock, providers.Callable(adapters.state_folder, loaded), loaded.provided.settings.pipeline
     )
     lanes = providers.Singleton(Lanes, telemetry)
     rejects = providers.Singleton(Rejects, dead_letters, engine, stop, options)

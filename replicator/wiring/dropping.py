@@ -163,7 +163,7 @@ def _alone(loaded: Loaded, lane: Lane) -> Iterator[None]:
             )
         yield
         return
-    lock = InstanceLock(parts.state_folder(loaded), loaded.settings.pipeline)
+    lock = InstanceLock(adapters.state_folder(loaded), loaded.settings.pipeline)
     lock.hold()
     try:
         yield

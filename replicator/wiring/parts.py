@@ -36,14 +36,9 @@ def options(loaded: Loaded) -> Options:
     return Options(handover_bytes=waiting, hold_bytes=size, max_rejects=loaded.settings.max_rejects)
 
 
-def state_folder(loaded: Loaded) -> Path:
-    """Where the pipeline keeps what is of this machine only."""
-    return Path(loaded.settings.state) / loaded.settings.pipeline
-
-
 def register_folder(loaded: Loaded) -> Path:
     """Where the pipeline remembers what it saw of its sources."""
-    return state_folder(loaded) / "sources"
+    return adapters.state_folder(loaded) / "sources"
 
 
 def workers(sinks: Mapping[str, Sink[Any]], shared: Shared[Any]) -> Workers:

@@ -120,3 +120,57 @@ def test_a_table_has_types_of_its_own(folder, rows):
     finding = folder.only()
     assert finding.code == "inapplicable" and "the types of its columns" in str(finding)
     assert "schema" in folder.file.read_text().splitlines()[finding.line - 1]
+
+
+SNAPSHOTS = "  recorded:\n    format: rows\n    transport: snapshots\n    path: ./exports/log\n"
+OF_LOG = "  - match: log\n    source: recorded\n    policy: append\n    keys: [id]\n"
+
+
+def test_a_source_of_snapshots_is_told_its_key_and_its_state(folder, rows):
+    rows("allow_empty: true", SNAPSHOTS, OF_LOG)
+    loaded = folder.load()
+    told = adapters.options(loaded.settings.sources["recorded"])
+    assert told == {"path": str(folder.root / "exports" / "log"), "allow_empty": True}
+    state = str(folder.root / "state" / loaded.settings.pipeline / "kept" / "recorded")
+    assert adapters._kept(loaded, "recorded") == {"keys": ("id",), "state": state}
+    assert adapters.decoder(loaded, "recorded")._options.sequence_columns == ("_snapshot",)
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("operation_column: op", "inapplicable"),
+        ("sequence_columns: [at]", "inapplicable"),
+        ("operations: {create: I}", "inapplicable"),
+        ("changes: feed", "unknown_key"),
+        ("allow_empty: often", "type"),
+    ],
+)
+def test_what_means_nothing_for_snapshots(folder, rows, said, code):
+    [line] = rows(said, SNAPSHOTS, OF_LOG)
+    assert [(f.code, f.line) for f in folder.findings()] == [(code, line)]
+
+
+def test_snapshots_need_a_key_even_to_append(folder, rows):
+    rows("", SNAPSHOTS, OF_LOG.replace("    keys: [id]\n", ""))
+    assert "write 'keys: [...]' in it" in str(folder.only())
+
+
+def test_snapshots_say_their_types(folder, rows):
+    rows("", SNAPSHOTS, OF_LOG + "    schema: {id: int64}\n")
+    assert "rows of snapshots have the types of its columns" in str(folder.only())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("format: rows", "format: dms_csv", "snapshots are read as 'rows' alone"),
+        ("engine: local", "engine: spark", "snapshots are compared by the engine local alone"),
+    ],
+)
+def test_snapshots_are_rows_of_the_local_engine(folder, rows, old, new, said):
+    rows("", SNAPSHOTS, OF_LOG)
+    text = folder.file.read_text()
+    assert old in text
+    folder.write(text.replace(old, new))
+    assert any(said in str(finding) for finding in folder.findings())

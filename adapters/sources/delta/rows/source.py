@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic
 
 import pyarrow as pa
@@ -54,7 +54,10 @@ class RowsOfTable(ABC, Generic[F]):
         at = Position({**self.start(), **start})
         self._refuse(self.losses(at, {}))
         self._main = Following(self._table, self.load, self._pace(), at[self._place])
-        follow(self._main, start, self.nothing, apply_batch, stop, once=once)
+        follow(_Looking(self._main, self.look), start, self.nothing, apply_batch, stop, once=once)
+
+    def look(self) -> None:
+        """Called before the newest version is looked for: who writes the table himself does so."""
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
         """As the port says. Only files that reach into what is asked for are opened."""
@@ -125,17 +128,20 @@ class RowsOfTable(ABC, Generic[F]):
             raise DataLoss(" ".join(sorted(set(found.values()))), next_step=ANEW)
 
 
-class RowsSource(RowsOfTable[pa.Table]):
-    """`RowsOfTable` whose frames are `pyarrow.Table`."""
+class _Looking(Generic[F]):
+    """`Versions` of a stream, before whose every look something else is done."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        read = RowsOptions.read(options)
-        if read.path is None:
-            raise ConfigProblem(
-                f"The table {read.table} is in a catalog of Spark, which the local engine does not know.",
-                next_step="Give the folder of the table as 'path', or run with `engine: spark`.",
-            )
-        super().__init__(read, read.path)
+    def __init__(self, main: Following[F], look: Callable[[], None]) -> None:
+        self._main, self._look, self.deliver = main, look, main.deliver
+
+    def refresh(self) -> None:
+        """See `Versions`."""
+        self._look()
+        self._main.refresh()
+
+
+class RowsInProcess(RowsOfTable[pa.Table]):
+    """`RowsOfTable` whose frames are `pyarrow.Table`."""
 
     def load(self, window: Window, pace: Pace) -> Batch[pa.Table]:
         """Read in this process, file by file and a little at a time."""
@@ -153,3 +159,16 @@ class RowsSource(RowsOfTable[pa.Table]):
                 count, size = count + some.num_rows, size + payload(some)
                 pace.refuse_more(count, size)
                 yield some
+
+
+class RowsSource(RowsInProcess):
+    """`RowsOfTable` in the folder that the options name."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        read = RowsOptions.read(options)
+        if read.path is None:
+            raise ConfigProblem(
+                f"The table {read.table} is in a catalog of Spark, which the local engine does not know.",
+                next_step="Give the folder of the table as 'path', or run with `engine: spark`.",
+            )
+        super().__init__(read, read.path)

@@ -1,0 +1,78 @@
+"""What became of the rows of one snapshot in the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+from replicator.domain.errors import ConfigProblem, DataLoss
+
+from ....sql.differing import differing
+from .found import Snapshot
+from .options import CHANGE, VERSION
+
+ANEW = (
+    "Write the snapshot anew. Where the columns are to be these from now on, remove the folder {state} and load the table "
+    "anew with `replicator lanes resync LANE`."
+)
+
+
+def refuse_unusable(rows: pa.Table, snapshot: Snapshot, keys: Sequence[str]) -> None:
+    """Raise for a snapshot whose rows cannot be told apart: ConfigProblem for a key that is none, DataLoss for keys that are
+    NULL or there twice."""
+    for name in (CHANGE, VERSION):
+        if name in rows.schema.names:
+            raise ConfigProblem(f"{snapshot.path} has a column {name!r}, which records have for themselves.")
+    for key in keys:
+        if key not in rows.schema.names:
+            raise ConfigProblem(f"{snapshot.path} has no column {key!r}, which `keys` names.")
+        kind = rows.schema.field(key).type
+        if t.is_floating(kind) or t.is_nested(kind):
+            raise ConfigProblem(f"Column {key!r} of {snapshot.path} is {kind}: rows cannot be told apart by it.")
+        if rows[key].null_count:
+            raise DataLoss(
+                f"{snapshot.path} has {rows[key].null_count} rows whose key column {key!r} is NULL.",
+                next_step="Write the snapshot anew.",
+            )
+    twice = rows.num_rows - rows.group_by(list(keys)).aggregate([]).num_rows
+    if twice:
+        raise DataLoss(
+            f"{snapshot.path} has {twice} rows more than keys ({', '.join(keys)}).",
+            next_step="Write the snapshot anew, or correct `keys`: which of two rows counts is not known.",
+        )
+
+
+def fitted(before: pa.Table, rows: pa.Table, snapshot: Snapshot, state: str) -> pa.Table:
+    """The earlier rows with the columns of the later ones, new ones NULL. DataLoss where a column is gone or of another
+    type."""
+    for field in before.schema:
+        at = rows.schema.get_field_index(field.name)
+        if at < 0:
+            raise DataLoss(f"{snapshot.path} lacks the column {field.name!r}.", next_step=ANEW.format(state=state))
+        if rows.schema.field(at).type != field.type:
+            sentence = (
+                f"Column {field.name!r} is {rows.schema.field(at).type} in {snapshot.path}, and was {field.type} before."
+            )
+            raise DataLoss(sentence, next_step=ANEW.format(state=state))
+    columns = [before[f.name] if f.name in before.schema.names else pa.nulls(before.num_rows, f.type) for f in rows.schema]
+    return pa.table(columns, schema=rows.schema)
+
+
+def changes(before: pa.Table, rows: pa.Table, keys: Sequence[str], version: int) -> pa.Table:
+    """One row per key that differs, deletes with the values from before. Both tables have the same columns, and every key
+    once. NaN is equal to NaN, 0.0 to -0.0."""
+    found = differing(before, rows, keys)
+    gone = before.take(found.filter(pc.equal(found["op"], "d"))["old"])
+    come = found.filter(pc.not_equal(found["op"], "d"))
+    parts = [_said(gone, ["d"] * len(gone), version), _said(rows.take(come["new"]), come["op"].to_pylist(), version)]
+    # In one piece: delta-rs may write each to a file of its own.
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def _said(rows: pa.Table, ops: list[str], version: int) -> pa.Table:
+    names = [CHANGE, VERSION, *rows.schema.names]
+    told = [pa.array(ops, pa.string()), pa.array([version] * len(ops), pa.int64())]
+    return pa.table([*told, *rows.columns], names=names)

@@ -1,0 +1,162 @@
+"""What is kept of snapshots between runs: the changes they brought, and the last of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from replicator.domain.errors import DataLoss, EnvironmentProblem, Fenced
+
+from ....delta.durable import sync, sync_commit, write_json
+from ....delta.errors import translating
+from ....delta.layout import local_folder
+from ....delta.locks import LaneLock
+from ....delta.tables import exists
+from .compared import changes, fitted, refuse_unusable
+from .found import Snapshot, snapshots
+from .options import SnapshotsOptions
+
+KEPT_FOR_GOOD = {"delta.enableExpiredLogCleanup": "false"}
+OF_COMMIT = "replicator.snapshot"
+ANEW = "Remove the folder {state} and load the table anew with `replicator lanes resync LANE`."
+
+
+class Journal:
+    """Takes snapshots in, each once and in order, whatever is killed when.
+
+    A snapshot is first kept as the one before of the next (`<version>.parquet`), then its changes are committed, then it is
+    noted (`taken.json`). What the newest commit says counts: changes that were committed are never compared again.
+    """
+
+    def __init__(self, options: SnapshotsOptions) -> None:
+        self._options = options
+        self._state = Path(options.state)
+        self._path = options.journal
+        self._known: Mapping[int, int | None] = {}
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a snapshot was ever taken in."""
+        return exists(local_folder(str(self._path)))
+
+    def take(self) -> bool:
+        """Take the next snapshot in, if there is one that is whole; whether there was. Nothing while another one does."""
+        there = snapshots(self._options.path)
+        if self.is_there and all(s.version in self._known for s in there):
+            return False
+        try:
+            lock = LaneLock(self._state / "lock", self._options.table)
+        except Fenced:
+            return False
+        try:
+            return self._take(there)
+        except OSError as error:
+            raise EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.") from error
+        finally:
+            lock.release()
+
+    def _take(self, there: list[Snapshot]) -> bool:
+        taken = self._taken()
+        for snapshot in there:
+            if snapshot.version in taken:
+                self._refuse_another(snapshot, taken[snapshot.version])
+                continue
+            if taken and snapshot.version < max(taken):
+                raise DataLoss(
+                    f"{snapshot.path} turned up after version {max(taken)} had been taken in.",
+                    next_step="Remove it where it is of no use; otherwise: " + self._anew(),
+                )
+            rows = snapshot.rows()
+            if rows is None:
+                return False
+            self._take_in(snapshot, rows, taken)
+            return True
+        return False
+
+    def _refuse_another(self, snapshot: Snapshot, size: int | None) -> None:
+        if size not in (None, snapshot.size()):
+            raise DataLoss(
+                f"{snapshot.path} is another one than the version {snapshot.version} that was taken in.",
+                next_step="Give it a later version; or put the old one back, or remove it.",
+            )
+
+    def _take_in(self, snapshot: Snapshot, rows: pa.Table, taken: dict[int, int | None]) -> None:
+        refuse_unusable(rows, snapshot, self._options.keys)
+        if not rows.num_rows and not self._options.allow_empty:
+            raise DataLoss(
+                f"{snapshot.path} has no rows: taken in, it would delete every row of the table.",
+                next_step="Remove it or write it anew; or say `allow_empty: true` in the source.",
+            )
+        before = self._before(taken)
+        if before is None:
+            before = rows.slice(0, 0)
+        found = changes(fitted(before, rows, snapshot, str(self._state)), rows, self._options.keys, snapshot.version)
+        self._keep(snapshot.version, rows)
+        if found.num_rows or not self.is_there:
+            self._commit(found, snapshot.version)
+        self._note({**taken, snapshot.version: snapshot.size()})
+
+    def _commit(self, found: pa.Table, version: int) -> None:
+        said = CommitProperties(custom_metadata={OF_COMMIT: str(version)})
+        more: dict[str, Any] = {"schema_mode": "merge"} if self.is_there else {"configuration": KEPT_FOR_GOOD}
+        with translating(self._options.table):
+            write_deltalake(str(self._path), found, mode="append", name=self._options.table, commit_properties=said, **more)
+        sync_commit(self._path, DeltaTable(str(self._path)).version())
+
+    def _taken(self) -> dict[int, int | None]:
+        """The versions that were taken in, with sizes where these are known. Notes what was committed and not noted."""
+        file = self._state / "taken.json"
+        noted = self._noted(file) if file.exists() else {}
+        if not self.is_there:
+            if noted:
+                raise DataLoss(f"{self._path} is gone, and with it what is kept of snapshots.", next_step=self._anew())
+            return {}
+        with translating(self._options.table):
+            newest = int(DeltaTable(str(self._path)).history(1)[0][OF_COMMIT])
+        if newest not in noted:
+            noted[newest] = None
+            self._note(noted)
+        self._known = noted
+        return noted
+
+    def _noted(self, file: Path) -> dict[int, int | None]:
+        try:
+            found: Mapping[str, int | None] = json.loads(file.read_text())["taken"]
+            return {int(version): size for version, size in found.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as damage:
+            raise DataLoss(f"{file} is damaged.", next_step=self._anew()) from damage
+
+    def _note(self, taken: dict[int, int | None]) -> None:
+        write_json(self._state / "taken.json", {"taken": taken})
+        self._known = taken
+        for file in self._state.glob("*.parquet"):
+            if file.stem != str(max(taken)):
+                file.unlink()
+
+    def _before(self, taken: dict[int, int | None]) -> pa.Table | None:
+        """The rows of the newest snapshot that was taken in."""
+        if not taken:
+            return None
+        file = self._state / f"{max(taken)}.parquet"
+        try:
+            return pq.read_table(file)
+        except (FileNotFoundError, pa.ArrowInvalid) as gone:
+            raise DataLoss(f"{file}, the snapshot to compare with, cannot be read.", next_step=self._anew()) from gone
+
+    def _keep(self, version: int, rows: pa.Table) -> None:
+        file = self._state / f"{version}.parquet"
+        draft = self._state / f".{file.name}.{os.getpid()}"
+        pq.write_table(rows, draft)
+        sync(draft)
+        draft.replace(file)
+        sync(self._state)
+
+    def _anew(self) -> str:
+        return ANEW.format(state=self._state)

@@ -1,0 +1,67 @@
+"""Options of the source of snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from replicator.domain.errors import ConfigProblem
+
+from ....delta.names import encode
+from ..rows.options import RowsOptions
+
+CHANGE, VERSION = "_change", "_snapshot"
+"""Columns of the journal: what became of a row, and in which snapshot."""
+
+
+class SnapshotsOptions(BaseModel):
+    """`sources.<name>` of the configuration with `transport: snapshots`.
+
+    `path` is the folder of the snapshots, called as the table. `state`: the folder of what is kept between runs. `keys`: the
+    columns by which rows are compared. `allow_empty`: whether a snapshot may be without rows. `batch_records` and
+    `batch_bytes` bound one batch.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    format: Literal["rows"] = "rows"
+    path: str = Field(min_length=1)
+    state: str = Field(min_length=1)
+    keys: tuple[str, ...]
+    allow_empty: bool = False
+    batch_records: int = Field(500_000, ge=1)
+    batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return Path(self.path).name
+
+    @property
+    def journal(self) -> Path:
+        """The folder of the journal."""
+        return Path(self.state) / encode(self.table)
+
+    def rows(self) -> RowsOptions:
+        """How the journal is read."""
+        return RowsOptions(
+            path=str(self.journal),
+            table=None,
+            operation_column=CHANGE,
+            sequence_columns=(VERSION,),
+            batch_records=self.batch_records,
+            batch_bytes=self.batch_bytes,
+        )
+
+    @classmethod
+    def read(cls, options: Mapping[str, object]) -> SnapshotsOptions:
+        """The options checked. Raises ConfigProblem that names each wrong key."""
+        try:
+            return cls.model_validate(dict(options))
+        except ValidationError as error:
+            found = error.errors(include_input=False, include_url=False, include_context=False)
+            text = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}".removeprefix(": ") for e in found)
+            raise ConfigProblem(f"The options of a source of snapshots are not valid: {text}.") from None

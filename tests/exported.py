@@ -1,0 +1,60 @@
+"""Exports of a small table: snapshots as Parquet files, and random sequences of them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SCHEMA = pa.schema([("id", pa.int64()), ("Part", pa.string()), ("name", pa.string()), ("price", pa.float64())])
+Row = tuple[int, str, str | None, float | None]
+State = dict[tuple[int, str], Row]
+
+
+def export(folder: Path, version: int | str, rows: list[Row], schema: pa.Schema = SCHEMA) -> Path:
+    """A snapshot in `folder/items`."""
+    file = folder / "items" / f"{version}.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    pq.write_table(pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema), file)
+    return file
+
+
+def successive(rng: random.Random, count: int) -> list[list[Row]]:
+    """Snapshots of a table: rows come, change, go, come back, or stay; some snapshots are equal to the one before."""
+    keys = [(i, part) for i in range(3) for part in ("a", "A")]
+    state: State = {}
+    found = []
+    for _ in range(count):
+        for key in rng.sample(keys, rng.randrange(len(keys))):
+            values = (rng.choice([None, "", "é", "x"]), rng.choice([None, 0.0, 1.5, float("inf")]))
+            if rng.random() < 0.3:
+                state.pop(key, None)
+            else:
+                state[key] = (*key, *values)
+        rows = list(state.values())
+        rng.shuffle(rows)
+        found.append(rows)
+    return found
+
+
+def versions_of(snapshots: list[tuple[int, list[Row]]]) -> list[tuple[Any, ...]]:
+    """The history that they make, by looking at every key in every snapshot: a row, the snapshot that it is first in, and
+    the first that it is not in any more, or in with other values."""
+    made: list[tuple[Any, ...]] = []
+    keys = {row[:2] for _, rows in snapshots for row in rows}
+    for key in keys:
+        open_: tuple[Row, int] | None = None
+        for version, rows in snapshots:
+            now = next((row for row in rows if row[:2] == key), None)
+            if open_ is not None and now != open_[0]:
+                made.append((*open_[0], open_[1], version))
+                open_ = None
+            if open_ is None and now is not None:
+                open_ = (now, version)
+        if open_ is not None:
+            made.append((*open_[0], open_[1], None))
+    return made

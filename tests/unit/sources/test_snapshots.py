@@ -1,0 +1,325 @@
+"""Snapshots compared with each other: what becomes a change, what is refused, and that each is taken in once."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from exported import SCHEMA, export, successive
+
+from adapters.delta.locks import LaneLock
+from adapters.sources.delta.snapshots import SnapshotsSource
+from adapters.sources.delta.snapshots.check import SnapshotsCheck
+from adapters.sources.delta.snapshots.found import snapshots
+from adapters.sources.delta.snapshots.journal import Journal
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.position import Position
+
+A, B, C = (1, "a", "x", 1.5), (2, "a", None, 0.0), (3, "a", "z", None)
+NAN = (1, "a", "x", float("nan"))
+
+
+def source(folder: Path, **options: Any) -> SnapshotsSource:
+    given = {"format": "rows", "path": str(folder / "items"), "state": str(folder / "state"), "keys": ("id", "Part")}
+    return SnapshotsSource({**given, **options})
+
+
+def read(one: SnapshotsSource, start: Position | None = None) -> tuple[list[tuple], Position]:
+    """What is left to read, as operation, version and row; and where it ends."""
+    rows, at = [], dict(start or {})
+
+    def take(batch: Any) -> None:
+        for value in batch.frame["value"].to_pylist():
+            found = json.loads(value)["payload"]
+            rows.append((found["_change"], found["_snapshot"], *(found.get(name) for name in SCHEMA.names)))
+        at.update(batch.span.end)
+
+    one.run(start or Position(), take, threading.Event(), once=True)
+    assert [row[1] for row in rows] == sorted(row[1] for row in rows)
+    return sorted(rows, key=lambda row: (row[1], row[0], str(row))), Position(at)
+
+
+def test_what_differs_becomes_a_change(tmp_path):
+    export(tmp_path, 1, [A, B])
+    export(tmp_path, 2, [C, (1, "a", None, 1.5)])
+    export(tmp_path, 3, [C, (1, "a", None, 1.5)])
+    found, _ = read(source(tmp_path))
+    assert found[:2] == [("c", 1, *A), ("c", 1, *B)]
+    assert found[2:] == [("c", 2, *C), ("d", 2, *B), ("u", 2, 1, "a", None, 1.5)]
+
+
+def test_rows_that_stay_are_no_change(tmp_path):
+    export(tmp_path, 1, [NAN, B])
+    export(tmp_path, 2, [B, NAN])
+    assert len(read(source(tmp_path))[0]) == 2
+
+
+@pytest.mark.parametrize("batch_records", [1, 500])
+def test_it_goes_on_where_it_was_and_needs_no_file_for_it(tmp_path, batch_records):
+    first = export(tmp_path, 1, [A, B])
+    found, at = read(source(tmp_path, batch_records=batch_records))
+    first.unlink()
+    export(tmp_path, 20, [A])
+    more, at = read(source(tmp_path, batch_records=batch_records), at)
+    assert (len(found), more) == (2, [("d", 20, *B)])
+    assert read(source(tmp_path), at)[0] == []
+    assert [row[:3] for row in read(source(tmp_path))[0]] == [("c", 1, 1), ("c", 1, 2), ("d", 20, 2)]
+    assert not source(tmp_path).losses(at, {})
+
+
+def test_later_ones_come_while_it_runs(tmp_path):
+    export(tmp_path, 1, [A])
+    stop, rows = threading.Event(), []
+
+    def take(batch: Any) -> None:
+        rows.extend(batch.frame["value"].to_pylist())
+        if len(rows) == 1 and not (tmp_path / "items" / "2.parquet").exists():
+            export(tmp_path, 2, [A, B])
+        if len(rows) == 2:
+            stop.set()
+
+    threading.Timer(30, stop.set).start()
+    source(tmp_path).run(Position(), take, stop, once=False)
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("2024-01-05", 20240105),
+        ("customers_20240105T101500Z", 20240105101500),
+        ("v000012", 12),
+        ("items.2024-01-05T10:15:00", 20240105101500),
+        ("0", 0),
+    ],
+)
+def test_names_end_in_versions(tmp_path, name, version):
+    export(tmp_path, name, [A])
+    assert [s.version for s in snapshots(str(tmp_path / "items"))] == [version]
+
+
+def test_a_folder_is_a_snapshot_once_it_says_so(tmp_path):
+    folder = tmp_path / "items" / "2.parquet"
+    for part in ("1", "2"):
+        file = export(tmp_path / "parts", part, [A] if part == "1" else [B])
+        folder.mkdir(exist_ok=True, parents=True)
+        shutil.copyfile(file, folder / f"part-0000{part}.snappy.parquet")
+    export(tmp_path, 1, [A])
+    export(tmp_path, 3, [])
+    found, at = read(source(tmp_path, allow_empty=True))
+    assert found == [("c", 1, *A)], "what is behind an incomplete one waits"
+    (folder / "_SUCCESS").touch()
+    assert [row[:3] for row in read(source(tmp_path, allow_empty=True), at)[0]] == [("c", 2, 2), ("d", 3, 1), ("d", 3, 2)]
+
+
+def test_a_file_that_is_being_written_waits(tmp_path):
+    export(tmp_path, 1, [A])
+    file = export(tmp_path, 2, [A, B])
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    found, at = read(source(tmp_path))
+    assert len(found) == 1
+    file.write_bytes(whole)
+    assert read(source(tmp_path), at)[0] == [("c", 2, *B)]
+
+
+def test_an_empty_snapshot_stops_unless_it_is_allowed(tmp_path):
+    export(tmp_path, 1, [A])
+    export(tmp_path, 2, [])
+    with pytest.raises(DataLoss, match="has no rows: taken in, it would delete every row") as caught:
+        read(source(tmp_path))
+    assert "allow_empty: true" in caught.value.next_step
+    assert read(source(tmp_path, allow_empty=True))[0] == [("c", 1, *A), ("d", 2, *A)]
+
+
+def test_the_first_may_be_empty_where_that_is_allowed(tmp_path):
+    export(tmp_path, 1, [])
+    export(tmp_path, 2, [A])
+    assert read(source(tmp_path, allow_empty=True))[0] == [("c", 2, *A)]
+
+
+def test_late_ones_stop(tmp_path):
+    export(tmp_path, 5, [A])
+    _, at = read(source(tmp_path))
+    export(tmp_path, 7, [A])
+    read(source(tmp_path), at)
+    export(tmp_path, 6, [B])
+    with pytest.raises(DataLoss, match=r"6.parquet turned up after version 7 had been taken in"):
+        read(source(tmp_path), at)
+
+
+def test_one_that_was_written_anew_stops(tmp_path):
+    export(tmp_path, 5, [A])
+    one = source(tmp_path)
+    _, at = read(one)
+    export(tmp_path, 5, [A, B, C])
+    for opened in (source(tmp_path), source(tmp_path)):
+        with pytest.raises(DataLoss, match=r"5.parquet is another one than the version 5 that was taken in"):
+            read(opened, at)
+    export(tmp_path, 5, [A])
+    export(tmp_path, 6, [A, B, C])
+    assert len(read(one, at)[0]) == 2
+
+
+def test_columns_may_come_and_nothing_else(tmp_path):
+    export(tmp_path, 1, [A, B])
+    wider = SCHEMA.append(pa.field("more", pa.int64()))
+    export(tmp_path, 2, [(*A, None), (*B, 7)], wider)
+    found, at = read(source(tmp_path))
+    assert found[2:] == [("u", 2, *B)]
+    export(tmp_path, 3, [A, B])
+    with pytest.raises(DataLoss, match="lacks the column 'more'"):
+        read(source(tmp_path), at)
+    export(tmp_path, 3, [(*A, "7")], SCHEMA.append(pa.field("more", pa.string())))
+    with pytest.raises(DataLoss, match=r"Column 'more' is string in .*, and was int64 before"):
+        read(source(tmp_path), at)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "error", "said"),
+    [
+        ([A, (1, "a", "other", 0.0)], {}, DataLoss, "has 1 rows more than keys (id, Part)"),
+        ([A, (None, "a", "x", 0.0)], {}, DataLoss, "has 1 rows whose key column 'id' is NULL"),
+        ([A], {"keys": ("ID",)}, ConfigProblem, "has no column 'ID'"),
+        ([A], {"keys": ("id", "price")}, ConfigProblem, "Column 'price' of .* is double"),
+        ([A], {"keys": ()}, ConfigProblem, "Nothing says what the key of items is"),
+        ([A], {"allow_emptyness": True}, ConfigProblem, "allow_emptyness"),
+    ],
+)
+def test_refused(tmp_path, rows, options, error, said):
+    export(tmp_path, 1, rows)
+    with pytest.raises(error) as caught:
+        read(source(tmp_path, **options))
+    assert re.search(said.replace("(", r"\(").replace(")", r"\)"), caught.value.sentence)
+
+
+@pytest.mark.parametrize("names", [["export"], ["123456789012345"], ["2024-01-05", "20240105"]])
+def test_refused_names(tmp_path, names):
+    for name in names:
+        export(tmp_path, name, [A])
+    with pytest.raises(ConfigProblem):
+        read(source(tmp_path))
+
+
+def test_nothing_there_yet(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="is not there"):
+        source(tmp_path).end()
+    (tmp_path / "items").mkdir()
+    with pytest.raises(EnvironmentProblem, match="no whole snapshot"):
+        source(tmp_path).end()
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("moment", ["_keep", "_commit", "_note"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, moment, after):
+    states = successive(random.Random(seed), 6)
+    for version, rows in enumerate(states):
+        export(tmp_path / "whole", version, rows)
+        export(tmp_path / "cut", version, rows)
+    expected, _ = read(source(tmp_path / "whole", allow_empty=True))
+    unharmed = getattr(Journal, moment)
+    calls = iter(range(100))
+
+    def killed(self: Journal, *given: Any) -> None:
+        if after:
+            unharmed(self, *given)
+        if next(calls) % 3:
+            raise Killed
+        if not after:
+            unharmed(self, *given)
+
+    monkeypatch.setattr(Journal, moment, killed)
+    for _ in range(40):
+        try:
+            found, _ = read(source(tmp_path / "cut", allow_empty=True))
+            break
+        except Killed:
+            continue
+    assert found == expected
+    kept = sorted(p.name for p in (tmp_path / "cut" / "state").glob("*.parquet"))
+    assert kept == ["5.parquet"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"taken": [1]}', '{"taken": {"x": 1}}'])
+def test_damaged_notes_stop(tmp_path, text):
+    export(tmp_path, 1, [A])
+    read(source(tmp_path))
+    (tmp_path / "state" / "taken.json").write_text(text)
+    with pytest.raises(DataLoss, match=r"taken.json is damaged"):
+        read(source(tmp_path))
+
+
+@pytest.mark.parametrize("lost", ["items", "taken.json", "1.parquet"])
+def test_what_is_lost_of_the_state_is_said(tmp_path, lost):
+    export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    export(tmp_path, 2, [B])
+    gone = tmp_path / "state" / lost
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    if lost == "taken.json":
+        assert [row[0] for row in read(source(tmp_path), at)[0]] == ["c", "d"]
+        return
+    with pytest.raises(DataLoss, match=r"is gone|cannot be read") as caught:
+        read(source(tmp_path), at)
+    assert "lanes resync" in caught.value.next_step
+    shutil.rmtree(tmp_path / "state")
+    assert source(tmp_path).losses(at, {"items": "another"})
+
+
+def test_another_process_takes_in_what_is_read_here(tmp_path):
+    export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    export(tmp_path, 2, [B])
+    lock = LaneLock(tmp_path / "state" / "lock", "items")
+    assert read(source(tmp_path), at)[0] == []
+    lock.release()
+    assert len(read(source(tmp_path), at)[0]) == 2
+
+
+def test_the_log_of_the_journal_is_kept(tmp_path):
+    export(tmp_path, 1, [A])
+    read(source(tmp_path))
+    table = DeltaTable(str(tmp_path / "state" / "items"))
+    assert table.metadata().configuration["delta.enableExpiredLogCleanup"] == "false"
+
+
+def test_doctor_looks_and_takes_nothing_in(tmp_path):
+    def said() -> tuple[str, str]:
+        (found,) = SnapshotsCheck("source items", {"path": str(tmp_path / "items"), "positions": {}}).diagnose()
+        return found.severity, found.sentence
+
+    assert said()[0] == "error"
+    (tmp_path / "items").mkdir()
+    assert said()[0] == "warning"
+    file = export(tmp_path, 3, [A, B])
+    assert said() == ("ok", "There are 1 snapshots of items; the newest is version 3, with 2 rows.")
+    file.write_bytes(file.read_bytes()[:50])
+    assert said()[0] == "warning"
+    assert not (tmp_path / "state").exists()
+
+
+def test_types_are_those_that_a_delta_table_keeps(tmp_path):
+    file = tmp_path / "items" / "1.parquet"
+    file.parent.mkdir()
+    kinds = {
+        "id": pa.array([1], pa.uint64()),
+        "Part": pa.array(["a"]).dictionary_encode(),
+        "at": pa.array([1], pa.timestamp("ns")),
+    }
+    pq.write_table(pa.table(kinds), file)
+    pq.write_table(pa.table({**kinds, "at": pa.array([2], pa.timestamp("ns"))}), file.with_name("2.parquet"))
+    assert [row[:2] for row in read(source(tmp_path))[0]] == [("c", 1), ("u", 2)]
