@@ -85,6 +85,15 @@ def test_a_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, 
     assert code == yaml and code["stages"]
 
 
+def test_a_flow_from_snapshots_has_the_settings_of_its_config(tmp_path):
+    source = {"staff": {"format": "rows", "transport": "snapshots", "path": "./employees"}}
+    code = dp.Pipeline("staff", **{**PARTS, "sources": source}, root=tmp_path)
+    tracked = {"track_history_except_column_list": ["role"]}
+    code.create_auto_cdc_from_snapshot_flow("lake.employees", "staff.employees", ["id"], 2, **tracked)
+    file = config_file(tmp_path, sources=source, tables=[entry(policy="scd2", **tracked)])
+    same(code.check(), read(file, None, ()))
+
+
 def test_every_parameter_has_a_case():
     said = {name for flow, _ in FLOWS for name in flow} | set(FLOW)
     assert said >= dp.pipeline.FLOW_KEYS
@@ -145,6 +154,15 @@ def test_what_is_wrong_is_said_in_the_same_words_with_the_line_of_the_call(staff
     assert words(of_code.value) == words(of_file.value)
     places = {(Path(f.file).name, f.line) for f in of_code.value.findings}
     assert places == {("test_as_the_config_says.py", line)}
+
+
+def test_each_flow_of_a_table_has_its_own_line(staff):
+    staff.create_auto_cdc_flow(**FLOW)
+    line = sys._getframe().f_lineno + 1
+    staff.create_auto_cdc_flow("lake.other", "staff.employees", ["id"], column_list=[])
+    with pytest.raises(dp.ConfigError) as caught:
+        staff.check()
+    assert [finding.line for finding in caught.value.findings] == [line]
 
 
 def test_everything_wrong_is_said_at_once(staff):

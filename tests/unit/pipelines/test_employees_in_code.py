@@ -22,6 +22,7 @@ from staff_in_code import FLOW, PARTS
 
 from replicator import pipelines as dp
 from replicator.domain.errors import ExitCode, Fenced
+from replicator.pipelines.running import _ending_on_interrupt
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipelines-in-code.md"
 PROGRAM = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
@@ -55,7 +56,9 @@ def test_a_run_says_what_it_did_and_goes_on_later(staff, tmp_path):
     staff.create_auto_cdc_flow(**FLOW, sequence_by="sequenceNum", apply_as_deletes="operation = 'DELETE'")
     for feed in (FEED, [(7, "Kim", "cook", "DE", "INSERT", 9)]):
         add(tmp_path, feed)
+        before = signal.getsignal(signal.SIGINT)
         (lane,) = staff.run(until_caught_up=True)["lanes"]
+        assert signal.getsignal(signal.SIGINT) is before
         assert (lane["id"], sum(lane["counts"].values())) == ("lake.employees", len(feed))
     assert staff.load_table("lake.employees", where="id = 7")["name"].to_pylist() == ["Kim"]
     assert rows(tmp_path, "employees", "id", "name", "role") == [*STAYS, (7, "Kim", "cook")]
@@ -117,6 +120,15 @@ def test_an_interrupt_ends_it_in_order_and_is_given_back(staff, tmp_path):
     thread.join()
     assert signal.getsignal(signal.SIGINT) is before
     assert sum(report["lanes"][0]["counts"].values()) == len(FEED)
+
+
+def test_a_second_interrupt_is_pythons_own():
+    stop, before = threading.Event(), signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), _ending_on_interrupt(stop):
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def wait_for(condition, seconds: float = 60) -> None:

@@ -134,8 +134,11 @@ def test_what_is_given_may_change_afterwards(staff):
     staff.create_auto_cdc_flow(**{**FLOW, "keys": keys})
     keys.append("name")
     first = staff.config()
+    assert staff.config() == first
     first["tables"].clear()
-    assert staff.config()["tables"][0]["to"][0]["keys"] == ["id"]
+    first["sinks"].clear()
+    assert [one["keys"] for one in staff.config()["tables"][0]["to"]] == [["id"]]
+    assert staff.config()["sinks"] == PARTS["sinks"]
 
 
 def test_functions_are_of_the_pipeline_around_them(staff):

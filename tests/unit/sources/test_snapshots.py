@@ -63,6 +63,26 @@ def test_rows_that_stay_are_no_change(tmp_path):
     assert len(read(source(tmp_path))[0]) == 2
 
 
+def test_rows_that_hold_nothing_come_and_go_all_the_same(tmp_path):
+    nothing = (4, "a", None, None)
+    for version, rows in enumerate(([A], [A, nothing], [A])):
+        export(tmp_path, version, rows)
+    assert read(source(tmp_path))[0][1:] == [("c", 1, *nothing), ("d", 2, *nothing)]
+
+
+def test_a_table_may_be_its_key(tmp_path):
+    keys = pa.schema(list(SCHEMA)[:2])
+    for version, rows in enumerate(([(1, "a")], [(2, "a")], [(2, "a"), (1, "A")], [(2, "A")])):
+        export(tmp_path, version, rows, keys)
+    found = [row[:4] for row in read(source(tmp_path))[0]]
+    assert found == [
+        ("c", 0, 1, "a"),
+        *(("c", 1, 2, "a"), ("d", 1, 1, "a")),
+        ("c", 2, 1, "A"),
+        *(("c", 3, 2, "A"), ("d", 3, 1, "A"), ("d", 3, 2, "a")),
+    ]
+
+
 @pytest.mark.parametrize("batch_records", [1, 500])
 def test_it_goes_on_where_it_was_and_needs_no_file_for_it(tmp_path, batch_records):
     first = export(tmp_path, 1, [A, B])
