@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
-from itertools import pairwise, permutations, product
+from datetime import date, timedelta
+from decimal import Decimal
+from itertools import chain, pairwise, permutations, product
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from replicator.domain.chosen import Chosen
 from replicator.domain.expr import Compare, Lit, source
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import Shape
+from replicator.domain.shape import UNSHAPED, Shape
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Write
 
@@ -64,6 +65,30 @@ PAT = [
     {"id": 6, "role": "mechanic", "operation": "DELETE", "sequenceNum": 8},
     {"id": 6, "role": "mechanic", "operation": "INSERT", "sequenceNum": 7},
 ]
+SALES = TableSpec(
+    "delta_cdc.sales",
+    (
+        *(Column(n, pa.int64()) for n in ("run", "id")),
+        Column("date", pa.date32()),
+        Column("name", pa.string()),
+        Column("sales", pa.decimal128(7, 2)),
+    ),
+    ("run", "id"),
+    2,
+)
+SOLD = [
+    {"op": "r", "log": 1, "id": 1, "date": date(2019, 11, 11), "name": "Robert", "sales": Decimal("323.00")},
+    {"op": "r", "log": 2, "id": 2, "date": date(2019, 11, 11), "name": "Lee", "sales": Decimal("500.00")},
+    {"op": "r", "log": 3, "id": 3, "date": date(2019, 11, 12), "name": "Robert", "sales": Decimal("136.00")},
+    {"op": "r", "log": 4, "id": 4, "date": date(2019, 11, 13), "name": "Lee", "sales": Decimal("211.00")},
+    {"op": "d", "log": 5, "id": 1},
+    {"op": "u", "log": 6, "id": 2, "date": date(2019, 11, 11), "name": "Lee", "sales": Decimal("150.00")},
+    {"op": "u", "log": 7, "id": 2, "date": date(2019, 11, 11), "name": "Lee", "sales": Decimal("175.00")},
+    {"op": "c", "log": 8, "id": 5, "date": date(2019, 11, 14), "name": "Robert", "sales": Decimal("233.00")},
+]
+"""A table as its first copy has it, and what was sold, corrected and struck out afterwards."""
+LEFT = {2: Decimal("175.00"), 3: Decimal("136.00"), 4: Decimal("211.00"), 5: Decimal("233.00")}
+
 STAYS = {1: "chef", 2: "owner", 3: "security", 4: "cleaner", 5: "owner"}
 """The worked example of a feed whose order is a column: nobody is left of Pat, and Chris is an owner."""
 
@@ -79,12 +104,12 @@ class Lines:
         self.sink.prepare(self.lane, self.plan)
 
     def send(self, rows: Iterable[Mapping[str, Any]], op: str = "c") -> None:
-        """One batch, in that order; a row may say its own `op`."""
+        """One batch, in that order; a row may say its own `op`, and its place in the source's log as `log`."""
         place, changes = TopicPartition("cdc.public.items", 0), []
         at = Position({place: FIRST_OFFSET + self.sent})
         for row in rows:
-            image = {name: value for name, value in row.items() if name != "op"}
-            change = Change(row.get("op", op), (self.log, 0), image)
+            image = {name: value for name, value in row.items() if name not in ("op", "log")}
+            change = Change(row.get("op", op), (row.get("log", self.log), 0), image)
             changes.append((Event(0, FIRST_OFFSET + self.sent, 0, None, change), change))
             self.sent, self.log = self.sent + 1, self.log + 1
         frame = self.suite.to_frame(changes_frame(changes, self.table, place.topic))
@@ -194,3 +219,19 @@ class SinkShapes(SinkBase):
         for run in range(len(orders)):
             assert {row["id"]: row["role"] for row in found if row["run"] == run} == STAYS
         assert not {"operation", "sequenceNum"} & found[0].keys()
+
+    def test_sales_in_any_order(self) -> None:
+        """A first copy and what came after it, in one batch, with one row per batch, in every order that the rows of one id
+        can have: what is struck out is gone, of two corrections the second counts."""
+        needs("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        of_key = [[row for row in SOLD if row["id"] == key] for key in range(1, 6)]
+        orders = [list(chain(*order)) for order in product(*map(permutations, of_key))]
+        for size in (len(SOLD), 1):
+            with self.target() as target:
+                lines = Lines(self, target, SALES, UNSHAPED)
+                for start in range(0, len(SOLD), size):
+                    lines.send({"run": run, **row} for run, rows in enumerate(orders) for row in rows[start : start + size])
+                found = lines.rows()
+                lines.sink.close()
+            for run in range(len(orders)):
+                assert {row["id"]: row["sales"] for row in found if row["run"] == run} == LEFT

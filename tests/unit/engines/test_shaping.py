@@ -21,12 +21,12 @@ from replicator.domain.elements import element_of, shown_as
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.expr import Compare, Lit, source
 from replicator.domain.policies import plan_for
-from replicator.domain.shape import Shape
+from replicator.domain.shape import UNSHAPED, Shape
 from replicator.domain.table import Column, TableSpec
 from replicator.settings.conditions import condition
 from replicator.testing.model import Change, fold
 from replicator.testing.model_shapes import Wanted
-from replicator.testing.sink_shapes import BY_NUMBER, CHRIS, EMPLOYEES, HIRED, PAT, STAYS
+from replicator.testing.sink_shapes import BY_NUMBER, CHRIS, EMPLOYEES, HIRED, LEFT, PAT, SALES, SOLD, STAYS
 
 # Elements.
 
@@ -286,22 +286,40 @@ def test_the_model_in_every_order():
         assert {row["id"]: row["role"] for row in rows} == STAYS
 
 
-def test_the_fold_in_every_order():
-    """All of them at once, each with keys of its own."""
-    engine, plan = LocalEngine(), plan_for("scd1", EMPLOYEES, None, BY_NUMBER)
-    rows = [{"run": run, **row} for run, order in enumerate(permutations(FEED)) for row in order]
+def every_order_folded(feed, table, shape):
+    """All of them at once, each with keys of its own: the folded rows that stay, and the ids that are gone."""
+    engine, plan = LocalEngine(), plan_for("scd1", table, None, shape)
+    rows = [{"run": run, **row} for run, order in enumerate(permutations(feed)) for row in order]
     count = len(rows)
-    columns = {name: pa.array([row[name] for row in rows]) for name in EMPLOYEES.column_names}
+    columns = {name: pa.array([row.get(name) for row in rows], table.column(name).type) for name in table.column_names}
     columns |= {
-        "_op": pa.repeat("c", count),
+        "_op": pa.array([row.get("op", "c") for row in rows]),
         "_topic": pa.repeat("t", count),
         "_partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+        "_seq_1": pa.array([row.get("log", place) for place, row in enumerate(rows)], pa.int64()),
     }
-    columns |= {name: pa.array(range(count), pa.int64()) for name in ("_offset", "_seq_1", "_seq_2")}
-    schema = changes_schema(EMPLOYEES)
+    columns |= {name: pa.array(range(count), pa.int64()) for name in ("_offset", "_seq_2")}
+    schema = changes_schema(table)
     frame = pa.table([columns.get(f.name, pa.nulls(count, f.type)) for f in schema], schema=schema)
-    folded = engine.fold(engine.shape(frame, plan).frame, plan).frame.select(["run", "id", "role", "_op"]).to_pylist()
-    gone = {row["id"] for row in folded if row["_op"] == "d"}
-    stays = [(row["run"], row["id"], row["role"]) for row in folded if row["_op"] != "d"]
+    folded = engine.fold(engine.shape(frame, plan).frame, plan).frame.to_pylist()
+    return [row for row in folded if row["_op"] != "d"], {row["id"] for row in folded if row["_op"] == "d"}
+
+
+def test_the_fold_in_every_order():
+    stays, gone = every_order_folded(FEED, EMPLOYEES, BY_NUMBER)
     assert gone == {6} and len(stays) == 40_320 * len(STAYS)
-    assert {(key, role) for _, key, role in stays} == set(STAYS.items())
+    assert {(row["id"], row["role"]) for row in stays} == set(STAYS.items())
+
+
+def test_sales_in_every_order_of_the_model():
+    columns = SALES.column_names[1:]
+    changes = [Change(row["op"], (row["log"],), {name: row.get(name) for name in columns}) for row in SOLD]
+    for order in permutations(changes):
+        rows, _ = fold("scd1", columns, ("id",), order)
+        assert {row["id"]: row["sales"] for row in rows} == LEFT
+
+
+def test_sales_in_every_order_of_the_fold():
+    stays, gone = every_order_folded(SOLD, SALES, UNSHAPED)
+    assert gone == {1} and len(stays) == 40_320 * len(LEFT)
+    assert {(row["id"], row["sales"]) for row in stays} == set(LEFT.items())
