@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.plan import Counts, LaneState
 from replicator.domain.position import Span
+from replicator.domain.retention import forgetting
 from replicator.ports.frames import Lane, LaneApplied, RejectRows, Write
 
 from .commits import LaneLog, LostRace, Operation, append_nothing
@@ -129,7 +130,8 @@ class DeltaLane:
         state = self._log.state(snapshot) or LaneState()
         _refuse_gaps(self.lane, write.span, state)
         if not write.span.after(state.position).end:
-            return LaneApplied(state.position, Counts(duplicate=write.folded.rows))
+            return LaneApplied(state.position, Counts(duplicate=write.folded.rows), state.forgotten)
+        state = self._forgetting(snapshot, state, write)
         staged = self._stages.stage(snapshot, state, write)
         if staged.counts.rejected:
             # A row that the newest snapshot would complete must not be rejected for want of it.
@@ -140,7 +142,17 @@ class DeltaLane:
         identity = tuple(sorted({**dict(state.identity), **write.identity}.items()))
         after = replace(staged.state, position=position, identity=identity, rule=write.plan.rule)
         self._commit(snapshot, after, write.span, staged.write)
-        return LaneApplied(position, staged.counts)
+        return LaneApplied(position, staged.counts, after.forgotten)
+
+    def _forgetting(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> LaneState:
+        """The state that the write is judged under. What it forgets more than before is committed first, by itself: only
+        then may it be removed, and that has to be before the write remembers deletes of its own."""
+        after = forgetting(write.plan, state, write.at)
+        if after == state:
+            return state
+        after = replace(after, owed=True)
+        self._commit(snapshot, after, None, None)
+        return after
 
     def _commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> None:
         try:

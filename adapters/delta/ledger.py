@@ -13,8 +13,9 @@ from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
 
-from ..sql.dialect import DUCKDB
+from ..sql.dialect import DELTA_RS, DUCKDB
 from ..sql.duck import session
+from ..sql.repair import after, constant
 from ..sql.rows import event_ids
 from .errors import translating
 from .fit import fit, placed
@@ -62,6 +63,12 @@ class DeltaTombstoneLedger:
         others = found.filter(pc.invert(pc.is_in(found[EVENT_ID], value_set=pc.unique(_event_ids(keys)))))
         return _newest(plan, others.drop_columns([EVENT_ID]))
 
+    def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
+        """See `ports.sink.TombstoneLedger.forget`. Files that hold nothing else are removed once they are a week old."""
+        path = self._lake.tombstones(lane.into)
+        with translating(f"tombstones of {lane.into}"):
+            forget_entries(self._table(path, lane, plan), plan, high)
+
     def drop(self, lane: Lane) -> None:
         """Forget every delete of this lane's target."""
         path = self._lake.tombstones(lane.into)
@@ -77,6 +84,13 @@ class DeltaTombstoneLedger:
             self._open[path] = opened(path)
             self._highest[path] = highest_of(plan, _sequences(self._open[path], plan))
         return self._open[path]
+
+
+def forget_entries(table: DeltaTable, plan: ApplyPlan, high: Sequence) -> None:
+    """Remove the entries of a ledger that are not above `high`, and the files that hold nothing of it any more."""
+    names = [DELTA_RS.quoted(n) for n in cdc_sequence_columns(plan.table.sequence)]
+    table.delete(f"NOT {after(names, [constant(v, DELTA_RS) for v in high])}")
+    table.vacuum(dry_run=False)
 
 
 def ledger_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:

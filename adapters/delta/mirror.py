@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from replicator.domain.change import OP, Op
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair
+from replicator.domain.retention import recalls
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import TombstoneLedger
@@ -54,8 +55,10 @@ class Mirror:
         rows, unfit = fit(placed(to_rows(named, plan, datetime.now(UTC))), _with_old_keys(schema, plan))
         if plan.history is not None:
             return self._histories.stage(snapshot, state, write, Rows(frame, rows, unfit, trimmed, truncates))
+        if state.owed and state.forgotten is not None and plan.repair.ledger:
+            self._ledger.forget(write.lane, plan, state.forgotten.high)
+        rows, refused_rows, counts = self._repaired(snapshot, state, write, rows)
         recorded = self._record(write, rows)
-        rows, incomplete, counts = self._repaired(snapshot, state, write, rows)
         rows, holes = filled(rows, plan, schema)
         rows, nameless = nameable(rows, plan, partition_columns(snapshot))
         bad = holes.num_rows + nameless.num_rows
@@ -63,9 +66,9 @@ class Mirror:
         counts += Counts(applied=-bad, rejected=refused, duplicate=trimmed + let_in.duplicates)
         return Staged(
             write_stage(plan, rows, facts.clear_below if is_above(facts.clear_below, state.floor) else None),
-            moved_on(plan, state, facts, recorded),
+            moved_on(plan, state, facts, recorded, write.at),
             counts + truncated(facts, state, truncates),
-            _with(let_in.late, as_rejects(frame, unfit, incomplete, holes, nameless)),
+            _with(let_in.late, as_rejects(frame, unfit, refused_rows, holes, nameless)),
         )
 
     def cleared(self, _: LaneState | None) -> Operation:
@@ -92,8 +95,7 @@ class Mirror:
         return self._ledger.record(write.lane, write.plan, rows)
 
     def _remembered(self, write: Write[pa.Table], rows: pa.Table, state: LaneState) -> pa.Table | None:
-        lowest = write.folded.facts.lowest
-        if not write.plan.repair.ledger or lowest is None or state.ledger_high is None or lowest > state.ledger_high:
+        if not recalls(write.plan, write.folded.facts, state):
             return None
         return self._ledger.lookup(write.lane, write.plan, rows)
 

@@ -55,7 +55,7 @@ class Mirrors(LaneSink[F]):
     `tables` and `read` are safe for use from several threads.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES, watermarks=True)
+    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES, watermarks=True, retention=True)
 
     def __init__(self, lake: Lake, lanes: Lanes, ledger: Ledger, writer: TableWriter | None = None) -> None:
         self._lake = lake

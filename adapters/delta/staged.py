@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from replicator.domain.plan import ApplyPlan, Counts, Cut, Facts, LaneState, highest, united_cuts
+from replicator.domain.retention import deletes_after
 from replicator.domain.sequence import Sequence
 from replicator.domain.watermark import reached_after
 
@@ -22,9 +24,11 @@ class Staged:
     rejects: Any
 
 
-def moved_on(plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence | None) -> LaneState:
-    """The lane's state after a write, but for its position; `recorded`: the highest sequence that is remembered beside the
-    target."""
+def moved_on(
+    plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence | None, at: datetime | None = None
+) -> LaneState:
+    """The lane's state after a write that was made `at`, but for its position; `recorded`: the highest sequence that is
+    remembered beside the target. What was to be forgotten before it is."""
     return replace(
         state,
         high=highest(state.high, facts.highest),
@@ -32,6 +36,8 @@ def moved_on(plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence
         ledger_high=highest(state.ledger_high, recorded),
         reached=reached_after(plan, facts, state),
         cuts=united_cuts(state.cuts, facts.cuts),
+        deletes=deletes_after(plan, facts, state, at),
+        owed=False,
     )
 
 

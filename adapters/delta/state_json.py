@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
+from replicator.domain import retention
 from replicator.domain.plan import Cut, LaneState
 from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence, SequenceValue
@@ -13,7 +14,7 @@ from replicator.domain.sequence import Sequence, SequenceValue
 
 def state_to_json(state: LaneState) -> dict[str, object]:
     """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark,
-    `cuts` where a history was truncated."""
+    `cuts` where a history was truncated, and of deletes that are forgotten only where there are some."""
     return {
         "position": state.position.to_json(),
         "high": _sequence_to_json(state.high),
@@ -23,12 +24,13 @@ def state_to_json(state: LaneState) -> dict[str, object]:
         "rule": state.rule,
         **({"reached": Position(state.reached).to_json()} if state.reached else {}),
         **({"cuts": [[_sequence_to_json(cut.sequence), cut.at] for cut in state.cuts]} if state.cuts else {}),
+        **retention.to_json(state, _sequence_to_json),
     }
 
 
 def state_from_json(data: Mapping[str, Any]) -> LaneState:
     """What `state_to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else."""
-    return LaneState(
+    state = LaneState(
         position=Position.from_json(data["position"]),
         high=_sequence_from_json(data["high"]),
         floor=_sequence_from_json(data["floor"]),
@@ -38,6 +40,7 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         reached=Position.from_json(data.get("reached", {})).offsets,
         cuts=tuple(Cut(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
     )
+    return retention.from_json(data, state, _sequence_from_json)
 
 
 def _text(value: Any) -> str:

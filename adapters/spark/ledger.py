@@ -14,7 +14,7 @@ from replicator.ports.frames import Lane
 from ..delta.errors import translating
 from ..delta.folders import Folder
 from ..delta.layout import Lake
-from ..delta.ledger import ledger_columns
+from ..delta.ledger import forget_entries, ledger_columns
 from ..delta.tables import create, exists, opened, schema_of
 from ..delta.upkeep import EVERY_COMMITS, Upkeep
 from .frames import column, derived
@@ -61,6 +61,12 @@ class SparkTombstoneLedger:
         found = others.groupBy([column(k) for k in plan.table.keys]).agg(newest)
         columns = [*(column(k) for k in plan.table.keys), *(sf.expr(f"newest.{n}").alias(n) for n in names)]
         return derived(found.select(columns), rows)
+
+    def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
+        """See `ports.sink.TombstoneLedger.forget`. Done by the driver."""
+        path = self._table(lane, plan)
+        with translating(f"tombstones of {lane.into}"):
+            forget_entries(opened(path), plan, high)
 
     def drop(self, lane: Lane) -> None:
         """Forget every delete of this lane's target."""

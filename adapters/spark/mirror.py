@@ -17,6 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from replicator.domain.change import ERROR, MOVED_FROM, OP, UNSENT, Op
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair, resent_below
+from replicator.domain.retention import can_be_late, late, recalls
 from replicator.ports.frames import Lane, Write
 
 from ..delta.column_names import Names, stored_names, stored_plan
@@ -37,7 +38,7 @@ from ..delta.staged import Staged, is_above, late_cuts, moved_on, new_cuts, trun
 from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK
-from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, not_sent, repair_select
+from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, from_columns, not_sent, repair_select
 from .frames import column, derived, kept, mapped, selected, where
 from .histories import SparkHistories
 from .ledger import SparkTombstoneLedger
@@ -83,10 +84,12 @@ class SparkMirror:
             staged = self._history(snapshot, state, replace(write, plan=plan), good, applied_at, any_rows=counts.applied > 0)
             rejects = _as_rejects(unfit, staged.rejects)
             return replace(staged, counts=staged.counts + kept_apart, rejects=rejects)
-        recorded = self._ledger.record(write.lane, plan, good, facts)
+        if state.owed and state.forgotten is not None and plan.repair.ledger:
+            self._ledger.forget(write.lane, plan, state.forgotten.high)
         partitions = _met(snapshot, plan, good) if counts.applied else {}
         related = partial(self._related, snapshot, partitions)
-        good, incomplete, verdicts = self._repaired(related, state, replace(write, plan=plan), good, counts)
+        good, given_up, verdicts = self._repaired(related, state, replace(write, plan=plan), good, counts)
+        recorded = self._ledger.record(write.lane, plan, good, facts)
         good, holes, empty = _refused(good, plan, [*_holes(good, snapshot), *_nameless(good, partition_columns(snapshot))])
         verdicts += Counts(applied=-empty, rejected=empty)
         below = facts.clear_below if is_above(facts.clear_below, state.floor) else None
@@ -94,8 +97,8 @@ class SparkMirror:
         operation = None if idle else write_stage(plan, good, below, partitions)
         refused = counts.rejected + let_in.rejected
         counts = verdicts + Counts(rejected=refused, duplicate=left_out) + truncated(facts, state, truncates)
-        rejects = _as_rejects(let_in.late, unfit, incomplete, holes)
-        return Staged(operation, moved_on(plan, state, facts, recorded), counts, rejects)
+        rejects = _as_rejects(let_in.late, unfit, given_up, holes)
+        return Staged(operation, moved_on(plan, state, facts, recorded, write.at), counts, rejects)
 
     def _history(
         self,
@@ -138,6 +141,7 @@ class SparkMirror:
         ledger = self._remembered(write, rows, state)
         relations = {"rows": rows, "related": related()} | ({} if ledger is None else {"ledger": ledger})
         resent = resent_below(write.plan, state, write.span)
+        below = can_be_late(write.plan, write.folded.facts, state)
 
         def select(names: Mapping[str, str]) -> str:
             return repair_select(
@@ -148,18 +152,20 @@ class SparkMirror:
                 ledger=names.get("ledger"),
                 floor=state.floor,
                 resent=resent,
+                forgetting=below,
             )
 
         done = kept(derived(selected(self._session.spark, select, relations), rows))
         seen = {row[0]: row[1] for row in done.groupBy(VERDICT).count().collect()}
-        incomplete = where(done, column(VERDICT) == INCOMPLETE).withColumn(ERROR, _incomplete())
+        too_late = sf.when(column(VERDICT) == LATE, sf.lit(str(late(write.lane.id))))
+        given_up = where(done, column(VERDICT).isin(INCOMPLETE, LATE)).withColumn(ERROR, too_late.otherwise(_incomplete()))
         verdicts = Counts(
             applied=seen.get(APPLY, 0),
             superseded=seen.get(SUPERSEDED, 0),
             duplicate=seen.get(DUPLICATE, 0),
-            rejected=seen.get(INCOMPLETE, 0),
+            rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0),
         )
-        return where(done, column(VERDICT) == APPLY), derived(incomplete, done), verdicts
+        return where(done, column(VERDICT) == APPLY), derived(given_up, done), verdicts
 
     def _related(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
         """The rows of `snapshot` in these partitions."""
@@ -170,8 +176,7 @@ class SparkMirror:
         return related
 
     def _remembered(self, write: Write[DataFrame], rows: DataFrame, state: LaneState) -> DataFrame | None:
-        lowest = write.folded.facts.lowest
-        if not write.plan.repair.ledger or lowest is None or state.ledger_high is None or lowest > state.ledger_high:
+        if not recalls(write.plan, write.folded.facts, state):
             return None
         return self._ledger.lookup(write.lane, write.plan, rows)
 

@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, OP, RESET, UNSENT
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, cdc_sequence_columns, resent_below
+from replicator.domain.retention import Forgetting, can_be_late, late
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
 from .dialect import DUCKDB
 from .duck import session
-from .repair import APPLY, DUPLICATE, INCOMPLETE, SUPERSEDED, VERDICT, from_columns, joins, not_sent, verdict
+from .repair import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, from_columns, joins, not_sent, verdict
 
 ROW = "_row"
 
@@ -41,13 +42,18 @@ def repair(write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa
     """
     plan, resent = write.plan, resent_below(write.plan, state, write.span)
     tables = {"changes": rows, "related": related} | ({} if ledger is None else {"ledger": ledger})
-    select = places_select(plan, ledger=ledger is not None, floor=state.floor, resent=resent)
+    forgetting = can_be_late(plan, write.folded.facts, state)
+    select = places_select(plan, ledger=ledger is not None, floor=state.floor, resent=resent, forgetting=forgetting)
     verdicts = _verdicts(plan, tables, select)
     outcome = verdicts[VERDICT]
     apply = pc.equal(outcome, APPLY)
     completed = _completed(plan, rows, related, verdicts) if plan.repair.complete else rows
     rejected = rows.filter(pc.equal(outcome, INCOMPLETE))
-    return Repaired(completed.filter(apply), with_error(rejected, incomplete_sentences(rejected)), _counts(outcome))
+    rejects = [with_error(rejected, incomplete_sentences(rejected))]
+    if forgetting is not None:
+        too_late = rows.filter(pc.equal(outcome, LATE))
+        rejects.append(with_error(too_late, [str(late(write.lane.id))] * too_late.num_rows))
+    return Repaired(completed.filter(apply), pa.concat_tables(rejects), _counts(outcome))
 
 
 def with_error(rows: pa.Table, sentences: list[str]) -> pa.Table:
@@ -67,10 +73,17 @@ def _verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], select: str) -> p
         return connection.sql(select).to_arrow_table()
 
 
-def places_select(plan: ApplyPlan, *, ledger: bool, floor: Sequence | None, resent: Sequence | None = None) -> str:
+def places_select(
+    plan: ApplyPlan,
+    *,
+    ledger: bool,
+    floor: Sequence | None,
+    resent: Sequence | None = None,
+    forgetting: Forgetting | None = None,
+) -> str:
     """Per row of `changes`, by `_row`: its verdict, and the number of its row in `related` (`_t`) and of that of its old key
-    (`_o`). `floor`, `resent`: see `repair.repair_select`."""
-    case = verdict(plan, DUCKDB, ledger=ledger, floor=floor, related="related", resent=resent)
+    (`_o`). `floor`, `resent`, `forgetting`: see `repair.repair_select`."""
+    case = verdict(plan, DUCKDB, ledger=ledger, floor=floor, related="related", resent=resent, forgetting=forgetting)
     t = f"t.{ROW}" if plan.repair.guard == "newer" else "CAST(NULL AS BIGINT)"
     o = f"o.{ROW}" if plan.repair.complete else "CAST(NULL AS BIGINT)"
     tables = joins(plan, DUCKDB, "related", "ledger" if ledger else None)
@@ -110,5 +123,5 @@ def _counts(outcome: pa.ChunkedArray) -> Counts:
         applied=seen.get(APPLY, 0),
         superseded=seen.get(SUPERSEDED, 0),
         duplicate=seen.get(DUPLICATE, 0),
-        rejected=seen.get(INCOMPLETE, 0),
+        rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0),
     )

@@ -241,7 +241,7 @@ class PostgresLanes:
 
 def supplied(write: Write[Any], supply: Supply) -> Write[Supply]:
     """The same write of the rows that `supply` gives."""
-    return Write(write.lane, write.plan, replace(write.folded, frame=supply), write.span, write.identity)
+    return Write(write.lane, write.plan, replace(write.folded, frame=supply), write.span, write.identity, write.at)
 
 
 def _applied(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
@@ -249,7 +249,7 @@ def _applied(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
     out: dict[str, LaneApplied] = {}
     for lane, outcome in outcomes:
         counts = out[lane.id].counts + outcome.counts if lane.id in out else outcome.counts
-        out[lane.id] = LaneApplied(outcome.state.position, counts)
+        out[lane.id] = LaneApplied(outcome.state.position, counts, outcome.state.forgotten)
     return out
 
 

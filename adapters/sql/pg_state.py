@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.dialects import postgresql as pg
 
+from replicator.domain import retention
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import Cut, LaneState
 from replicator.domain.position import Position
@@ -98,13 +99,14 @@ def to_json(state: LaneState) -> str:
             "rule": state.rule,
             **({"reached": Position(state.reached).to_json()} if state.reached else {}),
             **({"cuts": [[_sequence_out(cut.sequence), cut.at] for cut in state.cuts]} if state.cuts else {}),
+            **retention.to_json(state, _sequence_out),
         }
     )
 
 
 def from_json(data: Mapping[str, Any]) -> LaneState:
     """Read what `to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else."""
-    return LaneState(
+    state = LaneState(
         Position.from_json(data["position"]),
         _sequence_in(data["high"]),
         _sequence_in(data["floor"]),
@@ -114,6 +116,7 @@ def from_json(data: Mapping[str, Any]) -> LaneState:
         Position.from_json(data.get("reached", {})).offsets,
         tuple(Cut(_sequence_in(sequence) or (), at) for sequence, at in data.get("cuts", [])),
     )
+    return retention.from_json(data, state, _sequence_in)
 
 
 def _text(value: object) -> str:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from replicator.domain.change import OP, RESET, UNSENT
-from replicator.domain.plan import CDC_OP, ApplyPlan
+from replicator.domain.plan import CDC_OP, ApplyPlan, cdc_sequence_columns
+from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
@@ -26,7 +27,7 @@ from .pg_literals import ARRAY_FORM, PLAIN_FORM
 from .pg_names import quoted
 from .pg_types import Fit
 from .render import merge
-from .repair import APPLY, INCOMPLETE, VERDICT, cleared, from_columns, repair_select
+from .repair import APPLY, INCOMPLETE, LATE, VERDICT, cleared, from_columns, not_above, repair_select
 from .rows import POSITION
 
 PLACEHOLDER = "\0rows\0"
@@ -126,13 +127,23 @@ class Target:
         names += [VERDICT] if repaired else []
         return f"ANALYZE {quoted(self.repaired if repaired else self.stage)} ({', '.join(map(quoted, names))})".encode()
 
-    def repair(self, *, ledger: bool, floor: SequenceKey | None, resent: SequenceKey | None) -> bytes:
-        """Stage 3, from the staging table into the table of completed rows. `resent`: see `plan.resent_below`."""
-        if resent is not None:
-            return self._repair(ledger, floor, resent).encode()
-        return self._once(("repair", ledger, floor), lambda: self._repair(ledger, floor, None))
+    def repair(
+        self,
+        *,
+        ledger: bool,
+        floor: SequenceKey | None,
+        resent: SequenceKey | None,
+        forgetting: Forgetting | None = None,
+    ) -> bytes:
+        """Stage 3, from the staging table into the table of completed rows. `resent`: see `plan.resent_below`;
+        `forgetting`: `retention.can_be_late`."""
+        if resent is not None or forgetting is not None:
+            return self._repair(ledger, floor, resent, forgetting).encode()
+        return self._once(("repair", ledger, floor), lambda: self._repair(ledger, floor, None, None))
 
-    def _repair(self, ledger: bool, floor: SequenceKey | None, resent: SequenceKey | None) -> str:
+    def _repair(
+        self, ledger: bool, floor: SequenceKey | None, resent: SequenceKey | None, forgetting: Forgetting | None
+    ) -> str:
         select = repair_select(
             self.plan,
             POSTGRES,
@@ -141,6 +152,7 @@ class Target:
             ledger=self.ledger if ledger else None,
             floor=floor,
             resent=resent,
+            forgetting=forgetting,
             keep=(ROW,),
         )
         return f"INSERT INTO {quoted(self.repaired)} {select}"
@@ -150,11 +162,16 @@ class Target:
         query = f"SELECT {quoted(VERDICT)}, count(*) FROM {quoted(self.repaired)} GROUP BY 1"
         return self._once("verdicts", lambda: query)
 
-    def incomplete(self) -> bytes:
-        """The rows that cannot be completed, and what they lack."""
-        return (
-            f"SELECT {quoted(ROW)}, {quoted(UNSENT)} FROM {quoted(self.repaired)} WHERE {quoted(VERDICT)} = '{INCOMPLETE}'"
-        ).encode()
+    def given_up(self) -> bytes:
+        """The rows that cannot be completed or are late: which of the two, and what they lack."""
+        columns = f"{quoted(ROW)}, {quoted(VERDICT)}, {quoted(UNSENT)}"
+        query = f"SELECT {columns} FROM {quoted(self.repaired)} WHERE {quoted(VERDICT)} IN ('{INCOMPLETE}', '{LATE}')"
+        return query.encode()
+
+    def forget(self, high: SequenceKey) -> bytes:
+        """Remove the remembered deletes that are not above `high`."""
+        names = cdc_sequence_columns(self.plan.table.sequence)
+        return f"DELETE FROM {self.ledger} AS l WHERE {not_above(POSTGRES, 'l', names, high)}".encode()
 
     def clear(self, floor: SequenceKey) -> bytes:
         """Remove the rows a truncate at `floor` finds: older ones, and those from before replication began."""

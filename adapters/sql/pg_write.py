@@ -15,6 +15,7 @@ from replicator.domain.errors import DataLoss
 from replicator.domain.event_log import already_logged
 from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair, overlaps, resent_below, united_cuts
 from replicator.domain.position import Position
+from replicator.domain.retention import can_be_late, deletes_after, forgetting, late, recalls
 from replicator.domain.sequence import SequenceValue
 from replicator.domain.watermark import reached_after
 from replicator.ports.frames import Write
@@ -24,7 +25,7 @@ from .pg_history import VersionsInServer
 from .pg_refused import Refused, merge_bisecting
 from .pg_supply import Entered, Rows, Supply
 from .pg_target import ROW, Target
-from .repair import DUPLICATE, INCOMPLETE, SUPERSEDED, not_sent
+from .repair import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, not_sent
 
 BULK_ROWS = 50_000
 """From here on one scan of the target is cheaper than a look-up per row; statistics of the staging table then matter."""
@@ -83,6 +84,7 @@ class Writing:
         if is_applied(write, before):
             return Outcome(before, Counts(duplicate=write.folded.rows))
         entered = write.folded.frame.entered(write, before, self._target, applied_at, careful=self._careful)
+        before = self._forgetting(write, before)
         facts = write.folded.facts
         outcome = Outcome(advanced(before, write, self._target), Counts(duplicate=entered.trimmed))
         for rows in entered.rejects:
@@ -96,6 +98,14 @@ class Writing:
         if entered.rows.count:
             self._write(entered.rows, write, before, outcome)
         return outcome
+
+    def _forgetting(self, write: Write[Supply], before: LaneState) -> LaneState:
+        """The state that the write is judged under. What it forgets is gone before anything else is looked at."""
+        after = forgetting(write.plan, before, write.at)
+        if after != before and after.forgotten is not None and self._target.ledger is not None:
+            self._pending.flush()
+            self._cursor.execute(self._target.forget(after.forgotten.high), prepare=False)
+        return after
 
     def _refuse_known(self, write: Write[Supply]) -> None:
         """Raise DataLoss when the log has records that the write stands for, or later ones."""
@@ -173,18 +183,22 @@ class Writing:
     def _repaired(self, rows: Rows, left: int, write: Write[Supply], before: LaneState, outcome: Outcome) -> int:
         """Stages 2 and 3 in the server; returns how many of the `left` staged rows apply."""
         facts, resent = write.folded.facts, resent_below(self._target.plan, before, write.span)
-        remembered = before.ledger_high is not None and facts.lowest is not None and facts.lowest <= before.ledger_high
-        ledger = self._target.ledger is not None and remembered
-        self._cursor.execute(self._target.repair(ledger=ledger, floor=before.floor, resent=resent), prepare=False)
+        ledger = self._target.ledger is not None and recalls(self._target.plan, facts, before)
+        below = can_be_late(self._target.plan, facts, before)
+        repair = self._target.repair(ledger=ledger, floor=before.floor, resent=resent, forgetting=below)
+        self._cursor.execute(repair, prepare=False)
         self._cursor.execute(self._target.verdicts())
         seen: dict[str, int] = dict(self._cursor.fetchall())
-        superseded, duplicate, incomplete = (seen.get(v, 0) for v in (SUPERSEDED, DUPLICATE, INCOMPLETE))
+        superseded, duplicate = seen.get(SUPERSEDED, 0), seen.get(DUPLICATE, 0)
+        given_up = seen.get(INCOMPLETE, 0) + seen.get(LATE, 0)
         outcome.counts += Counts(superseded=superseded, duplicate=duplicate)
-        if incomplete:
-            self._cursor.execute(self._target.incomplete())
-            lacking = {number: str(not_sent(names or ())) for number, names in self._cursor.fetchall()}
-            _reject(outcome, rows.rejects(self._cursor, self._target, lacking))
-        return left - superseded - duplicate - incomplete
+        if given_up:
+            self._cursor.execute(self._target.given_up())
+            too_late = late(write.lane.id)
+            found = self._cursor.fetchall()
+            why = {number: str(too_late if said == LATE else not_sent(names or ())) for number, said, names in found}
+            _reject(outcome, rows.rejects(self._cursor, self._target, why))
+        return left - superseded - duplicate - given_up
 
     def _merged(self, rows: Rows, left: int, outcome: Outcome, repaired: bool, bulk: bool) -> None:
         if not self._careful:
@@ -232,6 +246,7 @@ def is_applied(write: Write[Any], before: LaneState) -> bool:
 
 def advanced(before: LaneState, write: Write[Any], target: Target) -> LaneState:
     """The lane's state after the write."""
+    before = forgetting(write.plan, before, write.at)
     facts, plan = write.folded.facts, write.plan
     deleted = facts.highest if facts.deletes and plan.repair.ledger and target.ledger else None
     return replace(
@@ -244,6 +259,7 @@ def advanced(before: LaneState, write: Write[Any], target: Target) -> LaneState:
         rule=plan.rule,
         reached=reached_after(plan, facts, before),
         cuts=united_cuts(before.cuts, facts.cuts),
+        deletes=deletes_after(plan, facts, before, write.at),
     )
 
 

@@ -1,7 +1,7 @@
 """Stage 3 of a plan as SQL: which folded rows apply, which are stale, which cannot be completed.
 
 Relations, by alias: `r` the rows frame, `t` the target's row of the same identity, `o` the target's row of the old key,
-`l` the ledger's entry of the key. Verdicts: `apply`, `duplicate`, `superseded`, `incomplete`.
+`l` the ledger's entry of the key. Verdicts: `apply`, `duplicate`, `superseded`, `incomplete`, `late`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Collection
 from replicator.domain.change import OFFSET, OP, RESET, UNSENT
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence
 
 from .dialect import Dialect, text_literal
 from .render import literal
 
 VERDICT = "_verdict"
-APPLY, DUPLICATE, SUPERSEDED, INCOMPLETE = "apply", "duplicate", "superseded", "incomplete"
+APPLY, DUPLICATE, SUPERSEDED, INCOMPLETE, LATE = "apply", "duplicate", "superseded", "incomplete", "late"
 
 
 def from_columns(plan: ApplyPlan) -> tuple[str, ...]:
@@ -34,18 +35,28 @@ def repair_select(
     ledger: str | None,
     floor: Sequence | None,
     resent: Sequence | None = None,
+    forgetting: Forgetting | None = None,
     keep: tuple[str, ...] = (),
 ) -> str:
     """Stage 3 as one SELECT: the columns `keep`, the rows frame with values completed, and `_verdict`.
 
     `rows`, `related`, `ledger` are relations as SQL text. `related` holds the target's columns, at least for the keys and
-    old keys in `rows`; `ledger` the key columns and `_cdc_seq_*`, the highest per key. `resent`: see `plan.resent_below`.
+    old keys in `rows`; `ledger` the key columns and `_cdc_seq_*`, the highest per key. `resent`: see `plan.resent_below`;
+    `forgetting`: `retention.can_be_late`.
     """
     q = dialect.quoted
     names = ["_op", *(c.name for c in plan.target), UNSENT, RESET, *from_columns(plan), "_topic", "_partition", "_offset"]
     columns = [dialect.column("r", name) for name in keep]
     columns += [f"{_value(plan, dialect, name)} AS {q(name)}" for name in names]
-    verdict_sql = verdict(plan, dialect, ledger=ledger is not None, floor=floor, related=related, resent=resent)
+    verdict_sql = verdict(
+        plan,
+        dialect,
+        ledger=ledger is not None,
+        floor=floor,
+        related=related,
+        resent=resent,
+        forgetting=forgetting,
+    )
     return (
         f"SELECT {', '.join(columns)},\n{verdict_sql} AS {q(VERDICT)}\n"
         f"FROM {rows} AS r{joins(plan, dialect, related, ledger)}"
@@ -74,6 +85,7 @@ def verdict(
     floor: Sequence | None,
     related: str,
     resent: Sequence | None = None,
+    forgetting: Forgetting | None = None,
 ) -> str:
     """The verdict on a row of `r` as one CASE expression."""
     branches = [*_guard(plan, dialect, related, resent)]
@@ -81,6 +93,8 @@ def verdict(
         branches += _not_above(plan, dialect, "l")
     if floor is not None and plan.repair.guard == "newer":
         branches.append((_at_or_below(plan, dialect, floor), SUPERSEDED))
+    if forgetting is not None:
+        branches.append((_late(plan, dialect, forgetting, ledger=ledger), LATE))
     if plan.repair.complete:
         branches.append((_incomplete(plan, dialect), INCOMPLETE))
     whens = "\n".join(f"  WHEN {when} THEN {text_literal(then)}" for when, then in branches)
@@ -130,6 +144,11 @@ def below(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequen
     return after([constant(v, dialect) for v in floor], [dialect.column(relation, n) for n in names])
 
 
+def not_above(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
+    """The tuple of columns is at or below `floor`."""
+    return f"NOT {after([dialect.column(relation, n) for n in names], [constant(v, dialect) for v in floor])}"
+
+
 def cleared(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
     """A row of `t` that a truncate at `floor` finds: an older one, or one that was there before replication began."""
     names = cdc_sequence_columns(plan.table.sequence)
@@ -143,9 +162,19 @@ def not_sent(names: Collection[str]) -> Reject:
 
 
 def _at_or_below(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
-    names = cdc_sequence_columns(plan.table.sequence)
-    mine = [dialect.column("r", n) for n in names]
-    return f"NOT {after(mine, [constant(v, dialect) for v in floor])}"
+    return not_above(dialect, "r", cdc_sequence_columns(plan.table.sequence), floor)
+
+
+def _late(plan: ApplyPlan, dialect: Dialect, forgetting: Forgetting, *, ledger: bool) -> str:
+    """The change is as old as deletes that are forgotten, and nothing is known of its key."""
+    key, old = plan.table.keys[0], _at_or_below(plan, dialect, forgetting.floor)
+    absent = [f"{dialect.column('t', key)} IS NULL"]
+    absent += [cleared(plan, dialect, forgetting.clears)] if forgetting.clears is not None else []
+    unknown = [f"{dialect.column('l', key)} IS NULL"]
+    if forgetting.truncated is not None:
+        unknown.append(not_above(dialect, "l", cdc_sequence_columns(plan.table.sequence), forgetting.truncated))
+    known = [absent, unknown] if ledger else [absent]
+    return " AND ".join([old, *(f"({' OR '.join(terms)})" for terms in known)])
 
 
 def constant(value: object, dialect: Dialect) -> str:

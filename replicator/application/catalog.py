@@ -109,7 +109,7 @@ class Catalog(Generic[F]):
 
 def _plan(lane: Lane, table: TableSpec) -> ApplyPlan:
     try:
-        return plan_for(lane.policy, table, lane.watermark, lane.shape, tracked=lane.tracked)
+        return plan_for(lane.policy, table, lane.watermark, lane.shape, tracked=lane.tracked, retention=lane.retention)
     except ConfigProblem as error:
         where = f" ({lane.config_line})" if lane.config_line else ""
         raise ConfigProblem(error.sentence, next_step=f"{error.next_step}{where}") from error

@@ -87,7 +87,8 @@ class Delivery(Generic[F]):
         for item in pending:
             state = self._sink.state(item.run.lane)
             if state is not None and not item.write.span.after(state.position):
-                self._settle(item, LaneApplied(state.position, Counts(applied=item.write.folded.rows)), 0.0)
+                done = LaneApplied(state.position, Counts(applied=item.write.folded.rows), state.forgotten)
+                self._settle(item, done, 0.0)
             else:
                 left.append(item)
         return left
@@ -139,7 +140,7 @@ class Delivery(Generic[F]):
     def _settle(self, item: Handed[F], outcome: LaneApplied, seconds: float) -> None:
         folded = item.write.folded
         counts = folded.counts + outcome.counts
-        self._lanes.settled(item.run, outcome.position, counts, folded.facts.newest)
+        self._lanes.settled(item.run, outcome.position, counts, folded.facts.newest, outcome.forgotten)
         self._telemetry.changes(item.run.lane.id, counts)
         self._telemetry.applied(item.run.lane.id, seconds, folded.facts.newest)
         self._rejects.count(counts.rejected)

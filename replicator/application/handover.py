@@ -176,6 +176,7 @@ def _facts(parts: Sequence[Facts], again: Facts) -> Facts:
         again,
         lowest=min((f.lowest for f in parts if f.lowest is not None), default=None),
         highest=highest(*(f.highest for f in parts)),
+        deleted=highest(*(f.deleted for f in parts)),
         clear_below=highest(*(f.clear_below for f in parts)),
         newest=max((f.newest for f in parts if f.newest is not None), default=None),
     )

@@ -11,8 +11,9 @@ from enum import StrEnum
 
 import structlog
 
+from replicator.domain import retention
 from replicator.domain.errors import ExitCode
-from replicator.domain.plan import Counts
+from replicator.domain.plan import Counts, Deleted
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 from replicator.ports.telemetry import Telemetry
@@ -42,7 +43,7 @@ class LaneRun:
     hold nothing for it; `sent`: where the next span starts (behind `handed` while there was nothing to write). These three
     belong to the thread of its source. `generation` grows whenever the lane's work in flight becomes void; writes carry
     `placed`, the generation under which the lane was given its position. `rule`: what its target was written under, or
-    empty. The rest is guarded by `Lanes`.
+    empty. The rest is guarded by `Lanes`. `forgotten` as in `LaneState`.
     """
 
     lane: Lane
@@ -59,6 +60,7 @@ class LaneRun:
     counts: Counts = field(default_factory=Counts)
     newest: int | None = None
     applied_at: datetime | None = None
+    forgotten: Deleted | None = None
 
     @property
     def is_event_log(self) -> bool:
@@ -103,13 +105,13 @@ class Lanes:
         """For readers that need several fields of a lane to belong together."""
         return self._lock
 
-    def place(self, run: LaneRun, position: Position, applied: Position) -> None:
-        """The lane's position became known; it has to catch up before it runs."""
+    def place(self, run: LaneRun, position: Position, applied: Position, forgotten: Deleted | None = None) -> None:
+        """The lane's position, and up to where it forgot deletes, became known; it has to catch up before it runs."""
         with self._lock:
             if run.status is not LaneStatus.STARTING:
                 return
             run.sent = run.handed = position
-            run.applied = applied
+            run.applied, run.forgotten = applied, forgotten
             run.placed = run.generation
             self._set(run, LaneStatus.CATCHING_UP)
 
@@ -167,14 +169,20 @@ class Lanes:
         answers again."""
         self.trouble((run for run in self.all() if run.lane.sink == sink), problem)
 
-    def settled(self, run: LaneRun, position: Position, counts: Counts, newest: int | None) -> None:
-        """A write of the lane is committed."""
+    def settled(
+        self, run: LaneRun, position: Position, counts: Counts, newest: int | None, forgotten: Deleted | None = None
+    ) -> None:
+        """A write of the lane is committed. Says so when it made the lane forget deletes."""
         with self._lock:
+            news = forgotten is not None and forgotten != run.forgotten
+            run.forgotten = forgotten or run.forgotten
             run.applied = run.applied.advanced_to(position)
             run.counts = run.counts + counts
             run.retrying = None
             run.newest = max((n for n in (run.newest, newest) if n is not None), default=None)
             run.applied_at = self._now()
+        if news:
+            log.info("deletes forgotten", lane=run.lane.id, **retention.told(forgotten))
 
     def none_left(self) -> bool:
         """True when there are lanes and every one of them is suspended."""

@@ -240,7 +240,7 @@ class Roster(Generic[F]):
         if lost:
             self._shared.lanes.suspend(run, _loss(run.lane, lost, self._place.source.start()))
         else:
-            self._shared.lanes.place(run, position, state.position)
+            self._shared.lanes.place(run, position, state.position, state.forgotten)
 
 
 def refused_id(lane: Lane) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Generic
 
 from replicator.ports.engine import Engine
@@ -28,6 +30,7 @@ class Shared(Generic[F]):
     stop: threading.Event = field(default_factory=threading.Event)
     abandon: threading.Event = field(default_factory=threading.Event)
     clock: Clock = monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
     failures: list[BaseException] = field(default_factory=list)
 
     def fail(self, error: BaseException) -> None:

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
 
+from replicator.domain import retention
+from replicator.domain.plan import Deleted
 from replicator.domain.position import Position
-from replicator.ports.frames import F
+from replicator.ports.frames import F, Lane
 from replicator.ports.telemetry import Pace
 
 from .lanes import Clock, LaneRun, LaneStatus, monotonic
@@ -20,6 +22,7 @@ from .shared import Shared
 class LaneReport:
     """One lane. `lag_records` to the end of its source as last asked, None while that does not answer; `lag_seconds` is the
     age of the newest change applied, 0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`.
+    `tombstones`: `tombstones_of` the lane.
     """
 
     id: str
@@ -35,6 +38,7 @@ class LaneReport:
     next_step: str | None
     exit_code: int | None
     applied_at: str | None
+    tombstones: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,17 @@ def _lane(run: LaneRun, flow: Flow, now: datetime) -> LaneReport:
         next_step=problem.next_step if problem else None,
         exit_code=int(problem.code) if run.status is LaneStatus.SUSPENDED and problem else None,
         applied_at=run.applied_at.isoformat() if run.applied_at else None,
+        tombstones=tombstones_of(run.lane, run.forgotten),
     )
+
+
+def tombstones_of(lane: Lane, forgotten: Deleted | None) -> dict[str, Any] | None:
+    """How long a lane that remembers deletes does so (`retention`, in words; None: for ever), and what it has forgotten
+    (`retention.told`); None for a lane that does not."""
+    if lane.policy != "scd1":
+        return None
+    kept = None if lane.retention is None else str(lane.retention)
+    return {"retention": kept, "forgotten": retention.told(forgotten) or None}
 
 
 def _age(run: LaneRun, left: int | None, now: datetime) -> float | None:

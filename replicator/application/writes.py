@@ -131,6 +131,7 @@ class Writes(Generic[F]):
     ) -> Handed[F]:
         run.handed = run.handed.advanced_to(end)
         run.sent = run.sent.advanced_to(write.span.end)
+        write = replace(write, at=self._shared.now())
         return Handed(run, write, run.placed, raw, size + write.folded.size)
 
     def _within(self, batch: Batch[F], span: Span) -> F:

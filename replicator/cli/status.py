@@ -65,7 +65,9 @@ def _print(report: dict[str, Any], *, positions: bool = False) -> None:
     console.print(_shown(report, width), soft_wrap=True)
     if positions:
         console.print(
-            "\n".join(("", "positions: the offset to be read next", *_positions(report))), soft_wrap=True, markup=False
+            "\n".join(("", "positions: the offset to be read next", *_positions(report), *_deletes(report))),
+            soft_wrap=True,
+            markup=False,
         )
 
 
@@ -76,6 +78,18 @@ def _positions(report: dict[str, Any]) -> list[str]:
         at = (f"{topic}:{p}:{offset}" for topic, parts in one["position"].items() for p, offset in parts.items())
         lines.append(f"{one.get('id') or 'source ' + one['name']}  {','.join(at) or 'none yet'}")
     return lines
+
+
+def _deletes(report: dict[str, Any]) -> list[str]:
+    """How long each lane remembers deletes, and what it has forgotten."""
+    lines = ["", "deletes: how long they are remembered"]
+    for lane in report["lanes"]:
+        if kept := lane.get("tombstones"):
+            gone = kept["forgotten"]
+            floor = ", ".join(map(str, gone["up_to"])) if gone else ""
+            since = f"; forgotten up to ({floor}), before {gone['before']}" if gone else ""
+            lines.append(f"{lane['id']}  {kept['retention'] or 'for ever'}{since}")
+    return lines if len(lines) > 2 else []
 
 
 def _shown(report: dict[str, Any], width: int) -> Any:

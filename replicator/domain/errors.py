@@ -89,7 +89,7 @@ class RejectCode:
     SEQUENCE = "SEQUENCE"  # a column that the configuration orders changes by holds nothing
     OUT_OF_RANGE = "OUT_OF_RANGE"  # a value does not fit its column
     INCOMPLETE = "INCOMPLETE"  # values were not sent and there is no row to take them from
-    LATE = "LATE"  # its event time lies below the watermark of its lane
+    LATE = "LATE"  # its event time lies below the watermark of its lane, or its key may have been deleted since
     TOO_LARGE = "TOO_LARGE"
 
 

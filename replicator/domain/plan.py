@@ -110,6 +110,7 @@ class ApplyPlan:
     `watermark`: the grace after which a change is late (`domain.watermark`); None: however late, it is written. Under a
     watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
     `history`: the target keeps every version; then `repair` says nothing but what identifies a change.
+    `retention`: how long deletes are remembered, under a plan with a ledger (`domain.retention`); None: for ever.
     `shape`: what becomes of the table's changes before the fold (`ports.engine.Engine.shape`). `table` is the table as that
     leaves it.
     """
@@ -125,6 +126,7 @@ class ApplyPlan:
     watermark: timedelta | None = None
     history: History | None = None
     shape: Shape = UNSHAPED
+    retention: timedelta | None = None
 
     @property
     def target_schema(self) -> pa.Schema:
@@ -178,7 +180,7 @@ class Facts:
     `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded
     row lacks a value; `moves`: some folded row has an old key; `deletes`: some folded row is a delete; `clear_below`: the
     sequence of the last truncate; `newest` the greatest event time in microseconds since 1970, or None. `cuts`: for a
-    history, every truncate, in order of sequence.
+    history, every truncate, in order of sequence. `deleted`: the highest sequence of a delete, of all changes of the batch.
     Under a watermark, of the changes that it concerns: `oldest`, the least event time, and `reached`, the greatest one of
     each partition.
     """
@@ -193,6 +195,15 @@ class Facts:
     oldest: int | None = None
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
+    deleted: Sequence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What had been deleted by a moment, in microseconds since 1970: nothing above the sequence `high`."""
+
+    until: int
+    high: Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +215,9 @@ class LaneState:
     `identity`: per topic the broker's own id of it, so that a re-created topic is noticed. `rule`: that of the plan under
     which rows were written (`ApplyPlan.rule`); empty when nothing was. `reached`: per partition the greatest event time
     among the changes up to `position`, in microseconds since 1970, as far as the lane had a watermark. `cuts`: every
-    truncate of a history.
+    truncate of a history. `forgotten`: remembered deletes that were older than the retention are gone, none above its
+    sequence; `deletes`: what had been deleted by which moment since (`domain.retention`). `owed`: they are perhaps still
+    to be removed.
     """
 
     position: Position = field(default_factory=Position)
@@ -215,6 +228,9 @@ class LaneState:
     rule: str = ""
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
+    forgotten: Deleted | None = None
+    deletes: tuple[Deleted, ...] = ()
+    owed: bool = False
 
 
 def overlaps(facts: Facts, state: LaneState) -> bool:

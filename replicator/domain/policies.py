@@ -31,6 +31,7 @@ from .plan import (
     end_sequence_columns,
     last_sequence_columns,
 )
+from .retention import checked
 from .shape import UNSHAPED, Shape
 from .table import BYTE_ORDER, Column, TableSpec
 
@@ -186,10 +187,12 @@ def plan_for(
     shape: Shape = UNSHAPED,
     *,
     tracked: Chosen | None = None,
+    retention: timedelta | None = None,
 ) -> ApplyPlan:
     """The plan of `policy` for what `shape` makes of `table`; `tracked`: the columns whose change begins a version, all by
-    default. ConfigProblem when the policy is unknown, or does not suit the table, the watermark or the shape, or the shape
-    not the table, or when a tracked column is not there."""
+    default; `retention`: how long deletes are remembered, where the policy does. ConfigProblem when the policy is unknown,
+    or does not suit the table, the watermark or the shape, or the shape not the table, when a tracked column is not there,
+    or when the retention is too short."""
     if policy not in POLICIES:
         raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
     table = shape.of(table)
@@ -209,4 +212,5 @@ def plan_for(
             f"policy {policy} of table {table.name} knows no truncates, which 'apply_as_truncates' makes",
             next_step="Remove 'apply_as_truncates', or set `policy: scd1`.",
         )
-    return replace(plan, watermark=watermark, shape=shape)
+    kept_for = checked(policy, retention) if plan.repair.ledger else None
+    return replace(plan, watermark=watermark, shape=shape, retention=kept_for)

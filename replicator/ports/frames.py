@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from replicator.domain.chosen import Chosen
-from replicator.domain.plan import ApplyPlan, Counts, Facts
+from replicator.domain.plan import ApplyPlan, Counts, Deleted, Facts
 from replicator.domain.position import Position, Span
 from replicator.domain.shape import UNSHAPED, Shape
 
@@ -110,7 +110,8 @@ class Lane:
 
     `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
     `config_line` is `file:line` of the entry, for messages. `watermark`, `shape`: see `ApplyPlan`. `tracked`: the columns
-    whose change begins a version, where the policy keeps versions; None: all.
+    whose change begins a version, where the policy keeps versions; None: all. `retention`: how long deletes are remembered;
+    None: for ever.
     """
 
     id: str
@@ -125,13 +126,16 @@ class Lane:
     watermark: timedelta | None = None
     shape: Shape = UNSHAPED
     tracked: Chosen | None = None
+    retention: timedelta | None = None
 
 
 @dataclass(frozen=True)
 class Write(Generic[F]):
     """What one lane is asked to apply: folded rows and the span of the stream they stand for (its lane's topics only).
 
-    A write without rows (`folded.rows == 0` and no truncate) still moves the position. `identity` as in `Batch`.
+    A write without rows (`folded.rows == 0` and no truncate) still moves the position. `identity` as in `Batch`. `at`: when
+    it was made, by the clock of the pipeline, by which remembered deletes grow old; tried again it is the same write. None:
+    as if no time had passed.
     """
 
     lane: Lane
@@ -139,15 +143,17 @@ class Write(Generic[F]):
     folded: Folded[F]
     span: Span
     identity: Mapping[str, str] = field(default_factory=dict)
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaneApplied:
     """The outcome of one write: where the lane stands now, and what became of its folded rows (`counts` continues the
-    counts of the fold: applied + superseded + duplicate + rejected = folded rows)."""
+    counts of the fold: applied + superseded + duplicate + rejected = folded rows). `forgotten` as in `LaneState`."""
 
     position: Position
     counts: Counts
+    forgotten: Deleted | None = None
 
 
 Applied = Mapping[str, LaneApplied]

@@ -17,12 +17,14 @@ class SinkCapabilities:
     """What a sink can do, so that the pipeline need not know which sink it is.
 
     `atomic_across_lanes`: all writes of one `apply` become visible together. `policies`: names it accepts. `watermarks`: it
-    rejects late changes of a plan with a watermark; lanes with one are refused where it does not.
+    rejects late changes of a plan with a watermark; lanes with one are refused where it does not. `retention`: it forgets
+    deletes by the retention of a plan; where it does not, it remembers them for ever, and nothing is late for that.
     """
 
     atomic_across_lanes: bool
     policies: frozenset[str]
     watermarks: bool = False
+    retention: bool = False
 
 
 class Sink(Protocol[F]):
@@ -59,6 +61,11 @@ class Sink(Protocol[F]):
         Under a watermark changes that are late (`domain.watermark`) go to `reject` as LATE, and nothing else comes of them;
         of the others, of which the fold has left all, changes that come twice are one (test_late_changes_are_rejected,
         test_histories_under_a_watermark_equal_the_model). `LaneState.reached` is committed with the rows.
+
+        Under a retention (`domain.retention`) `Write.at` may raise the floor, at or below which the deletes remembered until
+        then are forgotten before anything of the write is judged (test_deletes_are_forgotten). A change that is late for it
+        goes to `reject` as LATE (test_histories_in_which_deletes_are_forgotten_equal_the_model). The floor is kept in the
+        state, and never falls, whoever writes next and under whatever retention (test_the_floor_is_kept).
         """
 
     def skip(self, lane: Lane, state: LaneState) -> None:
@@ -116,6 +123,9 @@ class TombstoneLedger(Protocol[F]):
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: F) -> F:
         """The remembered entries of these keys: the key columns and `_cdc_seq_1..n`, the highest per key."""
+
+    def forget(self, lane: Lane, plan: ApplyPlan, high: SequenceKey) -> None:
+        """Remove the entries whose sequence is not above `high`; may be repeated."""
 
 
 class Explains(Protocol):

@@ -26,7 +26,7 @@ POLICIES_OF: dict[str, frozenset[str]] = {
     "ignore_null_updates": frozenset({"scd1"}),
     "ignore_null_updates_column_list": frozenset({"scd1"}),
     "ignore_null_updates_except_column_list": frozenset({"scd1"}),
-    "tombstone_retention": frozenset({"scd1", "scd2"}),
+    "tombstone_retention": frozenset({"scd1"}),
     "watermark": frozenset({"append"}),
 }
 """Keys of an entry that mean something under some policies only."""
@@ -37,6 +37,7 @@ OF_ONE_POLICY = frozenset(
         "ignore_null_updates",
         "ignore_null_updates_column_list",
         "ignore_null_updates_except_column_list",
+        "tombstone_retention",
     }
 )
 """Of these, those that mean nothing around entries of which none has the policy."""

@@ -14,10 +14,23 @@ from replicator.domain.shape import Shape
 from .conditions import condition
 from .fields import Strict, timespan
 from .findings import Path
-from .tables import TABLE_OPTIONS, Deletes, EntrySettings, Policy, PolicyKeys, SchemaChanges, TableSettings, Tombstones
+from .tables import (
+    FOR_EVER,
+    TABLE_OPTIONS,
+    Deletes,
+    EntrySettings,
+    Policy,
+    PolicyKeys,
+    SchemaChanges,
+    TableSettings,
+    Tombstones,
+)
 
 WITHOUT_OPTIONS = frozenset({"postgres", "event_log"})
 """Kinds of sinks whose targets have no options; sinks of other packages may know them."""
+
+BY_DEFAULT = "7 days"
+"""How long deletes are remembered."""
 
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates")
 
@@ -44,6 +57,8 @@ class LaneSettings(Strict):
     """The key columns; None when they are to be learnt from the change events."""
     watermark: timedelta | None
     """The grace after which a change is late; None: no change is, as under every policy but append."""
+    retention: timedelta | None
+    """How long deletes are remembered; None: for ever, as under every policy but scd1."""
     shape: InstanceOf[Shape]
     """What the lane makes of its table's changes before its policy sees them."""
     tracked: InstanceOf[Chosen] | None
@@ -82,6 +97,7 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
+        retention=_retention(said) if policy == "scd1" else None,
         shape=_shape(said, policy, without_deletes=deletes == "ignore" and policy != "append"),
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
@@ -91,6 +107,11 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         options=_options(said) if kind not in WITHOUT_OPTIONS else {},
         at=at,
     )
+
+
+def _retention(said: Said) -> timedelta | None:
+    kept = first(*(level.tombstone_retention for level in said)) or BY_DEFAULT
+    return None if kept == FOR_EVER else timespan(kept)
 
 
 def _tracked(level: PolicyKeys) -> Chosen | None:

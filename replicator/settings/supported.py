@@ -13,7 +13,6 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
     "DeadLetterSettings": frozenset({"dsn", "topic"}),
     "PolicyKeys": frozenset(
         {
-            "tombstone_retention",
             "columns",
             "where",
         }

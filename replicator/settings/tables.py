@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from .conditions import NoCondition, condition
-from .fields import Duration, FromZero, Glob, Into, Strict, _refused
+from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, _refused
 
 Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
@@ -64,6 +65,23 @@ Layout = Annotated[Columns, AfterValidator(_distinct), AfterValidator(_of_the_so
 Order = Annotated[Layout, Field(json_schema_extra={"type": ["array", "string"]}), BeforeValidator(_several)]
 """Columns, or the name of one."""
 
+
+def _retention(value: Any) -> str:
+    if value == FOR_EVER:
+        return FOR_EVER
+    if not isinstance(value, str) or not re.fullmatch(DURATION, value) or not int(value.split(" ")[0]):
+        raise _refused("duration", "must be a time such as 7 days, longer than none, or off")
+    return value
+
+
+FOR_EVER = "off"
+Retention = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": f"{DURATION}|^{FOR_EVER}$"}),
+    BeforeValidator(_retention),
+]
+"""A length of time, or `off`."""
+
 Condition = Annotated[str, AfterValidator(_condition)]
 
 
@@ -111,7 +129,9 @@ class PolicyKeys(Strict):
     watermark: Duration | None = None
     """append: how far an event time may lie behind the newest one of its partition; a change behind that is rejected as
     LATE. By default no change is late."""
-    tombstone_retention: str | None = None
+    tombstone_retention: Retention | None = None
+    """scd1: how long deletes are remembered, so that an older change cannot bring a row back; 7 days by default, off is for
+    ever. A change that is as old as what is forgotten, and whose row is not there, is rejected as LATE."""
     partition_by: Layout | None = None
     """Delta: the columns by which the table is partitioned when it is made. Text, whole numbers, booleans or dates."""
     cluster_by: Layout | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from replicator.ports.sink import Sink
 
 from .faults import FailAfterApply, FailBefore, Faulty
 from .histories import Delivery, History
-from .model import Outcome, Row, fold
+from .model import Change, Outcome, Row, fold
 from .model_shapes import Wanted
 
 Plans = Callable[[str, TableSpec], ApplyPlan]
@@ -48,6 +48,11 @@ def lane_of(policy: str, into: str = "items", lane_id: str = "", watermark: time
     return Lane(lane_id, "testing", "shop", "public.items", "target", into, policy, watermark=watermark)
 
 
+def keeping_deletes(retention: timedelta) -> Plans:
+    """`plan_for` with this retention of deletes."""
+    return lambda policy, table: plan_for(policy, table, retention=retention)
+
+
 def under(watermark: timedelta) -> Plans:
     """`plan_for` with this watermark."""
     return lambda policy, table: plan_for(policy, table, watermark)
@@ -56,7 +61,8 @@ def under(watermark: timedelta) -> Plans:
 @dataclass
 class Delivering:
     """One lane of one sink on its way through a history. `counts` covers every change in every delivery that was answered;
-    `handed` is their number, `repeated` how many of them had been handed over before. `rejects` are rows with `_error`."""
+    `handed` is their number, `repeated` how many of them had been handed over before. `rejects` are rows with `_error`.
+    `times`: when each batch is handed over, the last of them for all that are left; without, no time is told."""
 
     engine: Engine[Any]
     target: Target
@@ -71,11 +77,14 @@ class Delivering:
     rejects: list[Row] = field(default_factory=list)
     to_frame: Callable[[pa.Table], Any] = lambda frame: frame
     to_arrow: Callable[[Any], pa.Table] = lambda frame: frame
+    times: Sequence[datetime] = ()
+    arrived: list[datetime] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lane = lane_of(self.policy)
         self.table = self.history.source.versions[0]
         self.reached = 0
+        self.at: datetime | None = None
         self._open()
 
     def _open(self) -> None:
@@ -90,13 +99,20 @@ class Delivering:
     def run(self) -> None:
         """All batches, compared with the model after each; then everything once more, which must change nothing."""
         try:
-            for delivery in self.history.deliveries:
+            for number, delivery in enumerate(self.history.deliveries):
+                self.at = self.times[min(number, len(self.times) - 1)] if self.times else None
                 self.deliver(delivery)
-                assert_rows(self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted)
+                self.as_the_model()
             if self.history.cuts:
                 self.deliver(Delivery(0, len(self.history.events)))
         finally:
             self.sink.close()
+
+    def as_the_model(self) -> Counter[Outcome]:
+        """The target holds what the model says now; the outcomes."""
+        return assert_rows(
+            self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted, came=self.arrived
+        )
 
     def deliver(self, delivery: Delivery) -> None:
         """One batch. Of one that overlaps what was applied, the sink gets either the rest or the whole."""
@@ -105,6 +121,8 @@ class Delivering:
         end = self._settled(changes, start, end)
         changes = self._changes(start, end)
         self._account(start, end)
+        if self.at is not None:
+            self.arrived += [self.at] * (end - self.reached)
         if (end - start) % 2:
             changes, below = self.engine.after(changes, self.history.position(self.reached))
             self.counts += Counts(duplicate=below)
@@ -163,7 +181,7 @@ class Delivering:
     def _write(self, segment: Any, span: Span) -> Write[Any]:
         folded = self.engine.fold(segment, self.plan)
         self.counts += folded.counts
-        return Write(self.lane, self.plan, folded, span)
+        return Write(self.lane, self.plan, folded, span, at=self.at)
 
     def _apply(self, write: Write[Any]) -> None:
         """Until it is answered; a lost answer is followed by a restart."""
@@ -206,15 +224,29 @@ def canonical_rows(rows: Sequence[Row], columns: Sequence[str]) -> Counter[str]:
 
 
 def assert_rows(
-    target: Target, lane: Lane, plan: ApplyPlan, history: History, end: int | None = None, *, wanted: Wanted | None = None
+    target: Target,
+    lane: Lane,
+    plan: ApplyPlan,
+    history: History,
+    end: int | None = None,
+    *,
+    wanted: Wanted | None = None,
+    came: Sequence[datetime] = (),
 ) -> Counter[Outcome]:
     """The target holds what the model says of the events before `end`: every column of every row. Returns the outcomes.
-    `wanted`: the shape of the plan, as the model says it."""
+    `wanted`: the shape of the plan, as the model says it. `came`: when the events came, where time is told."""
     table = history.table(end)
-    changes = history.changes(0, end)
+    changes = arrivals(history, end, came)
     untracked = frozenset(plan.history.untracked) if plan.history else frozenset[str]()
     expected, outcomes = fold(
-        plan.policy, table.column_names, table.keys, changes, plan.watermark, untracked=untracked, wanted=wanted
+        plan.policy,
+        table.column_names,
+        table.keys,
+        changes,
+        plan.watermark,
+        untracked=untracked,
+        wanted=wanted,
+        retention=plan.retention,
     )
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
     due, found = canonical_rows(expected, columns), canonical_rows(target.rows(lane), columns)
@@ -223,10 +255,17 @@ def assert_rows(
     return outcomes
 
 
+def arrivals(history: History, end: int | None, came: Sequence[datetime]) -> list[Change]:
+    """The changes among the events before `end`, with the moments at which they came, where these are told."""
+    events = history.events[:end]
+    times: Sequence[datetime | None] = came or [None] * len(events)
+    return [replace(e.change, arrived=at) for e, at in zip(events, times, strict=True) if e.change is not None]
+
+
 def assert_equals_model(delivering: Delivering) -> None:
     """The target holds what the model says, and every change is accounted for."""
-    outcomes = assert_rows(delivering.target, delivering.lane, delivering.plan, delivering.history, wanted=delivering.wanted)
-    assert_accounts(delivering, outcomes)
+    assert delivering.reached == len(delivering.history.events)
+    assert_accounts(delivering, delivering.as_the_model())
 
 
 def assert_accounts(delivering: Delivering, outcomes: Counter[Outcome]) -> None:

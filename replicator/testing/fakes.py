@@ -16,6 +16,7 @@ from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.moments import in_years
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest, resent_below
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.retention import can_be_late, deletes_after, forgetting, late
 from replicator.domain.watermark import reached_after
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
@@ -51,7 +52,9 @@ class FakeStore:
 class FakeSink:
     """A sink over `pyarrow.Table` that keeps its target in a `FakeStore`. One `apply` is one commit for all lanes."""
 
-    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"scd1", "append"}), watermarks=True)
+    capabilities = SinkCapabilities(
+        atomic_across_lanes=True, policies=frozenset({"scd1", "append"}), watermarks=True, retention=True
+    )
 
     def __init__(self, store: FakeStore) -> None:
         self.store = store
@@ -95,7 +98,12 @@ class FakeSink:
         state = kept.state or LaneState()
         refuse_gap(write, state.position)
         target, counts = kept.target.copy(), Counter[str]()
-        related = replace(kept.target, resent=resent_below(write.plan, state, write.span), copies=Counter())
+        before, state = state, forgetting(write.plan, state, write.at)
+        if state.forgotten and state != before:
+            target.forget(state.forgotten.high)
+        related = replace(target.copy(), resent=resent_below(write.plan, state, write.span))
+        late_below = can_be_late(write.plan, write.folded.facts, state)
+        related.late = None if late_below is None else (late_below, late(write.lane.id))
         rejects: list[dict[str, Any]] = []
         watermark = PlainWatermark.of(write.plan, write.lane.id, state, write.span)
         for row in write.folded.frame.to_pylist():
@@ -109,7 +117,7 @@ class FakeSink:
         if rejects:
             reject(write.lane, pa.Table.from_pylist(rejects, write.folded.frame.schema))
         moved = advanced(state, write, target)
-        return replace(kept, target=target, state=moved), LaneApplied(moved.position, Counts(**counts))
+        return replace(kept, target=target, state=moved), LaneApplied(moved.position, Counts(**counts), moved.forgotten)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """See `ports.sink.Sink.skip`."""
@@ -150,6 +158,8 @@ def advanced(state: LaneState, write: Write[Any], target: PlainTarget) -> LaneSt
         identity=tuple(sorted((dict(state.identity) | dict(write.identity)).items())),
         rule=write.plan.rule,
         reached=reached_after(write.plan, write.folded.facts, state),
+        forgotten=state.forgotten,
+        deletes=deletes_after(write.plan, write.folded.facts, state, write.at),
     )
 
 

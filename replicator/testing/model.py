@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Key = tuple[Any, ...]
 Sequence = tuple[Any, ...]
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 """A row of a target: the table's columns, then `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_seq_1..n` (and, under `append` and
 `scd2`, `_cdc_unsent`; under `scd2` also `__START_AT`, `__END_AT`, `_cdc_end_seq_1..n`, `_cdc_last_seq_1..n`).
@@ -45,7 +46,8 @@ class Change:
     `kept`: columns in which a NULL leaves what the row of the key holds, if there is one. `at`: what versions show of where
     they begin and end, if not the event time.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
-    without a key), and may be another one when the change is sent again. `partition`: the ordered log it came in.
+    without a key), and may be another one when the change is sent again. `partition`: the ordered
+    log it came in. `arrived`: when it came to the target, by a clock that the test gives.
     """
 
     op: str
@@ -60,6 +62,7 @@ class Change:
     partition: int = 0
     kept: Container[str] = ()
     at: Any = None
+    arrived: datetime | None = None
 
     @property
     def shown(self) -> Any:
@@ -102,11 +105,17 @@ class Scd1:
       old row as it was: as the delete half found it, or as it is when that half has not come yet.
     - A NULL in a column that is kept leaves what the living row of the key holds; without one it is NULL.
     - A truncate removes every row below its sequence; every change at or below it that comes later is superseded.
+    - With a retention, deletes up to the highest one that had come a retention ago are forgotten when the first change after
+      that moment comes (moments are in sixteenths of the retention, rounded up). A change at or below that one is late, and
+      rejected, when its key has no row, and no delete is remembered that no truncate came after.
     """
 
-    def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         self.columns = columns
         self.keys = keys
+        self.retention = retention
+        self.gone: list[tuple[datetime, Sequence]] = []
+        self.forgotten: Sequence = ()
         self.rows: dict[Key, tuple[Sequence, Row]] = {}
         self.deletes: dict[Key, Sequence] = {}
         self.departed: dict[Key, Row] = {}
@@ -114,13 +123,29 @@ class Scd1:
 
     def take(self, change: Change) -> Outcome:
         """As the class says."""
+        self._forget(change)
         if change.op == "t":
             return self._truncate(change)
         key = tuple(change.image[k] for k in self.keys)
         known = max(self.deletes.get(key, ()), self.rows[key][0] if key in self.rows else ())
         if change.sequence <= max(known, self.floor):
             return Outcome.DUPLICATE if change.sequence == known else Outcome.SUPERSEDED
+        absent = key not in self.rows and self.deletes.get(key, ()) <= self.floor
+        if absent and change.sequence <= self.forgotten:
+            return Outcome.REJECTED
         return self._delete(key, change) if change.op == "d" else self._put(key, change)
+
+    def _forget(self, change: Change) -> None:
+        """What is too old by the time the change comes."""
+        if self.retention is None or change.arrived is None:
+            return
+        floor = max((s for came, s in self.gone if came <= change.arrived - self.retention), default=())
+        if floor > self.forgotten:
+            self.forgotten = floor
+            self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > floor}
+        if change.op == "d":
+            part = self.retention / 16
+            self.gone.append((BEGINNING + ((change.arrived - BEGINNING) // part + 1) * part, change.sequence))
 
     def _put(self, key: Key, change: Change) -> Outcome:
         base = self._base(key, change) if change.unsent else {}
@@ -323,12 +348,14 @@ def fold(
     *,
     untracked: frozenset[str] = frozenset(),
     wanted: Wanted | None = None,
+    retention: timedelta | None = None,
 ) -> tuple[list[Row], Counter[Outcome]]:
     """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark;
-    `untracked`: of a history; `wanted`: what the lane makes of the changes before."""
+    `untracked`: of a history; `wanted`: what the lane makes of the changes before; `retention`: of remembered deletes."""
     columns = tuple(name for name in columns if wanted is None or wanted.columns is None or name in wanted.columns)
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     target = Scd2(columns, keys, untracked) if untracked else target
+    target = Scd1(columns, keys, retention) if retention is not None else target
     target = target if wanted is None else wanted.before(target)
     outcomes = Counter(target.take(change) for change in changes)
     return target.table(), outcomes

@@ -19,6 +19,7 @@ from replicator.domain.plan import (
     Clause,
     cdc_sequence_columns,
 )
+from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence
 
 Row = dict[str, Any]
@@ -61,17 +62,23 @@ def plain(value: Any) -> Any:
 @dataclass
 class PlainTarget:
     """The rows of one target, its remembered deletes and its last truncate. `resent` is `plan.resent_below` of the write on
-    its way, `copies` how many rows of each identity it had at or below that."""
+    its way, `copies` how many rows of each identity it had at or below that. `late`: a `retention.Forgetting` of the
+    write, and the reason that it gives."""
 
     rows: list[Row] = field(default_factory=list)
     deletes: dict[tuple[Any, ...], Sequence] = field(default_factory=dict)
     floor: Sequence | None = None
     resent: Sequence | None = None
     copies: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    late: tuple[Forgetting, Reject] | None = None
 
     def copy(self) -> PlainTarget:
         """Another one that changes by itself."""
         return PlainTarget([dict(row) for row in self.rows], dict(self.deletes), self.floor)
+
+    def forget(self, high: Sequence) -> None:
+        """No delete at or below that sequence is remembered."""
+        self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > high}
 
     def find(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
         """The first row with these values."""
@@ -104,6 +111,8 @@ def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], r
     verdict = _stale(plan, target, row, related)
     if verdict is not None:
         return verdict
+    if related.late is not None and _is_late(plan, row, related, related.late[0]):
+        return Verdict("rejected", related.late[1])
     if plan.repair.complete and folded[UNSENT] is not None and folded[OP] != Op.DELETE:
         base = _base(plan, folded, related)
         if base is None:
@@ -162,6 +171,13 @@ def _stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget)
         return DUPLICATE
     floor = [target.floor] if target.floor is not None else []
     return SUPERSEDED if any(sequence <= other for other in (*known, *floor)) else None
+
+
+def _is_late(plan: ApplyPlan, row: Row, related: PlainTarget, forgetting: Forgetting) -> bool:
+    there = related.find(plan.repair.identity, tuple(row[n] for n in plan.repair.identity))
+    kept = there is not None and (forgetting.clears is None or sequence_of(plan, there) >= forgetting.clears)
+    remembered = related.deletes.get(_key(plan, row), ()) > (forgetting.truncated or ())
+    return sequence_of(plan, row) <= forgetting.floor and not kept and not remembered
 
 
 def _is_there(plan: ApplyPlan, row: Mapping[str, Any], related: PlainTarget) -> bool:

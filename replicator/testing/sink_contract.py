@@ -23,6 +23,7 @@ from .histories import any_history, changes_frame, scrambled
 from .model import Change
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
 from .sink_drops import SinkDrops
+from .sink_retention import SinkRetention
 from .sink_shapes import SinkShapes
 from .sink_watermarks import SinkWatermarks
 from .source import Event, Statement
@@ -48,7 +49,7 @@ def span(start: int, end: int) -> Span:
     return Span(Position({partition: start}), Position({partition: end}))
 
 
-class SinkContract(SinkWatermarks, SinkDrops, SinkShapes):
+class SinkContract(SinkWatermarks, SinkRetention, SinkDrops, SinkShapes):
     """Every promise of `ports.sink.Sink` as a test.
 
     Give `new_target` (an empty target system, with a way to open sinks on it and to read its rows) and `new_engine`, and

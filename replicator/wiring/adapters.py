@@ -193,6 +193,7 @@ def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         options=dict(settings.options),
         config_line=config_line(loaded, settings),
         watermark=settings.watermark,
+        retention=settings.retention,
         tracked=settings.tracked,
         shape=settings.shape,
     )

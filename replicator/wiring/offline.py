@@ -11,6 +11,7 @@ from replicator.application.control import resync_stopped
 from replicator.application.register import FileRegister
 from replicator.application.roster import refused_id, target_taken
 from replicator.application.skipping import Standing, judged, skipped
+from replicator.application.status import tombstones_of
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
@@ -112,6 +113,7 @@ def _stored(lane: Lane, state: LaneState | None, problem: ReplicatorError | None
         "next_step": problem.next_step if problem else None,
         "exit_code": None,
         "applied_at": None,
+        "tombstones": tombstones_of(lane, state.forgotten if state else None),
     }
 
 

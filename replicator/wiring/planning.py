@@ -15,8 +15,8 @@ from . import adapters, parts
 
 
 def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
-    """Every lane that will run, as plain values: lane, table, policy, shape (what becomes of changes before), keys, columns,
-    stages (SQL by name), problem.
+    """Every lane that will run, as plain values: lane, table, policy, watermark, retention (of deletes), shape (what becomes
+    of changes before), keys, columns, stages (SQL by name), problem.
 
     The sinks are the pipeline's, as they explain what they will run; the few records that are looked at pass through this
     process, whichever engine carries them later.
@@ -51,6 +51,7 @@ def _plain(planned: Planned, sink: Any) -> dict[str, Any]:
         "table": lane.table,
         "policy": lane.policy,
         "watermark": None if lane.watermark is None else str(lane.watermark),
+        "retention": None if lane.retention is None else str(lane.retention),
         "shape": list(lane.shape.words),
         "config": lane.config_line,
         "keys": list(table.keys) if table else [],

@@ -222,9 +222,15 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
         deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         clear_below=_extreme(truncates, names, "descending"),
         newest=newest,
+        deleted=_deleted(changes, names) if plan.fold == "last" else None,
         cuts=_cuts(truncates, names) if plan.history else (),
         **_event_times(changes, plan),
     )
+
+
+def _deleted(changes: pa.Table, names: tuple[str, ...]) -> Sequence | None:
+    gone = pc.equal(changes[OP], Op.DELETE.value)
+    return _extreme(changes.filter(gone), names, "descending") if pc.any(gone).as_py() else None
 
 
 def _cuts(truncates: pa.Table, names: tuple[str, ...]) -> tuple[Cut, ...]:

@@ -143,6 +143,7 @@ def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
         sf.count_if((outcome == KEPT) & ~row).alias("folded"),
         sf.min(sequence).alias("lowest"),
         sf.max(sequence).alias("highest"),
+        sf.max(sf.when(column(OP) == Op.DELETE.value, sequence)).alias("deleted"),
         sf.max(sf.when(clears, sequence)).alias("clear_below"),
         sf.count_if(clears).alias("truncates"),
         sf.count_if(row & column(UNSENT).isNotNull()).alias("partial"),
@@ -162,6 +163,7 @@ def _facts(seen: Row, plan: ApplyPlan) -> Facts:
         deletes=seen["deletes"] > 0,
         clear_below=_tuple(seen["clear_below"]) if plan.truncates else None,
         newest=seen["newest"],
+        deleted=_tuple(seen["deleted"]) if plan.fold == "last" else None,
     )
 
 

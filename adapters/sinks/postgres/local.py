@@ -30,7 +30,7 @@ class PostgresSink:
     """
 
     capabilities = SinkCapabilities(
-        atomic_across_lanes=True, policies=frozenset({"scd1", "append", "scd2"}), watermarks=True
+        atomic_across_lanes=True, policies=frozenset({"scd1", "append", "scd2"}), watermarks=True, retention=True
     )
     frame = pa.Table
 

@@ -20,7 +20,7 @@ from replicator.cli import status as status_command
 
 LANE = {
     "id", "table", "sink", "policy", "status", "position", "lag_records", "lag_seconds", "counts", "error", "next_step",
-    "exit_code", "applied_at",
+    "exit_code", "applied_at", "tombstones",
 }  # fmt: skip
 LANES = {"lake.orders", "lake.products", "raw.recorded"}
 
@@ -111,7 +111,8 @@ def test_lanes_list_tells_what_the_daemon_says(answer, monkeypatch):
 
 def test_plan(answer, ask):
     (lane,) = answer("plan", "products")["result"]
-    assert set(lane) == {"lane", "table", "policy", "watermark", "shape", "config", "keys", "columns", "stages", "problem"}
+    names = "lane table policy watermark retention shape config keys columns stages problem"
+    assert set(lane) == set(names.split())
     assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
     assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())
     assert "lake.products" in ask("plan").stdout

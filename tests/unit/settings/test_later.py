@@ -17,7 +17,6 @@ VALUES = [
     ("state: ./state", "max_rejects: 5"),
     ("state: ./state", "on_reject: stop"),
     ("    keys: [id]", "    where: id > 5"),
-    ("        into: orders_now", "        tombstone_retention: 3 days"),
     ("  path: ./lake/_replicator/dead_letters", "  topic: rejects"),
 ]
 

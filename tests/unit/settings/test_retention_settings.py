@@ -1,0 +1,47 @@
+"""How long deletes are remembered: what may be said, where it means something, and that a lane gets the nearest one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from replicator.wiring import adapters
+
+KEYS = "    keys: [id]\n"
+"""A line of tables[1], one of whose entries has policy scd1 by default."""
+
+
+@pytest.mark.parametrize(
+    "said", ["10", "0 days", "00 seconds", "a week", "-1 seconds", "1.5 hours", "on", "false", "[]", "{}"]
+)
+def test_what_is_no_time_is_refused(folder, said):
+    line = folder.change(KEYS, f"{KEYS}    tombstone_retention: {said}\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("duration", line)
+    assert "such as 7 days" in finding.message
+
+
+def test_other_policies_have_none(folder):
+    """A history keeps what it remembers for ever, and `append` remembers nothing."""
+    line = folder.change("    policy: append\n", "    policy: append\n    tombstone_retention: 3 days\n")
+    finding = folder.only()
+    assert (finding.code, finding.line, finding.suggestion) == ("inapplicable", line, "remove it")
+
+
+def test_the_nearest_one_counts(folder):
+    loaded = folder.load()
+    assert {lane.retention for lane in loaded.settings.lanes_for("public.orders")} == {timedelta(days=7)}
+    assert {lane.retention for lane in loaded.settings.lanes_for("audit.log")} == {None}
+    for said, expected in (
+        ("3 days", timedelta(days=3)),
+        ("off", None),
+        ('"off"', None),
+        ("500 milliseconds", timedelta(0, 0.5)),
+    ):
+        loaded = folder.load(overrides=["defaults.tombstone_retention=1 hour", f"tables[1].tombstone_retention={said}"])
+        found = [lane for lane in loaded.settings.lanes_for("public.orders") if lane.policy == "scd1"]
+        assert {lane.retention for lane in found} == {expected}
+        assert {adapters.lane(loaded, lane).retention for lane in found} == {expected}
+    loaded = folder.load(overrides=["defaults.tombstone_retention=1 hour"])
+    assert {lane.retention for lane in loaded.settings.lanes_for("public.orders")} == {timedelta(hours=1)}
