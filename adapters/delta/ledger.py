@@ -88,9 +88,14 @@ class DeltaTombstoneLedger:
 
 def forget_entries(table: DeltaTable, plan: ApplyPlan, high: Sequence) -> None:
     """Remove the entries of a ledger that are not above `high`, and the files that hold nothing of it any more."""
-    names = [DELTA_RS.quoted(n) for n in cdc_sequence_columns(plan.table.sequence)]
-    table.delete(f"NOT {after(names, [constant(v, DELTA_RS) for v in high])}")
+    table.delete(old_entries(plan, high))
     table.vacuum(dry_run=False)
+
+
+def old_entries(plan: ApplyPlan, high: Sequence) -> str:
+    """The condition for those."""
+    names = [DELTA_RS.quoted(n) for n in cdc_sequence_columns(plan.table.sequence)]
+    return f"NOT {after(names, [constant(v, DELTA_RS) for v in high])}"
 
 
 def ledger_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:

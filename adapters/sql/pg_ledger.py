@@ -9,9 +9,12 @@ from __future__ import annotations
 import psycopg
 
 from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.sequence import Sequence
 
+from .dialect import POSTGRES
 from .pg_names import quoted
 from .pg_state import SCHEMA
+from .repair import not_above
 
 
 def ledger_name(number: int) -> str:
@@ -41,6 +44,11 @@ def empty_ledger(cursor: psycopg.Cursor, number: int) -> None:
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     if there:
         cursor.execute(f"DELETE FROM {name}".encode())
+
+
+def forget(ledger: str, plan: ApplyPlan, high: Sequence) -> str:
+    """Remove the entries that are not above `high`."""
+    return f"DELETE FROM {ledger} AS l WHERE {not_above(POSTGRES, 'l', cdc_sequence_columns(plan.table.sequence), high)}"
 
 
 def upsert(ledger: str, plan: ApplyPlan, rows: str) -> str:

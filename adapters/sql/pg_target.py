@@ -15,19 +15,19 @@ import pyarrow as pa
 from psycopg import sql
 
 from replicator.domain.change import OP, RESET, UNSENT
-from replicator.domain.plan import CDC_OP, ApplyPlan, cdc_sequence_columns
+from replicator.domain.plan import CDC_OP, ApplyPlan
 from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
 from .dialect import POSTGRES
 from .pg_copy import copy_statement
-from .pg_ledger import upsert
+from .pg_ledger import forget, upsert
 from .pg_literals import ARRAY_FORM, PLAIN_FORM
 from .pg_names import quoted
 from .pg_types import Fit
 from .render import merge
-from .repair import APPLY, INCOMPLETE, LATE, VERDICT, cleared, from_columns, not_above, repair_select
+from .repair import APPLY, INCOMPLETE, LATE, VERDICT, cleared, from_columns, repair_select
 from .rows import POSITION
 
 PLACEHOLDER = "\0rows\0"
@@ -170,8 +170,7 @@ class Target:
 
     def forget(self, high: SequenceKey) -> bytes:
         """Remove the remembered deletes that are not above `high`."""
-        names = cdc_sequence_columns(self.plan.table.sequence)
-        return f"DELETE FROM {self.ledger} AS l WHERE {not_above(POSTGRES, 'l', names, high)}".encode()
+        return forget(self.ledger or "", self.plan, high).encode()
 
     def clear(self, floor: SequenceKey) -> bytes:
         """Remove the rows a truncate at `floor` finds: older ones, and those from before replication began."""

@@ -160,10 +160,14 @@ class EngineContract(EngineShapes):
         assert (folded.facts.lowest, folded.facts.highest) == (min(sequences), max(sequences))
         assert folded.facts.clear_below == sequences[2]
         assert folded.facts.deletes
+        assert folded.facts.deleted == max(change.sequence for change in history.changes() if change.op == "d")
+        back = simple(*writes(0, 1), Statement("delete", 0), *writes(0))
+        again = engine.fold(self.changes(back), plan)
+        assert (again.facts.deletes, again.facts.deleted) == (False, back.changes()[2].sequence)
         assert folded.rows == engine.count(folded.frame)
         assert folded.rows + folded.counts.total == len(sequences)
         empty = engine.fold(self.changes(simple()), plan_for("scd1", simple().table()))
-        assert (empty.rows, empty.facts.lowest, empty.facts.highest) == (0, None, None)
+        assert (empty.rows, empty.facts.lowest, empty.facts.highest, empty.facts.deleted) == (0, None, None, None)
 
     # Cutting a stream.
 

@@ -75,7 +75,7 @@ STORY = came(
     *(("d", 2, 29), ("c", 2, 30), ("c", 4, 45)),  # 12 to 14: a delete that comes late is remembered too
     *(("c", 4, 46), ("c", 2, 28), ("c", 6, 51)),  # 15 to 17: hour 40; up to 50 it is
 )
-ENDS = ((4, 0), (7, 10), (12, 18), (15, 18), (18, 40))
+ENDS = ((4, 0), (7, 10), (12, 18), (13, 18), (15, 18), (18, 40))
 """Where a batch ends, and in which hour it comes."""
 
 LATE = [7, 9, 15]

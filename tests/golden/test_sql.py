@@ -21,17 +21,19 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from adapters.delta.ledger import old_entries
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK, Dialect
 from adapters.sql.explain import NEXT, explain
 from adapters.sql.fold import sent_select
 from adapters.sql.fold_windows import sent_windows
 from adapters.sql.history_events import ended_by
 from adapters.sql.local_repair import places_select
-from adapters.sql.pg_ledger import upsert
+from adapters.sql.pg_ledger import forget, upsert
 from adapters.sql.repair import cleared, repair_select
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.policies import POLICIES, plan_for, scd2
+from replicator.domain.retention import Forgetting
 from replicator.domain.table import Column, TableSpec
 
 FOLDER = Path(__file__).with_name("sql")
@@ -62,12 +64,16 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
     if plan.history is None:
         floor = floor_of(plan)
         yield "repair, after a truncate", places_select(plan, ledger=plan.repair.ledger, floor=floor, resent=resent_of(plan))
+    for name, below in forgetting_of(plan):
+        yield name, places_select(plan, ledger=True, floor=below.truncated, forgetting=below)
 
 
 def delta_rs_stages(plan: ApplyPlan) -> Stages:
     """What its MERGE is made of."""
     yield "write", explain(plan, DELTA_RS, '"target"', repair=DUCKDB)["write"]
     yield from truncate(plan, DELTA_RS)
+    if plan.repair.ledger:
+        yield "forget deletes", old_entries(plan, floor_of(plan))
 
 
 def spark_stages(plan: ApplyPlan) -> Stages:
@@ -85,6 +91,7 @@ def postgres_stages(plan: ApplyPlan) -> Stages:
     yield from truncate(plan, POSTGRES)
     if plan.repair.ledger:
         yield "remember deletes", upsert('"tombstones"', plan, '"rows"')
+        yield "forget deletes", forget('"tombstones"', plan, floor_of(plan))
 
 
 STAGES: Mapping[str, Callable[[ApplyPlan], Stages]] = {
@@ -107,11 +114,21 @@ def resent_of(plan: ApplyPlan) -> tuple[int, ...] | None:
     return floor_of(plan) if plan.repair.counted else None
 
 
+def forgetting_of(plan: ApplyPlan) -> Iterator[tuple[str, Forgetting]]:
+    """What tells late changes, without truncates and with one in the batch."""
+    if plan.repair.ledger:
+        floor = floor_of(plan)
+        yield "repair, after deletes were forgotten", Forgetting(floor)
+        yield "repair, after deletes were forgotten, with a truncate", Forgetting(floor, floor, floor)
+
+
 def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
     if plan.history is None:
         ledger = "tombstones" if plan.repair.ledger else None
         select = partial(repair_select, plan, dialect, rows="folded", related="related", ledger=ledger)
         yield "repair, after a truncate", select(floor=floor_of(plan), resent=resent_of(plan))
+        for name, below in forgetting_of(plan):
+            yield name, select(floor=below.truncated, forgetting=below)
 
 
 def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:

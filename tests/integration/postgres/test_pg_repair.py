@@ -23,6 +23,7 @@ WRONG = [
     {**GOOD, "position": {"cdc.public.items": {"0": "x"}}},
     {**GOOD, "position": {"cdc.public.items": 5}},
     {**GOOD, "reached": {"cdc.public.items": 5}},
+    *({**GOOD, name: wrong} for name in ("forgotten", "deletes") for wrong in (5, [5], [[1, None]], ["x", [1]])),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ from adapters.delta.locks import LaneLock
 from adapters.delta.positions import KEPT, Positions
 from adapters.delta.state_json import state_from_json, state_to_json
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.plan import LaneState
+from replicator.domain.plan import Deleted, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 
 PARTITION = TopicPartition("cdc.items", 3)
+GONE = (Deleted(5, (0, 7)), Deleted(9, (b"\0", "a")))
 STATE = LaneState(Position({PARTITION: 7}), (1, 2), None, (0, 9), (("cdc.items", "id-1"),), reached={PARTITION: -5})
 SPAN = Span(Position({PARTITION: 2}), Position({PARTITION: 7}))
 
@@ -38,6 +40,12 @@ def test_state_survives_json(state: LaneState) -> None:
 def test_a_state_without_a_watermark_says_nothing_of_one() -> None:
     assert "reached" not in state_to_json(LaneState())
     assert not state_from_json(state_to_json(LaneState())).reached
+
+
+def test_what_was_forgotten_survives_json_and_nothing_is_said_where_nothing_was() -> None:
+    state = replace(STATE, forgotten=GONE[0], deletes=GONE, owed=True)
+    assert state_from_json(json.loads(json.dumps(state_to_json(state)))) == state
+    assert not {"forgotten", "deletes", "owed"} & set(state_to_json(STATE))
 
 
 def test_record_is_read_back(tmp_path: Path) -> None:
@@ -64,12 +72,16 @@ GOOD = {"format": 1, "attempt": "a", "state": None, "span": None}
 STATE_JSON = state_to_json(STATE)
 
 
+FORGETTING = ("forgotten", "deletes")
+
+
 @pytest.mark.parametrize(
     "content",
     [
         *("", "{", "null", "[]", "{}", '"x"', "[" * 100_000, "\0" * 80, '{"format": "1"}', '{"format": null}'),
         *(json.dumps({**GOOD, name: wrong}) for name in ("state", "span") for wrong in ({}, [], "x", 5)),
         *(json.dumps({**GOOD, "state": {**STATE_JSON, name: 5}}) for name in STATE_JSON),
+        *(json.dumps({**GOOD, "state": {**STATE_JSON, name: w}}) for name in FORGETTING for w in (5, [5], [[1, None]], "x")),
         json.dumps({**GOOD, "state": {**STATE_JSON, "position": {"t": {"0": "x"}}}}),
         json.dumps({**GOOD, "state": {**STATE_JSON, "high": [None]}}),
     ],

@@ -200,6 +200,47 @@ def test_a_reset_that_keeps_the_rows():
     assert_caught(Lazy, "test_reset_leaves_nothing")
 
 
+def test_deletes_above_the_floor_that_are_forgotten(monkeypatch):
+    monkeypatch.setattr(plain_plan.PlainTarget, "forget", lambda self, high: self.deletes.clear())
+    assert_caught(Suite, "test_deletes_are_forgotten")
+
+
+def test_deletes_that_are_never_forgotten(monkeypatch):
+    monkeypatch.setattr(plain_plan.PlainTarget, "forget", lambda self, high: None)
+    assert_caught(Suite, "test_deletes_are_forgotten", "test_histories_in_which_deletes_are_forgotten_equal_the_model")
+
+
+def test_late_changes_that_are_applied(monkeypatch):
+    monkeypatch.setattr(plain_plan, "_is_late", lambda *_: False)
+    assert_caught(Suite, "test_deletes_are_forgotten", "test_histories_in_which_deletes_are_forgotten_equal_the_model")
+
+
+def test_late_changes_that_a_remembered_delete_does_not_save(monkeypatch):
+    def hasty(plan, row, related, forgetting):
+        there = related.find(plan.table.keys, tuple(row[k] for k in plan.table.keys))
+        return there is None and plain_plan.sequence_of(plan, row) <= forgetting.floor
+
+    monkeypatch.setattr(plain_plan, "_is_late", hasty)
+    assert_caught(Suite, "test_deletes_are_forgotten")
+
+
+def test_a_floor_that_is_not_kept(monkeypatch):
+    advanced = fakes.advanced
+    monkeypatch.setattr(fakes, "advanced", lambda *write: replace(advanced(*write), forgotten=None))
+    assert_caught(Suite, "test_deletes_are_forgotten", "test_the_floor_is_kept")
+
+
+def test_a_floor_that_falls_with_the_clock(monkeypatch):
+    """What was forgotten stays forgotten, also where deletes are to be kept for ever from now on."""
+    forgetting = fakes.forgetting
+
+    def anew(plan, state, at):
+        return forgetting(plan, replace(state, forgotten=None), at)
+
+    monkeypatch.setattr(fakes, "forgetting", anew)
+    assert_caught(Suite, "test_the_floor_is_kept")
+
+
 def test_a_watermark_that_begins_anew_with_each_batch(monkeypatch):
     monkeypatch.setattr(fakes, "reached_after", lambda plan, facts, state: facts.reached)
     assert_caught(Suite, "test_late_changes_are_rejected")

@@ -9,6 +9,9 @@ WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts"
 -- one key: truncate
 (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
 
+-- one key: forget deletes
+NOT (("_cdc_seq_1" > 7));
+
 -- composite key: write
 MERGE INTO "target" AS t USING rows AS s ON t."a" = s."a" AND t."b" = s."b"
 WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR (s."_cdc_seq_1" > t."_cdc_seq_1" OR (s."_cdc_seq_1" = t."_cdc_seq_1" AND s."_cdc_seq_2" > t."_cdc_seq_2"))) AND s."_op" = 'd') THEN DELETE
@@ -17,6 +20,9 @@ WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("a", "v", "b", "_cdc_op", "_cdc
 
 -- composite key: truncate
 (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")));
+
+-- composite key: forget deletes
+NOT (("_cdc_seq_1" > 7) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" > 8));
 
 -- several sequence elements: write
 MERGE INTO "target" AS t USING rows AS s ON t."id" = s."id"
@@ -27,6 +33,9 @@ WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts"
 -- several sequence elements: truncate
 (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")));
 
+-- several sequence elements: forget deletes
+NOT (("_cdc_seq_1" > 7) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" > 8) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" = 8 AND "_cdc_seq_3" > 9) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" = 8 AND "_cdc_seq_3" = 9 AND "_cdc_seq_4" > 10));
+
 -- awkward name: write
 MERGE INTO "target" AS t USING rows AS s ON t."k ""1"" `2`" = s."k ""1"" `2`"
 WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR s."_cdc_seq_1" > t."_cdc_seq_1") AND s."_op" = 'd') THEN DELETE
@@ -35,5 +44,8 @@ WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("k ""1"" `2`", "v'; \DROP {b}",
 
 -- awkward name: truncate
 (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
+
+-- awkward name: forget deletes
+NOT (("_cdc_seq_1" > 7));
 
 -- no key, counted: table public.t has no key, which policy scd1 needs

@@ -50,6 +50,39 @@ LEFT JOIN related AS o ON o."id" = r."_from_1"
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
+-- one key: repair, after deletes were forgotten
+SELECT t._row AS _t, o._row AS _o,
+CASE
+  WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
+  WHEN ((t."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
+  WHEN r."_cdc_seq_1" = l."_cdc_seq_1" THEN 'duplicate'
+  WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7)) AND (t."id" IS NULL) AND (l."id" IS NULL) THEN 'late'
+  WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_1" IS NOT NULL THEN o."id" IS NULL ELSE (t."id" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS _verdict
+FROM changes AS r
+LEFT JOIN related AS t ON t."id" = r."id"
+LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN ledger AS l ON l."id" = r."id"
+ORDER BY r._row;
+
+-- one key: repair, after deletes were forgotten, with a truncate
+SELECT t._row AS _t, o._row AS _o,
+CASE
+  WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
+  WHEN ((t."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
+  WHEN r."_cdc_seq_1" = l."_cdc_seq_1" THEN 'duplicate'
+  WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7)) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7)) AND (t."id" IS NULL OR (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")))) AND (l."id" IS NULL OR NOT ((l."_cdc_seq_1" > 7))) THEN 'late'
+  WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_1" IS NOT NULL THEN o."id" IS NULL ELSE (t."id" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS _verdict
+FROM changes AS r
+LEFT JOIN related AS t ON t."id" = r."id"
+LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN ledger AS l ON l."id" = r."id"
+ORDER BY r._row;
+
 -- composite key: fold
 SELECT "_i", CASE WHEN v = k OR v = f THEN 'duplicate' WHEN v < k OR v < f THEN 'superseded' ELSE 'kept' END AS _outcome FROM (
 SELECT "_i", row("_seq_1", "_seq_2") AS v,
@@ -92,6 +125,39 @@ CASE
   WHEN r."_cdc_seq_1" = l."_cdc_seq_1" AND r."_cdc_seq_2" = l."_cdc_seq_2" THEN 'duplicate'
   WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" > r."_cdc_seq_2")) THEN 'superseded'
   WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8)) THEN 'superseded'
+  WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_2" IS NOT NULL THEN o."b" IS NULL ELSE (t."b" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS _verdict
+FROM changes AS r
+LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
+ORDER BY r._row;
+
+-- composite key: repair, after deletes were forgotten
+SELECT t._row AS _t, o._row AS _o,
+CASE
+  WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
+  WHEN ((t."_cdc_seq_1" > r."_cdc_seq_1") OR (t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" > r."_cdc_seq_2")) THEN 'superseded'
+  WHEN r."_cdc_seq_1" = l."_cdc_seq_1" AND r."_cdc_seq_2" = l."_cdc_seq_2" THEN 'duplicate'
+  WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" > r."_cdc_seq_2")) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8)) AND (t."a" IS NULL) AND (l."a" IS NULL) THEN 'late'
+  WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_2" IS NOT NULL THEN o."b" IS NULL ELSE (t."b" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS _verdict
+FROM changes AS r
+LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
+ORDER BY r._row;
+
+-- composite key: repair, after deletes were forgotten, with a truncate
+SELECT t._row AS _t, o._row AS _o,
+CASE
+  WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
+  WHEN ((t."_cdc_seq_1" > r."_cdc_seq_1") OR (t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" > r."_cdc_seq_2")) THEN 'superseded'
+  WHEN r."_cdc_seq_1" = l."_cdc_seq_1" AND r."_cdc_seq_2" = l."_cdc_seq_2" THEN 'duplicate'
+  WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" > r."_cdc_seq_2")) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8)) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8)) AND (t."a" IS NULL OR (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")))) AND (l."a" IS NULL OR NOT ((l."_cdc_seq_1" > 7) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" > 8))) THEN 'late'
   WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_2" IS NOT NULL THEN o."b" IS NULL ELSE (t."b" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
   ELSE 'apply' END AS _verdict
 FROM changes AS r
@@ -150,6 +216,39 @@ LEFT JOIN related AS o ON o."id" = r."_from_1"
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
+-- several sequence elements: repair, after deletes were forgotten
+SELECT t._row AS _t, o._row AS _o,
+CASE
+  WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
+  WHEN ((t."_cdc_seq_1" > r."_cdc_seq_1") OR (t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" > r."_cdc_seq_2") OR (t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" > r."_cdc_seq_3") OR (t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" = r."_cdc_seq_3" AND t."_cdc_seq_4" > r."_cdc_seq_4")) THEN 'superseded'
+  WHEN r."_cdc_seq_1" = l."_cdc_seq_1" AND r."_cdc_seq_2" = l."_cdc_seq_2" AND r."_cdc_seq_3" = l."_cdc_seq_3" AND r."_cdc_seq_4" = l."_cdc_seq_4" THEN 'duplicate'
+  WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" > r."_cdc_seq_2") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" = r."_cdc_seq_2" AND l."_cdc_seq_3" > r."_cdc_seq_3") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" = r."_cdc_seq_2" AND l."_cdc_seq_3" = r."_cdc_seq_3" AND l."_cdc_seq_4" > r."_cdc_seq_4")) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" = 8 AND r."_cdc_seq_3" > 9) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" = 8 AND r."_cdc_seq_3" = 9 AND r."_cdc_seq_4" > 10)) AND (t."id" IS NULL) AND (l."id" IS NULL) THEN 'late'
+  WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_1" IS NOT NULL THEN o."id" IS NULL ELSE (t."id" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS _verdict
+FROM changes AS r
+LEFT JOIN related AS t ON t."id" = r."id"
+LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN ledger AS l ON l."id" = r."id"
+ORDER BY r._row;
+
+-- several sequence elements: repair, after deletes were forgotten, with a truncate
+SELECT t._row AS _t, o._row AS _o,
+CASE
+  WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
+  WHEN ((t."_cdc_seq_1" > r."_cdc_seq_1") OR (t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" > r."_cdc_seq_2") OR (t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" > r."_cdc_seq_3") OR (t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" = r."_cdc_seq_3" AND t."_cdc_seq_4" > r."_cdc_seq_4")) THEN 'superseded'
+  WHEN r."_cdc_seq_1" = l."_cdc_seq_1" AND r."_cdc_seq_2" = l."_cdc_seq_2" AND r."_cdc_seq_3" = l."_cdc_seq_3" AND r."_cdc_seq_4" = l."_cdc_seq_4" THEN 'duplicate'
+  WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" > r."_cdc_seq_2") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" = r."_cdc_seq_2" AND l."_cdc_seq_3" > r."_cdc_seq_3") OR (l."_cdc_seq_1" = r."_cdc_seq_1" AND l."_cdc_seq_2" = r."_cdc_seq_2" AND l."_cdc_seq_3" = r."_cdc_seq_3" AND l."_cdc_seq_4" > r."_cdc_seq_4")) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" = 8 AND r."_cdc_seq_3" > 9) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" = 8 AND r."_cdc_seq_3" = 9 AND r."_cdc_seq_4" > 10)) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" = 8 AND r."_cdc_seq_3" > 9) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" = 8 AND r."_cdc_seq_3" = 9 AND r."_cdc_seq_4" > 10)) AND (t."id" IS NULL OR (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")))) AND (l."id" IS NULL OR NOT ((l."_cdc_seq_1" > 7) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" > 8) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" = 8 AND l."_cdc_seq_3" > 9) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" = 8 AND l."_cdc_seq_3" = 9 AND l."_cdc_seq_4" > 10))) THEN 'late'
+  WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_1" IS NOT NULL THEN o."id" IS NULL ELSE (t."id" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS _verdict
+FROM changes AS r
+LEFT JOIN related AS t ON t."id" = r."id"
+LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN ledger AS l ON l."id" = r."id"
+ORDER BY r._row;
+
 -- awkward name: fold
 SELECT "_i", CASE WHEN v = k OR v = f THEN 'duplicate' WHEN v < k OR v < f THEN 'superseded' ELSE 'kept' END AS _outcome FROM (
 SELECT "_i", row("_seq_1") AS v,
@@ -192,6 +291,39 @@ CASE
   WHEN r."_cdc_seq_1" = l."_cdc_seq_1" THEN 'duplicate'
   WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
   WHEN NOT ((r."_cdc_seq_1" > 7)) THEN 'superseded'
+  WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_1" IS NOT NULL THEN o."k ""1"" `2`" IS NULL ELSE (t."k ""1"" `2`" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS _verdict
+FROM changes AS r
+LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
+ORDER BY r._row;
+
+-- awkward name: repair, after deletes were forgotten
+SELECT t._row AS _t, o._row AS _o,
+CASE
+  WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
+  WHEN ((t."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
+  WHEN r."_cdc_seq_1" = l."_cdc_seq_1" THEN 'duplicate'
+  WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7)) AND (t."k ""1"" `2`" IS NULL) AND (l."k ""1"" `2`" IS NULL) THEN 'late'
+  WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_1" IS NOT NULL THEN o."k ""1"" `2`" IS NULL ELSE (t."k ""1"" `2`" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS _verdict
+FROM changes AS r
+LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
+ORDER BY r._row;
+
+-- awkward name: repair, after deletes were forgotten, with a truncate
+SELECT t._row AS _t, o._row AS _o,
+CASE
+  WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
+  WHEN ((t."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
+  WHEN r."_cdc_seq_1" = l."_cdc_seq_1" THEN 'duplicate'
+  WHEN ((l."_cdc_seq_1" > r."_cdc_seq_1")) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7)) THEN 'superseded'
+  WHEN NOT ((r."_cdc_seq_1" > 7)) AND (t."k ""1"" `2`" IS NULL OR (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")))) AND (l."k ""1"" `2`" IS NULL OR NOT ((l."_cdc_seq_1" > 7))) THEN 'late'
   WHEN r."_op" <> 'd' AND r."_unsent" IS NOT NULL AND CASE WHEN r."_from_1" IS NOT NULL THEN o."k ""1"" `2`" IS NULL ELSE (t."k ""1"" `2`" IS NULL OR COALESCE(r."_reset", FALSE)) END THEN 'incomplete'
   ELSE 'apply' END AS _verdict
 FROM changes AS r

@@ -44,6 +44,37 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1`
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
+-- one key: repair, after deletes were forgotten
+SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
+CASE
+  WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
+  WHEN ((t.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
+  WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` THEN 'duplicate'
+  WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7)) AND (t.`id` IS NULL) AND (l.`id` IS NULL) THEN 'late'
+  WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_1` IS NOT NULL THEN o.`id` IS NULL ELSE (t.`id` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS `_verdict`
+FROM folded AS r
+LEFT JOIN related AS t ON t.`id` = r.`id`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
+
+-- one key: repair, after deletes were forgotten, with a truncate
+SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
+CASE
+  WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
+  WHEN ((t.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
+  WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` THEN 'duplicate'
+  WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7)) AND (t.`id` IS NULL OR (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)))) AND (l.`id` IS NULL OR NOT ((l.`_cdc_seq_1` > 7))) THEN 'late'
+  WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_1` IS NOT NULL THEN o.`id` IS NULL ELSE (t.`id` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS `_verdict`
+FROM folded AS r
+LEFT JOIN related AS t ON t.`id` = r.`id`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
+
 -- one key: truncate
 (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
 
@@ -84,6 +115,37 @@ CASE
   WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` AND r.`_cdc_seq_2` = l.`_cdc_seq_2` THEN 'duplicate'
   WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` > r.`_cdc_seq_2`)) THEN 'superseded'
   WHEN NOT ((r.`_cdc_seq_1` > 7) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` > 8)) THEN 'superseded'
+  WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_2` IS NOT NULL THEN o.`b` IS NULL ELSE (t.`b` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS `_verdict`
+FROM folded AS r
+LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
+
+-- composite key: repair, after deletes were forgotten
+SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
+CASE
+  WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
+  WHEN ((t.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (t.`_cdc_seq_1` = r.`_cdc_seq_1` AND t.`_cdc_seq_2` > r.`_cdc_seq_2`)) THEN 'superseded'
+  WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` AND r.`_cdc_seq_2` = l.`_cdc_seq_2` THEN 'duplicate'
+  WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` > r.`_cdc_seq_2`)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` > 8)) AND (t.`a` IS NULL) AND (l.`a` IS NULL) THEN 'late'
+  WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_2` IS NOT NULL THEN o.`b` IS NULL ELSE (t.`b` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS `_verdict`
+FROM folded AS r
+LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
+
+-- composite key: repair, after deletes were forgotten, with a truncate
+SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
+CASE
+  WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
+  WHEN ((t.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (t.`_cdc_seq_1` = r.`_cdc_seq_1` AND t.`_cdc_seq_2` > r.`_cdc_seq_2`)) THEN 'superseded'
+  WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` AND r.`_cdc_seq_2` = l.`_cdc_seq_2` THEN 'duplicate'
+  WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` > r.`_cdc_seq_2`)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` > 8)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` > 8)) AND (t.`a` IS NULL OR (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`)))) AND (l.`a` IS NULL OR NOT ((l.`_cdc_seq_1` > 7) OR (l.`_cdc_seq_1` = 7 AND l.`_cdc_seq_2` > 8))) THEN 'late'
   WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_2` IS NOT NULL THEN o.`b` IS NULL ELSE (t.`b` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
@@ -138,6 +200,37 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1`
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
+-- several sequence elements: repair, after deletes were forgotten
+SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
+CASE
+  WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
+  WHEN ((t.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (t.`_cdc_seq_1` = r.`_cdc_seq_1` AND t.`_cdc_seq_2` > r.`_cdc_seq_2`) OR (t.`_cdc_seq_1` = r.`_cdc_seq_1` AND t.`_cdc_seq_2` = r.`_cdc_seq_2` AND t.`_cdc_seq_3` > r.`_cdc_seq_3`) OR (t.`_cdc_seq_1` = r.`_cdc_seq_1` AND t.`_cdc_seq_2` = r.`_cdc_seq_2` AND t.`_cdc_seq_3` = r.`_cdc_seq_3` AND t.`_cdc_seq_4` > r.`_cdc_seq_4`)) THEN 'superseded'
+  WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` AND r.`_cdc_seq_2` = l.`_cdc_seq_2` AND r.`_cdc_seq_3` = l.`_cdc_seq_3` AND r.`_cdc_seq_4` = l.`_cdc_seq_4` THEN 'duplicate'
+  WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` > r.`_cdc_seq_2`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` = r.`_cdc_seq_2` AND l.`_cdc_seq_3` > r.`_cdc_seq_3`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` = r.`_cdc_seq_2` AND l.`_cdc_seq_3` = r.`_cdc_seq_3` AND l.`_cdc_seq_4` > r.`_cdc_seq_4`)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` > 8) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` = 8 AND r.`_cdc_seq_3` > 9) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` = 8 AND r.`_cdc_seq_3` = 9 AND r.`_cdc_seq_4` > 10)) AND (t.`id` IS NULL) AND (l.`id` IS NULL) THEN 'late'
+  WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_1` IS NOT NULL THEN o.`id` IS NULL ELSE (t.`id` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS `_verdict`
+FROM folded AS r
+LEFT JOIN related AS t ON t.`id` = r.`id`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
+
+-- several sequence elements: repair, after deletes were forgotten, with a truncate
+SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
+CASE
+  WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
+  WHEN ((t.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (t.`_cdc_seq_1` = r.`_cdc_seq_1` AND t.`_cdc_seq_2` > r.`_cdc_seq_2`) OR (t.`_cdc_seq_1` = r.`_cdc_seq_1` AND t.`_cdc_seq_2` = r.`_cdc_seq_2` AND t.`_cdc_seq_3` > r.`_cdc_seq_3`) OR (t.`_cdc_seq_1` = r.`_cdc_seq_1` AND t.`_cdc_seq_2` = r.`_cdc_seq_2` AND t.`_cdc_seq_3` = r.`_cdc_seq_3` AND t.`_cdc_seq_4` > r.`_cdc_seq_4`)) THEN 'superseded'
+  WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` AND r.`_cdc_seq_2` = l.`_cdc_seq_2` AND r.`_cdc_seq_3` = l.`_cdc_seq_3` AND r.`_cdc_seq_4` = l.`_cdc_seq_4` THEN 'duplicate'
+  WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` > r.`_cdc_seq_2`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` = r.`_cdc_seq_2` AND l.`_cdc_seq_3` > r.`_cdc_seq_3`) OR (l.`_cdc_seq_1` = r.`_cdc_seq_1` AND l.`_cdc_seq_2` = r.`_cdc_seq_2` AND l.`_cdc_seq_3` = r.`_cdc_seq_3` AND l.`_cdc_seq_4` > r.`_cdc_seq_4`)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` > 8) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` = 8 AND r.`_cdc_seq_3` > 9) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` = 8 AND r.`_cdc_seq_3` = 9 AND r.`_cdc_seq_4` > 10)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` > 8) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` = 8 AND r.`_cdc_seq_3` > 9) OR (r.`_cdc_seq_1` = 7 AND r.`_cdc_seq_2` = 8 AND r.`_cdc_seq_3` = 9 AND r.`_cdc_seq_4` > 10)) AND (t.`id` IS NULL OR (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`)))) AND (l.`id` IS NULL OR NOT ((l.`_cdc_seq_1` > 7) OR (l.`_cdc_seq_1` = 7 AND l.`_cdc_seq_2` > 8) OR (l.`_cdc_seq_1` = 7 AND l.`_cdc_seq_2` = 8 AND l.`_cdc_seq_3` > 9) OR (l.`_cdc_seq_1` = 7 AND l.`_cdc_seq_2` = 8 AND l.`_cdc_seq_3` = 9 AND l.`_cdc_seq_4` > 10))) THEN 'late'
+  WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_1` IS NOT NULL THEN o.`id` IS NULL ELSE (t.`id` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS `_verdict`
+FROM folded AS r
+LEFT JOIN related AS t ON t.`id` = r.`id`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
+
 -- several sequence elements: truncate
 (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`)));
 
@@ -178,6 +271,37 @@ CASE
   WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` THEN 'duplicate'
   WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
   WHEN NOT ((r.`_cdc_seq_1` > 7)) THEN 'superseded'
+  WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_1` IS NOT NULL THEN o.`k "1" ``2``` IS NULL ELSE (t.`k "1" ``2``` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS `_verdict`
+FROM folded AS r
+LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
+
+-- awkward name: repair, after deletes were forgotten
+SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
+CASE
+  WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
+  WHEN ((t.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
+  WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` THEN 'duplicate'
+  WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7)) AND (t.`k "1" ``2``` IS NULL) AND (l.`k "1" ``2``` IS NULL) THEN 'late'
+  WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_1` IS NOT NULL THEN o.`k "1" ``2``` IS NULL ELSE (t.`k "1" ``2``` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
+  ELSE 'apply' END AS `_verdict`
+FROM folded AS r
+LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
+
+-- awkward name: repair, after deletes were forgotten, with a truncate
+SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
+CASE
+  WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
+  WHEN ((t.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
+  WHEN r.`_cdc_seq_1` = l.`_cdc_seq_1` THEN 'duplicate'
+  WHEN ((l.`_cdc_seq_1` > r.`_cdc_seq_1`)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7)) THEN 'superseded'
+  WHEN NOT ((r.`_cdc_seq_1` > 7)) AND (t.`k "1" ``2``` IS NULL OR (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)))) AND (l.`k "1" ``2``` IS NULL OR NOT ((l.`_cdc_seq_1` > 7))) THEN 'late'
   WHEN r.`_op` <> 'd' AND r.`_unsent` IS NOT NULL AND CASE WHEN r.`_from_1` IS NOT NULL THEN o.`k "1" ``2``` IS NULL ELSE (t.`k "1" ``2``` IS NULL OR COALESCE(r.`_reset`, FALSE)) END THEN 'incomplete'
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r

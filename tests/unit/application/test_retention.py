@@ -1,0 +1,90 @@
+"""What a lane forgets when: moments, floors, and how much it keeps to know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.plan import Deleted, Facts, LaneState
+from replicator.domain.policies import plan_for
+from replicator.domain.retention import PARTS, can_be_late, deletes_after, forgetting, micros, recalls
+from replicator.domain.table import Column, TableSpec
+
+HOUR = timedelta(hours=1)
+TABLE = TableSpec("public.items", (Column("id", pa.int64()),), ("id",), 1)
+PLAN = plan_for("scd1", TABLE, retention=PARTS * HOUR)
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def given(state: LaneState, hour: float, deleted: int | None, plan=PLAN) -> LaneState:
+    """The state after a write of that hour whose highest delete is that one."""
+    at = BEGINNING + hour * HOUR
+    facts = Facts(deleted=None if deleted is None else (deleted,))
+    state = forgetting(plan, state, at)
+    return replace(state, deletes=deletes_after(plan, facts, state, at))
+
+
+def at(hour: int, high: int) -> Deleted:
+    return Deleted(micros(BEGINNING + hour * HOUR), (high,))
+
+
+def test_a_delete_is_forgotten_between_one_retention_and_a_part_more_after_it_came():
+    state = given(LaneState(), 0.5, 7)
+    assert state == LaneState(deletes=(at(1, 7),))
+    for hour in (1, 10, 16.9):
+        assert given(state, hour, None) == state
+    assert given(state, 17, None) == LaneState(forgotten=at(1, 7))
+
+
+def test_only_the_highest_of_a_part_is_kept_and_no_lower_one_after_it():
+    state = given(given(given(LaneState(), 0.1, 7), 0.2, 9), 0.3, 8)
+    assert state.deletes == (at(1, 9),)
+    assert given(state, 3, 4).deletes == (at(1, 9),)
+    state = given(given(state, 3, 12), 20, 11)
+    assert (state.forgotten, state.deletes) == (at(4, 12), ())
+
+
+def test_no_more_is_kept_than_a_retention_has_parts():
+    state = LaneState()
+    for number in range(200):
+        state = given(state, number / 3, number)
+        assert len(state.deletes) <= PARTS + 2
+    assert state.forgotten is not None
+
+
+def test_a_clock_that_was_ahead_does_not_hold_the_floor_down_for_ever():
+    state = given(given(LaneState(), 1_000_000, 7), 0.5, 8)
+    assert state.deletes == (at(1, 8),)
+
+
+def test_the_floor_never_falls():
+    state = LaneState(forgotten=at(1, 7))
+    for plan in (PLAN, plan_for("scd1", TABLE, retention=1000 * HOUR), plan_for("scd1", TABLE)):
+        assert given(state, 500, 5, plan).forgotten == at(1, 7)
+        assert can_be_late(plan, Facts(lowest=(7,)), state) is not None
+        assert recalls(plan, Facts(lowest=(7,)), state)
+    assert can_be_late(PLAN, Facts(lowest=(8,)), state) is None
+    assert not recalls(PLAN, Facts(lowest=(8,)), state)
+
+
+def test_without_a_retention_or_a_time_nothing_is_forgotten():
+    state = given(LaneState(), 0, 7)
+    assert forgetting(PLAN, state, None) == state
+    assert deletes_after(PLAN, Facts(deleted=(9,)), state, None) == state.deletes
+    for plan in (
+        plan_for("scd1", TABLE),
+        plan_for("scd2", TABLE, retention=HOUR),
+        plan_for("append", TABLE, retention=HOUR),
+    ):
+        assert given(LaneState(), 0, 7, plan) == LaneState()
+        assert forgetting(plan, state, BEGINNING + 1000 * HOUR) == state
+
+
+@pytest.mark.parametrize("retention", [timedelta(), -HOUR, timedelta(microseconds=15)])
+def test_one_that_cannot_be_divided_is_refused(retention):
+    with pytest.raises(ConfigProblem, match="tombstone_retention"):
+        plan_for("scd1", TABLE, retention=retention)
