@@ -207,7 +207,7 @@ def test_deletes_above_the_floor_that_are_forgotten(monkeypatch):
 
 def test_deletes_that_are_never_forgotten(monkeypatch):
     monkeypatch.setattr(plain_plan.PlainTarget, "forget", lambda self, high: None)
-    assert_caught(Suite, "test_deletes_are_forgotten", "test_histories_in_which_deletes_are_forgotten_equal_the_model")
+    assert_caught(Suite, "test_deletes_are_forgotten")
 
 
 def test_late_changes_that_are_applied(monkeypatch):
