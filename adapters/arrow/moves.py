@@ -12,6 +12,10 @@ values may turn out to have no row to take them from, and a lower one of its key
 
 A change whose NULLs leave what a row holds (`TableSpec.keeping`) lacks values too, but needs no row to be there. It and one
 that needs a row are kept apart: one of them may be rejected, and the other not.
+
+Where deletes leave rows (`TableSpec.soft_deletes`) a delete takes the row's values from the changes before it. So where
+these may be older than the target's row, it is the first of its key. A truncate is the first of all: what comes before it is
+written first, and then marked.
 """
 
 from __future__ import annotations
@@ -104,15 +108,18 @@ def _ordering(table: TableSpec) -> tuple[str, ...]:
 def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
     """True when some change lacks values, and it is a key change, or a truncate or a delete of its key is there too, or
     changes may arrive in any order."""
-    lacking = pc.is_valid(changes[UNSENT])
+    is_delete, is_truncate = (pc.equal(changes[OP], op.value) for op in (Op.DELETE, Op.TRUNCATE))
+    if table.soft_deletes and pc.any(pc.or_(is_truncate, is_delete) if table.ordered_by else is_truncate).as_py():
+        return True
+    lacking = pc.and_(pc.is_valid(changes[UNSENT]), pc.invert(is_delete))
     if not pc.any(lacking).as_py():
         return False
     if table.ordered_by or (table.keeping and len(set(map(_needs, changes[UNSENT].to_pylist())) - {None}) > 1):
         return True
-    if pc.any(pc.or_(pc.and_(pc.is_valid(changes[MOVED_FROM]), lacking), pc.equal(changes[OP], Op.TRUNCATE.value))).as_py():
+    if pc.any(pc.or_(pc.and_(pc.is_valid(changes[MOVED_FROM]), lacking), is_truncate)).as_py():
         return True
     keys = plainly_named(changes.select(list(table.keys)))
-    deleted = keys.filter(pc.equal(changes[OP], Op.DELETE.value))
+    deleted = keys.filter(is_delete)
     both = keys.filter(lacking).join(deleted, keys.column_names, join_type="left semi")
     return bool(both.num_rows)
 
@@ -123,7 +130,7 @@ def _needs(unsent: Sequence[str] | None) -> bool | None:
 
 class _Touch(NamedTuple):
     """What matters of one change. `lacks`: values were not sent; `needs`: so that there must be a row. `sequence`: empty
-    where changes arrive in order."""
+    where changes arrive in order. `first`: where deletes leave rows, a delete or a truncate."""
 
     op: str
     key: Key
@@ -132,6 +139,7 @@ class _Touch(NamedTuple):
     departs: bool
     sequence: SequenceKey
     needs: bool
+    first: bool
 
 
 def _touches(changes: pa.Table, table: TableSpec) -> list[_Touch]:
@@ -140,14 +148,17 @@ def _touches(changes: pa.Table, table: TableSpec) -> list[_Touch]:
     ordering = _ordering(table)
     places = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
     return [
-        _touch(key, op, tuple(old.values()) if old else None, unsent, departs=bool(departs), place=place)
+        _touch(key, op, tuple(old.values()) if old else None, unsent, departs=bool(departs), place=place, table=table)
         for key, op, old, unsent, departs, place in zip(keys, *columns, places, strict=True)
     ]
 
 
-def _touch(key: Key, op: str, old: Key | None, unsent: Sequence[str] | None, *, departs: bool, place: SequenceKey) -> _Touch:
+def _touch(
+    key: Key, op: str, old: Key | None, unsent: Sequence[str] | None, *, departs: bool, place: SequenceKey, table: TableSpec
+) -> _Touch:
     lacks = unsent is not None and op != Op.DELETE
-    return _Touch(op, key, old, lacks, departs, place, lacks and IF_THERE not in (unsent or ()))
+    first = table.soft_deletes and op in (Op.DELETE, Op.TRUNCATE)
+    return _Touch(op, key, old, lacks, departs, place, lacks and IF_THERE not in (unsent or ()), first)
 
 
 class _Segment:
@@ -164,7 +175,9 @@ class _Segment:
     def cut_before(self, i: int, change: _Touch) -> int | None:
         """The place at which a new segment must begin for `change` at `i`, or None."""
         if change.op == Op.TRUNCATE:
-            return i if self.lacking else None
+            return i if self.lacking or change.first else None
+        if change.first and change.sequence and change.key in self.touched:
+            return i
         at = self.leaving.get(change.old, i) if change.old else i
         if change.sequence < self.awaiting.get(change.key, ()) or (change.lacks and self._hides(i, at, change)):
             return at

@@ -43,6 +43,8 @@ def shaped(changes: pa.Table, shape: Shape, table: TableSpec) -> pa.Table:
     columns |= dict(zip(sequence_columns(table.sequence), [*sequence.values(), *own], strict=True))
     lacking = _still_unsent(changes[UNSENT], shape.columns)
     columns |= {ERROR: errors, UNSENT: _with_kept(changes, lacking, table.keeping) if table.keeping else lacking}
+    if table.soft_deletes:
+        columns[UNSENT] = _without_values(columns[OP], columns[UNSENT])
     schema = changes_schema(table)
     frame = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
     return frame.filter(_kept(changes)) if shape.without_deletes else frame
@@ -152,6 +154,12 @@ def _with_kept(changes: pa.Table, lacking: pa.ChunkedArray, names: Sequence[str]
 
 def _others(names: list[str] | None, known: list[str]) -> list[str]:
     return [name for name in names or () if name != IF_THERE and name not in known]
+
+
+def _without_values(ops: pa.ChunkedArray, lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A delete that leaves its row sends no values: what it brings need not be what the row held."""
+    ours = pa.scalar([IF_THERE], pa.list_(pa.string()))
+    return pc.if_else(pc.equal(ops, Op.DELETE.value), ours, lists)
 
 
 def _put(changes: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:

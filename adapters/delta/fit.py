@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OP, Op
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.plan import CDC_DELETED, ApplyPlan
 
 from ..sql.conform import conform
 from .types import impossible, to_storage
@@ -43,7 +43,10 @@ def fit(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
 
 
 def kept_rows(rows: pa.Table, plan: ApplyPlan) -> pa.ChunkedArray:
-    """True for rows that become rows of the target; a merge keeps no delete, an append every one."""
+    """True for rows that become rows of the target; a merge keeps no delete but one that leaves its row and brings
+    the values, an append every one."""
+    if plan.soft_deletes:
+        return pc.is_valid(rows[CDC_DELETED])
     return pc.or_(pc.not_equal(rows[OP], Op.DELETE.value), not plan.merge_keys)
 
 
@@ -54,9 +57,20 @@ def filled(rows: pa.Table, plan: ApplyPlan, schema: pa.Schema) -> tuple[pa.Table
         if field.nullable or field.name not in rows.column_names or not rows[field.name].null_count:
             continue
         mask = pc.and_(pc.is_null(rows[field.name]), kept_rows(rows, plan))
-        rejected.append(refused(rows.filter(mask), out_of_range(f"column {field.name!r} of the target must not be null")))
-        rows = rows.filter(pc.invert(mask))
+        rows, bad = without(rows, plan, mask, out_of_range(f"column {field.name!r} of the target must not be null"))
+        rejected.append(bad)
     return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
+
+
+def without(rows: pa.Table, plan: ApplyPlan, bad: pa.ChunkedArray, reason: str) -> tuple[pa.Table, pa.Table]:
+    """The rows, and the bad ones as `REJECTED`. A delete that brings bad values brings none: had the change that sent them
+    come in a batch of its own, it would have been rejected, and the delete not."""
+    if plan.soft_deletes:
+        is_delete = pc.equal(rows[OP], Op.DELETE.value)
+        marks = pc.if_else(pc.and_(bad, is_delete), pa.scalar(None, pa.bool_()), rows[CDC_DELETED])
+        rows = rows.set_column(rows.column_names.index(CDC_DELETED), CDC_DELETED, marks)
+        bad = pc.and_(bad, pc.invert(is_delete))
+    return rows.filter(pc.invert(bad)), refused(rows.filter(bad), reason)
 
 
 def as_rejects(frame: pa.Table, *rejected: pa.Table) -> pa.Table:

@@ -9,8 +9,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
 from replicator.domain.change import OP
-from replicator.domain.plan import END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
-from replicator.domain.sequence import Sequence
+from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
 
 from ..sql.dialect import DELTA_RS
 from ..sql.history_events import ended_by
@@ -20,22 +19,22 @@ from .commits import WRITER, Attempt, Operation
 from .tables import schema_of
 
 
-def write_stage(plan: ApplyPlan, rows: pa.Table, clear_below: Sequence | None, cuts: Iterable[Cut] = ()) -> Operation | None:
+def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Cut | None, cuts: Iterable[Cut] = ()) -> Operation | None:
     """What stage 4 does with `rows` (types of the table, one row per merge key); None when there is nothing to do.
 
-    `clear_below`: rows of the target below that sequence, or without one, go, in the same commit. `cuts`, of a history: the
-    other versions end at the first of these truncates that lies within them.
+    `clear`: rows of the target below that truncate, or without a sequence, go, in the same commit, or are marked. `cuts`,
+    of a history: the other versions end at the first of these truncates that lies within them.
     """
     if plan.history is not None:
         return _history_stage(plan, rows, sorted(cuts, key=lambda cut: cut.sequence))
-    if not rows.num_rows and clear_below is None:
+    if not rows.num_rows and clear is None:
         return None
     if not plan.merge_keys:
         return append_stage(rows)
-    if not rows.num_rows and clear_below is not None:
-        return _delete_where(cleared(plan, DELTA_RS, clear_below).replace('t."', '"'))
+    if not rows.num_rows and clear is not None and not plan.soft_deletes:
+        return _delete_where(cleared(plan, DELTA_RS, clear.sequence).replace('t."', '"'))
     source = rows.select([OP, *(c.name for c in plan.target)])
-    return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear_below)
+    return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear)
 
 
 def _history_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Cut]) -> Operation | None:
@@ -55,9 +54,12 @@ def _history_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Cut]) -> Operatio
 def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str]:
     """What a truncate writes into a version."""
     names = end_sequence_columns(plan.table.sequence)
-    at = "NULL" if cut.at is None else f"arrow_cast({cut.at}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
     values = {DELTA_RS.quoted(n): constant(v, DELTA_RS) for n, v in zip(names, cut.sequence, strict=True)}
-    return values | {DELTA_RS.quoted(END_AT): at}
+    return values | {DELTA_RS.quoted(END_AT): _instant(cut)}
+
+
+def _instant(cut: Cut) -> str:
+    return "NULL" if cut.at is None else f"arrow_cast({cut.at}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def append_stage(rows: pa.Table) -> Operation:
@@ -77,12 +79,13 @@ def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
     snapshot.delete(commit_properties=attempt.properties)
 
 
-def _merge(
-    snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table, clear_below: Sequence | None
-) -> None:
+def _merge(snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table, clear: Cut | None) -> None:
     merger = _merger(snapshot, properties, plan, source)
-    if clear_below is not None:
-        merger = merger.when_not_matched_by_source_delete(cleared(plan, DELTA_RS, clear_below))
+    if clear is not None and plan.soft_deletes:
+        marks = {DELTA_RS.quoted(CDC_DELETED): "TRUE", DELTA_RS.quoted(CDC_DELETED_AT): _instant(clear)}
+        merger = merger.when_not_matched_by_source_update(marks, cleared(plan, DELTA_RS, clear.sequence))
+    elif clear is not None:
+        merger = merger.when_not_matched_by_source_delete(cleared(plan, DELTA_RS, clear.sequence))
     merger.execute()
 
 

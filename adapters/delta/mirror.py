@@ -29,7 +29,7 @@ from .marks import DeltaMarks
 from .merge import delete_all, write_stage
 from .partitions import nameable, partition_columns
 from .related import related_rows
-from .staged import Staged, is_above, moved_on, truncated
+from .staged import Staged, clearing, moved_on, truncated
 from .tables import schema_of
 from .trim import untouched
 
@@ -65,7 +65,7 @@ class Mirror:
         refused = bad + unfit.num_rows + let_in.rejected
         counts += Counts(applied=-bad, rejected=refused, duplicate=trimmed + let_in.duplicates)
         return Staged(
-            write_stage(plan, rows, facts.clear_below if is_above(facts.clear_below, state.floor) else None),
+            write_stage(plan, rows, clearing(facts, state)),
             moved_on(plan, state, facts, recorded, write.at),
             counts + truncated(facts, state, truncates),
             _with(let_in.late, as_rejects(frame, unfit, refused_rows, holes, nameless)),

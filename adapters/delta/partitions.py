@@ -20,7 +20,7 @@ from replicator.ports.frames import Lane
 
 from ..sql.repair import from_columns
 from .chosen import chosen_columns, kept_names
-from .fit import REJECTED, kept_rows, out_of_range, refused
+from .fit import REJECTED, kept_rows, out_of_range, without
 from .options import config_place
 from .types import storage_type
 
@@ -89,8 +89,8 @@ def nameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) -> tuple[p
         bad = pc.or_(bad, pc.greater(pc.binary_length(value), longest(name)))
         bad = pc.and_(pc.fill_null(bad, False), kept_rows(rows, plan))
         if pc.any(bad).as_py():
-            rejected.append(refused(rows.filter(bad), unnameable(name)))
-            rows = rows.filter(pc.invert(bad))
+            rows, gone = without(rows, plan, bad, unnameable(name))
+            rejected.append(gone)
     return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
 
 

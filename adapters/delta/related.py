@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from replicator.domain.change import UNSENT
-from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns
 from replicator.domain.sequence import Sequence
 
 from ..sql.dialect import DELTA_RS
@@ -30,7 +30,8 @@ def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Ta
     """
     sequence = cdc_sequence_columns(plan.table.sequence)
     unsent = _unsent_names(rows) if plan.repair.complete else []
-    columns = list(dict.fromkeys([*plan.repair.identity, *sequence, *unsent]))
+    marks = [CDC_DELETED] if plan.soft_deletes else []
+    columns = list(dict.fromkeys([*plan.repair.identity, *sequence, *unsent, *marks]))
     wanted = _wanted(plan, rows)
     return lookup(snapshot, columns, wanted, few({n: wanted[n].to_pylist() for n in prunable(snapshot, plan)}))
 

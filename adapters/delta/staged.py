@@ -41,6 +41,13 @@ def moved_on(
     )
 
 
+def clearing(facts: Facts, state: LaneState) -> Cut | None:
+    """The truncate that the target has not seen."""
+    if facts.clear_below is None or not is_above(facts.clear_below, state.floor):
+        return None
+    return Cut(facts.clear_below, facts.cleared_at)
+
+
 def truncated(facts: Facts, state: LaneState, truncates: int) -> Counts:
     """What became of the truncates themselves."""
     if facts.cuts:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from replicator.domain.change import ERROR, MOVED_FROM, OP, UNSENT, Op
 from replicator.domain.errors import DataLoss
-from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair, resent_below
+from replicator.domain.plan import CDC_DELETED, ApplyPlan, Counts, LaneState, needs_repair, resent_below
 from replicator.domain.retention import can_be_late, late, recalls
 from replicator.ports.frames import Lane, Write
 
@@ -34,7 +34,7 @@ from ..delta.partitions import (
     prunable,
     unnameable,
 )
-from ..delta.staged import Staged, is_above, late_cuts, moved_on, new_cuts, truncated
+from ..delta.staged import Staged, clearing, late_cuts, moved_on, new_cuts, truncated
 from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK
@@ -92,9 +92,9 @@ class SparkMirror:
         recorded = self._ledger.record(write.lane, plan, good, facts)
         good, holes, empty = _refused(good, plan, [*_holes(good, snapshot), *_nameless(good, partition_columns(snapshot))])
         verdicts += Counts(applied=-empty, rejected=empty)
-        below = facts.clear_below if is_above(facts.clear_below, state.floor) else None
-        idle = not verdicts.applied and below is None
-        operation = None if idle else write_stage(plan, good, below, partitions)
+        clear = clearing(facts, state)
+        idle = not verdicts.applied and clear is None
+        operation = None if idle else write_stage(plan, good, clear, partitions)
         refused = counts.rejected + let_in.rejected
         counts = verdicts + Counts(rejected=refused, duplicate=left_out) + truncated(facts, state, truncates)
         rejects = _as_rejects(let_in.late, unfit, given_up, holes)
@@ -285,6 +285,10 @@ def _refused(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> tuple
     error = sf.lit(None).cast("string")
     for condition, reason in reversed(refusals):
         error = sf.when(condition, sf.lit(reason)).otherwise(error)
+    if plan.soft_deletes:
+        # As `delta.fit.without`: a delete that brings bad values brings none.
+        marks = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
+        rows = derived(rows.withColumn(CDC_DELETED, marks), rows)
     error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error
     holes = derived(where(rows, error.isNotNull()).withColumn(ERROR, error), rows)
     return where(rows, error.isNull()), holes, holes.count()

@@ -11,6 +11,8 @@ from pyspark.sql import functions as sf
 from replicator.domain import change
 from replicator.domain.plan import (
     CDC_APPLIED_AT,
+    CDC_DELETED,
+    CDC_DELETED_AT,
     CDC_OP,
     CDC_TS,
     CDC_UNSENT,
@@ -41,7 +43,7 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
     columns = [
         column(change.OP),
         *(value.alias(name) for name, value in names),
-        (_needed() if plan.table.keeping else column(change.UNSENT)).alias(change.UNSENT),
+        (_needed() if plan.table.keeping or plan.soft_deletes else column(change.UNSENT)).alias(change.UNSENT),
         column(change.RESET),
         *_old_key(plan),
         *(column(name) for name in POSITION),
@@ -68,6 +70,17 @@ def _bookkeeping(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
             for stored, sent in zip(cdc_sequence_columns(count), change.sequence_columns(count), strict=True)
         },
         **(_as_version(plan.table) if plan.history else {}),
+        **(_marked() if plan.soft_deletes else {}),
+    }
+
+
+def _marked() -> dict[str, Column]:
+    """As `adapters.sql.rows._marked`."""
+    is_delete = column(change.OP) == change.Op.DELETE.value
+    lacking = is_delete & column(change.UNSENT).isNotNull()
+    return {
+        CDC_DELETED: sf.when(lacking, sf.lit(None).cast("boolean")).otherwise(is_delete),
+        CDC_DELETED_AT: sf.when(is_delete, column(change.TS)),
     }
 
 

@@ -12,8 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from replicator.domain.plan import END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
-from replicator.domain.sequence import Sequence
+from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
 
 from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
 from ..delta.merge import delete_all
@@ -47,12 +46,12 @@ CONFLICTS = (
 def write_stage(
     plan: ApplyPlan,
     rows: DataFrame,
-    clear_below: Sequence | None,
+    clear: Cut | None,
     partitions: Partitions,
     cuts: Iterable[Cut] = (),
 ) -> Operation:
     """What stage 4 does with `rows` (types of the table, one row per merge key), which meet rows of `partitions` alone.
-    `cuts`: see `delta.merge.write_stage`."""
+    `clear`, `cuts`: see `delta.merge.write_stage`."""
     cuts = sorted(cuts, key=lambda cut: cut.sequence)
     if not plan.merge_keys:
         return append_stage(rows.select([column(c.name) for c in plan.target]))
@@ -60,12 +59,12 @@ def write_stage(
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
         _refuse_moved(snapshot, attempt)
         condition = merge_condition(plan, SPARK)
-        meets = sf.expr(condition) if clear_below is not None or cuts else _within(sf.expr(condition), partitions)
+        meets = sf.expr(condition) if clear is not None or cuts else _within(sf.expr(condition), partitions)
         with _saying(rows.sparkSession, attempt) as session:
             merger = SparkTable.forPath(session, place(attempt.table.uri)).alias("t").merge(rows.alias("s"), meets)
             for cut in cuts:
                 merger = merger.whenNotMatchedBySourceUpdate(ended_by(plan, SPARK, cut.sequence), _ended(plan, cut))
-            _merged(merger, plan, clear_below)
+            _merged(merger, plan, clear)
         _confirm(snapshot, attempt)
 
     return merge
@@ -74,9 +73,12 @@ def write_stage(
 def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str | Column]:
     """What a truncate writes into a version."""
     names = end_sequence_columns(plan.table.sequence)
-    at = "NULL" if cut.at is None else f"timestamp_micros({cut.at})"
     values: dict[str, str | Column] = {SPARK.quoted(n): constant(v, SPARK) for n, v in zip(names, cut.sequence, strict=True)}
-    return values | {SPARK.quoted(END_AT): at}
+    return values | {SPARK.quoted(END_AT): _instant(cut)}
+
+
+def _instant(cut: Cut) -> str:
+    return "NULL" if cut.at is None else f"timestamp_micros({cut.at})"
 
 
 def append_stage(rows: DataFrame) -> Operation:
@@ -155,11 +157,14 @@ def _saying(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
             session.conf.unset(name)
 
 
-def _merged(merger: DeltaMergeBuilder, plan: ApplyPlan, clear_below: Sequence | None) -> None:
+def _merged(merger: DeltaMergeBuilder, plan: ApplyPlan, clear: Cut | None) -> None:
     for clause in plan.clauses:
         merger = _with_clause(merger, clause)
-    if clear_below is not None:
-        merger = merger.whenNotMatchedBySourceDelete(cleared(plan, SPARK, clear_below))
+    if clear is not None and plan.soft_deletes:
+        marks: dict[str, str | Column] = {SPARK.quoted(CDC_DELETED): "TRUE", SPARK.quoted(CDC_DELETED_AT): _instant(clear)}
+        merger = merger.whenNotMatchedBySourceUpdate(cleared(plan, SPARK, clear.sequence), marks)
+    elif clear is not None:
+        merger = merger.whenNotMatchedBySourceDelete(cleared(plan, SPARK, clear.sequence))
     merger.execute()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replicator.domain.change import OP, PARTITION, RESET, TOPIC, UNSENT, Op, sequence_columns
+from replicator.domain.change import IF_THERE, OP, PARTITION, RESET, TOPIC, UNSENT, Op, sequence_columns
 from replicator.domain.plan import ApplyPlan
 
 from .dialect import Dialect
@@ -39,11 +39,15 @@ def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
 
 def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     """One row per key: `_last`, the place of its last change, and `_void`, the last place up to which a delete made all
-    values void (null when none did). Input: kept changes above the last truncate."""
+    values void (null when none did; a delete that leaves its row takes values from before other deletes too). Input: kept
+    changes above the last truncate."""
     q = dialect.quoted
     place = q(PLACE)
+    void = f"max({cut_place(dialect)})"
+    if plan.soft_deletes:
+        void = f"CASE WHEN max_by({q(OP)}, {place}) <> {dialect.text(Op.DELETE)} THEN {void} END"
     return (
-        f"SELECT max({place}) AS {LAST}, max({cut_place(dialect)}) AS {VOID}\n"
+        f"SELECT max({place}) AS {LAST}, {void} AS {VOID}\n"
         f"FROM {changes}\nGROUP BY {keys_text(plan, dialect)}\nORDER BY {LAST}"
     )
 
@@ -84,21 +88,29 @@ def change_identity(plan: ApplyPlan, *, counted: bool) -> tuple[str, ...]:
 
 def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, names: Sequence[str]) -> str:
     """For keys in `folded` (`_last`, `_void`, key columns): per column of `names` the place of the last change that sent it
-    after `_void`, as `c0`, `c1` ..., null when none did; `m`, the place of the key change its row began with; and `w`, the
-    place of the last change that sent all columns."""
+    after `_void`, as `c0`, `c1` ..., null when none did; `m`, the place of the key change its row began with; `w`, the
+    place of the last change that sent all columns; where deletes leave rows, `a`, that of the last one that sent any."""
     q, c = dialect.quoted, dialect.column
     alive, unsent = f"c.{q(PLACE)} > COALESCE(f.{VOID}, -1)", c("c", UNSENT)
+    if plan.soft_deletes:
+        alive = f"{alive} AND {brings_values(dialect, unsent)}"
     parts = [
         f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND {was_sent(dialect, unsent, name)}) AS c{i}"
         for i, name in enumerate(names)
     ]
     parts.append(f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND c.{q('_moved')}) AS m")
     parts.append(f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND c.{q(UNSENT)} IS NULL) AS w")
+    parts += [f"max(c.{q(PLACE)}) FILTER (WHERE {alive}) AS a"] if plan.soft_deletes else []
     on = " AND ".join(f"{c('c', k)} = {c('f', k)}" for k in plan.table.keys)
     return (
         f"SELECT f.{LAST}, {', '.join(parts)}\nFROM {folded} AS f JOIN {changes} AS c ON {on}\n"
         f"GROUP BY f.{LAST}\nORDER BY f.{LAST}"
     )
+
+
+def brings_values(dialect: Dialect, unsent: str) -> str:
+    """Where deletes leave rows: false for a delete without values, of the batch or its own."""
+    return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=dialect.text(IF_THERE))})"
 
 
 def was_sent(dialect: Dialect, unsent: str, name: str) -> str:

@@ -20,6 +20,7 @@ from .fold import (
     OUTCOME,
     PLACE,
     VOID,
+    brings_values,
     change_identity,
     copies_select,
     cut_place,
@@ -49,19 +50,24 @@ def guarded_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates
 
 def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     """Adds `_last` and `_void` of each key, as `fold.last_select`, over its live changes."""
-    place, over = dialect.quoted(PLACE), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
-    return (
-        f"SELECT *, max(CASE WHEN {LIVE} THEN {place} END) {over} AS {LAST},\n"
-        f"  max(CASE WHEN {LIVE} THEN {cut_place(dialect)} END) {over} AS {VOID} FROM {changes}"
-    )
+    q = dialect.quoted
+    place, over = q(PLACE), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
+    void = f"max(CASE WHEN {LIVE} THEN {cut_place(dialect)} END) {over}"
+    if plan.soft_deletes:
+        last = f"max_by({q(OP)}, CASE WHEN {LIVE} THEN {place} END) {over}"
+        void = f"CASE WHEN {last} <> {dialect.text(Op.DELETE)} THEN {void} END"
+    return f"SELECT *, max(CASE WHEN {LIVE} THEN {place} END) {over} AS {LAST},\n  {void} AS {VOID} FROM {changes}"
 
 
 def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequence[str]) -> str:
     """Adds per column of `names` its last value sent after `_void`, as `_v0`, `_v1` ..., and where that was, as `_p0` ...;
-    the old key of the last key change, as `_m`; and `_w`, the place of the last change that sent everything."""
+    the old key of the last key change, as `_m`; `_w`, the place of the last change that sent everything; and, where deletes
+    leave rows, `_a`, that of the last one that sent anything."""
     q = dialect.quoted
     over = f"OVER (PARTITION BY {keys_text(plan, dialect)})"
     alive = f"{LIVE} AND {q(PLACE)} > COALESCE({VOID}, -1)"
+    if plan.soft_deletes:
+        alive = f"{alive} AND {brings_values(dialect, q(UNSENT))}"
 
     def place(condition: str) -> str:
         return f"CASE WHEN {alive} AND {condition} THEN {q(PLACE)} END"
@@ -72,6 +78,7 @@ def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequenc
         parts += [f"max_by({q(name)}, {at}) {over} AS `_v{i}`", f"max({at}) {over} AS `_p{i}`"]
     moved = place(f"{q(MOVED_FROM)} IS NOT NULL")
     parts += [f"max_by({q(MOVED_FROM)}, {moved}) {over} AS `_m`", f"max({place(f'{q(UNSENT)} IS NULL')}) {over} AS `_w`"]
+    parts += [f"max({place('TRUE')}) {over} AS `_a`"] if plan.soft_deletes else []
     return f"SELECT *, {', '.join(parts)} FROM {changes}"
 
 

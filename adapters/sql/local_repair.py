@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, OP, RESET, UNSENT
-from replicator.domain.plan import ApplyPlan, Counts, LaneState, cdc_sequence_columns, resent_below
+from replicator.domain.change import ERROR, OFFSET, OP, RESET, UNSENT, Op
+from replicator.domain.plan import CDC_DELETED, ApplyPlan, Counts, LaneState, cdc_sequence_columns, resent_below
 from replicator.domain.retention import Forgetting, can_be_late, late
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
@@ -67,7 +67,8 @@ def _verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], select: str) -> p
     flags = (OP, UNSENT, RESET, OFFSET, *(from_columns(plan) if plan.repair.complete else ()))
     with session() as connection:
         connection.register("changes", _numbered(tables["changes"].select([*narrow, *flags])))
-        connection.register("related", _numbered(tables["related"].select(list(narrow))))
+        marks = (CDC_DELETED,) if plan.soft_deletes else ()
+        connection.register("related", _numbered(tables["related"].select([*narrow, *marks])))
         if "ledger" in tables:
             connection.register("ledger", tables["ledger"])
         return connection.sql(select).to_arrow_table()
@@ -100,11 +101,20 @@ def _completed(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts: pa.
         return rows
     moved = pc.is_valid(rows[from_columns(plan)[-1]])
     giver = pc.if_else(moved, verdicts["_o"], verdicts["_t"])
+    if plan.soft_deletes:
+        rows = _with_values(rows, pc.equal(related[CDC_DELETED].fill_null(False).take(giver), False))
     for name in unsent_names(rows):
         lacks = pa.array([name in (names or ()) for names in rows[UNSENT].to_pylist()])
         given = related[name].take(giver).cast(rows[name].type)
         rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(lacks, given, rows[name]))
     return rows
+
+
+def _with_values(rows: pa.Table, alive: pa.ChunkedArray) -> pa.Table:
+    """As `repair._brings_values`. `alive`: of the row that gives the values; null where there is none."""
+    completed = pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.and_(pc.is_valid(rows[UNSENT]), pc.fill_null(alive, False)))
+    marks = pc.if_else(completed, pa.scalar(True), rows[CDC_DELETED])
+    return rows.set_column(rows.column_names.index(CDC_DELETED), CDC_DELETED, marks)
 
 
 def unsent_names(rows: pa.Table, column: str = UNSENT) -> list[str]:

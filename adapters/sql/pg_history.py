@@ -22,6 +22,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from .dialect import POSTGRES
 from .history import events_select, marks_select, versions_select
 from .history_events import CHANGE, KIND, PLACE, Known, carried, ended_by, related_select
+from .pg_instants import instant
 from .pg_ledger import ledger_name
 from .pg_names import quoted
 from .pg_target import ROW, Target
@@ -81,7 +82,7 @@ class VersionsInServer:
         for cut in sorted(cuts, key=lambda cut: cut.sequence):
             names = end_sequence_columns(plan.table.sequence)
             values = [f"{quoted(n)} = {constant(v, POSTGRES)}" for n, v in zip(names, cut.sequence, strict=True)]
-            values.append(f"{quoted(END_AT)} = {_instant(cut.at)}")
+            values.append(f"{quoted(END_AT)} = {instant(cut.at)}")
             where = ended_by(plan, POSTGRES, cut.sequence)
             self._run(f"UPDATE {target.relation} AS t SET {', '.join(values)} WHERE {where}")
 
@@ -101,7 +102,7 @@ class VersionsInServer:
             related=self._related,
             marks=marks,
             lowest=lowest,
-            cuts=[(cut.sequence, _instant(cut.at)) for cut in cuts if cut.sequence >= lowest],
+            cuts=[(cut.sequence, instant(cut.at)) for cut in cuts if cut.sequence >= lowest],
             values=carried(plan),
             compared=plan.history.tracked if plan.history else (),
             untracked=plan.history.untracked if plan.history else (),
@@ -152,9 +153,3 @@ class VersionsInServer:
 
     def _run(self, statement: str) -> psycopg.Cursor:
         return self._cursor.execute(statement.encode(), prepare=False)
-
-
-def _instant(micros: int | None) -> str:
-    if micros is None:
-        return "NULL::timestamptz"
-    return f"('1970-01-01 00:00:00+00'::timestamptz + {micros} * interval '1 microsecond')"

@@ -15,13 +15,14 @@ import pyarrow as pa
 from psycopg import sql
 
 from replicator.domain.change import OP, RESET, UNSENT
-from replicator.domain.plan import CDC_OP, ApplyPlan
+from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, CDC_OP, ApplyPlan, Cut
 from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
 from .dialect import POSTGRES
 from .pg_copy import copy_statement
+from .pg_instants import instant
 from .pg_ledger import forget, upsert
 from .pg_literals import ARRAY_FORM, PLAIN_FORM
 from .pg_names import quoted
@@ -172,9 +173,13 @@ class Target:
         """Remove the remembered deletes that are not above `high`."""
         return forget(self.ledger or "", self.plan, high).encode()
 
-    def clear(self, floor: SequenceKey) -> bytes:
-        """Remove the rows a truncate at `floor` finds: older ones, and those from before replication began."""
-        return f"DELETE FROM {self.relation} AS t WHERE {cleared(self.plan, POSTGRES, floor)}".encode()
+    def clear(self, cut: Cut) -> bytes:
+        """Remove, or mark, the rows a truncate finds: older ones, and those from before replication began."""
+        found = cleared(self.plan, POSTGRES, cut.sequence)
+        if not self.plan.soft_deletes:
+            return f"DELETE FROM {self.relation} AS t WHERE {found}".encode()
+        marks = f"{quoted(CDC_DELETED)} = TRUE, {quoted(CDC_DELETED_AT)} = {instant(cut.at)}"
+        return f"UPDATE {self.relation} AS t SET {marks} WHERE {found}".encode()
 
     def merge_inline(self) -> bytes:
         """Stage 4 over rows given as one JSON parameter."""

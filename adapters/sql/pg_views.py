@@ -7,36 +7,43 @@ import logging
 import psycopg
 from psycopg import errors
 
-from replicator.domain.plan import ApplyPlan, end_sequence_columns
+from replicator.domain.plan import CDC_DELETED, ApplyPlan, end_sequence_columns
 
 from .pg_names import MAX_BYTES, quoted
 
 log = logging.getLogger(__name__)
 OURS = "replicator: the rows of {table} that hold now"
-SUFFIX = "_current"
+CURRENT, LIVING = "_current", "_living"
+"""What is added to the name of a table: of a history, and of one whose deleted rows stay."""
+
 REMARK = "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c WHERE c.oid = to_regclass(%s)"
 
 
 def view_of(plan: ApplyPlan, table: str) -> str | None:
     """The name of the view that belongs to a target; None where the target holds current rows only, or the name would be too
     long."""
-    name = f"{table}{SUFFIX}"
+    name = f"{table}{CURRENT if plan.history else LIVING}"
     return name if condition(plan) and len(name.encode()) <= MAX_BYTES else None
 
 
 def condition(plan: ApplyPlan) -> str:
     """Which rows of a target hold now; empty where all do."""
-    return f"{quoted(end_sequence_columns(plan.table.sequence)[0])} IS NULL" if plan.history else ""
+    if plan.history:
+        return f"{quoted(end_sequence_columns(plan.table.sequence)[0])} IS NULL"
+    return f"{quoted(CDC_DELETED)} IS NOT TRUE" if plan.soft_deletes else ""
 
 
 def own_view(cursor: psycopg.Cursor, schema: str, table: str) -> str | None:
     """The name of the view that was made for the table, where it is there."""
-    row = cursor.execute(REMARK, (quoted(schema, f"{table}{SUFFIX}"),)).fetchone()
-    return f"{table}{SUFFIX}" if row is not None and row[0] == OURS.format(table=table) else None
+    for name in (f"{table}{CURRENT}", f"{table}{LIVING}"):
+        row = cursor.execute(REMARK, (quoted(schema, name),)).fetchone()
+        if row is not None and row[0] == OURS.format(table=table):
+            return name
+    return None
 
 
 def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan) -> None:
-    """Create the view `<table>_current`, or bring its columns up to date. A relation of that name that is not such a view
+    """Create the view that `view_of` names, or bring its columns up to date. A relation of that name that is not such a view
     stays as it is."""
     name = view_of(plan, table)
     if name is None:

@@ -13,7 +13,17 @@ from psycopg import sql
 
 from replicator.domain.errors import DataLoss
 from replicator.domain.event_log import already_logged
-from replicator.domain.plan import Counts, Facts, LaneState, highest, needs_repair, overlaps, resent_below, united_cuts
+from replicator.domain.plan import (
+    Counts,
+    Cut,
+    Facts,
+    LaneState,
+    highest,
+    needs_repair,
+    overlaps,
+    resent_below,
+    united_cuts,
+)
 from replicator.domain.position import Position
 from replicator.domain.retention import can_be_late, deletes_after, forgetting, late, recalls
 from replicator.domain.sequence import SequenceValue
@@ -93,7 +103,7 @@ class Writing:
             return self._versions(entered, write, before, outcome, applied_at)
         if facts.clear_below is not None and write.plan.truncates:
             self._pending.flush()
-            self._cursor.execute(self._target.clear(facts.clear_below), prepare=False)
+            self._cursor.execute(self._target.clear(Cut(facts.clear_below, facts.cleared_at)), prepare=False)
             outcome.counts += _truncated(entered.truncates, facts.clear_below, before.floor)
         if entered.rows.count:
             self._write(entered.rows, write, before, outcome)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from replicator.domain.change import OFFSET, OP, RESET, UNSENT
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns
 from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence
 
@@ -150,9 +150,16 @@ def not_above(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Se
 
 
 def cleared(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
-    """A row of `t` that a truncate at `floor` finds: an older one, or one that was there before replication began."""
+    """A row of `t` that a truncate at `floor` finds: an older one, or one that was there before replication began; where
+    deletes leave rows, a living one."""
     names = cdc_sequence_columns(plan.table.sequence)
-    return f"({dialect.column('t', names[0])} IS NULL OR {below(dialect, 't', names, floor)})"
+    alive = f"NOT {_marked('t', dialect)} AND " if plan.soft_deletes else ""
+    return f"{alive}({dialect.column('t', names[0])} IS NULL OR {below(dialect, 't', names, floor)})"
+
+
+def _marked(relation: str, dialect: Dialect) -> str:
+    """The row is there, and deleted. One from before replication began has no mark."""
+    return f"COALESCE({dialect.column(relation, CDC_DELETED)}, FALSE)"
 
 
 def not_sent(names: Collection[str]) -> Reject:
@@ -188,17 +195,36 @@ def constant(value: object, dialect: Dialect) -> str:
 
 def _incomplete(plan: ApplyPlan, dialect: Dialect) -> str:
     """Values were not sent, and neither a living row of the old key nor of this key can give them."""
-    key = plan.table.keys[-1]
-    moved = f"{dialect.column('r', from_columns(plan)[-1])} IS NOT NULL"
-    no_old, no_row = f"{dialect.column('o', key)} IS NULL", f"{dialect.column('t', key)} IS NULL"
     reset = f"COALESCE({dialect.column('r', RESET)}, FALSE)"
+    moved, (no_old, no_row) = _moved(plan, dialect), (_gone(plan, dialect, relation) for relation in ("o", "t"))
     lacks = f"CASE WHEN {moved} THEN {no_old} ELSE ({no_row} OR {reset}) END"
     return f"{dialect.column('r', OP)} <> 'd' AND {dialect.column('r', UNSENT)} IS NOT NULL AND {lacks}"
+
+
+def _moved(plan: ApplyPlan, dialect: Dialect) -> str:
+    return f"{dialect.column('r', from_columns(plan)[-1])} IS NOT NULL"
+
+
+def _gone(plan: ApplyPlan, dialect: Dialect, relation: str) -> str:
+    """There is no living row to take values from."""
+    absent = f"{dialect.column(relation, plan.table.keys[-1])} IS NULL"
+    return f"({absent} OR {_marked(relation, dialect)})" if plan.soft_deletes else absent
+
+
+def _brings_values(plan: ApplyPlan, dialect: Dialect) -> str:
+    """True also for a delete whose values are completed. The changes that sent the others were rejected where there was
+    no living row, so then it brings none."""
+    c = dialect.column
+    no_giver = f"CASE WHEN {_moved(plan, dialect)} THEN {_gone(plan, dialect, 'o')} ELSE {_gone(plan, dialect, 't')} END"
+    completed = f"{c('r', OP)} = 'd' AND {c('r', UNSENT)} IS NOT NULL AND NOT {no_giver}"
+    return f"CASE WHEN {completed} THEN TRUE ELSE {c('r', CDC_DELETED)} END"
 
 
 def _value(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
     c = dialect.column
     table = plan.table
+    if name == CDC_DELETED and plan.soft_deletes:
+        return _brings_values(plan, dialect)
     if not plan.repair.complete or name in table.keys or name not in table.column_names:
         return c("r", name)
     unsent = dialect.contains.format(list=c("r", UNSENT), item=dialect.text(name))

@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from replicator.domain import change
 from replicator.domain.plan import (
     CDC_APPLIED_AT,
+    CDC_DELETED,
+    CDC_DELETED_AT,
     CDC_OP,
     CDC_TS,
     CDC_UNSENT,
@@ -41,7 +43,8 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
     columns: dict[str, pa.Array] = {change.OP: folded[change.OP]}
     for column in plan.target:
         columns[column.name] = made[column.name] if column.name in made else folded[column.name].cast(column.type)
-    columns[change.UNSENT] = _needed(folded[change.UNSENT]) if plan.table.keeping else folded[change.UNSENT]
+    may_be_there = plan.table.keeping or plan.soft_deletes
+    columns[change.UNSENT] = _needed(folded[change.UNSENT]) if may_be_there else folded[change.UNSENT]
     columns[change.RESET] = _reset(folded)
     columns.update(_old_key(folded, plan))
     columns.update({name: folded[name] for name in POSITION})
@@ -70,7 +73,16 @@ def _bookkeeping(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dic
         CDC_UNSENT: folded[change.UNSENT],
         **{stored: folded[sent] for stored, sent in names},
         **(_as_version(folded, plan) if plan.history else {}),
+        **(_marked(folded) if plan.soft_deletes else {}),
     }
+
+
+def _marked(folded: pa.Table) -> dict[str, pa.Array]:
+    """Null for deletes that lack values; which of these have any, is for stage 3 to say."""
+    is_delete = pc.equal(folded[change.OP], change.Op.DELETE.value)
+    lacking = pc.and_(is_delete, pc.is_valid(folded[change.UNSENT]))
+    times = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, TIMESTAMP))
+    return {CDC_DELETED: pc.if_else(lacking, pa.scalar(None, pa.bool_()), is_delete), CDC_DELETED_AT: times}
 
 
 def _as_version(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:

@@ -24,6 +24,8 @@ CDC_TS = "_cdc_ts"
 EVENT_ID = "_event_id"
 CDC_APPLIED_AT = "_cdc_applied_at"
 CDC_UNSENT = "_cdc_unsent"
+CDC_DELETED = "_cdc_deleted"
+CDC_DELETED_AT = "_cdc_deleted_at"
 START_AT = "__START_AT"
 END_AT = "__END_AT"
 
@@ -66,7 +68,7 @@ class Repair:
     `identity`: columns (of the rows frame) by which a row of the target is related.
     `guard`: `newer` drops a row whose sequence is not above the related row's; `absent` drops one that is there.
     `complete`: values that were not sent are taken from the related row, or from the row of the old key after a key
-    change; where there is none, or it is void (`_reset`), the row is rejected as INCOMPLETE.
+    change; where there is none, or it is void (`_reset`), or marked as deleted, the row is rejected as INCOMPLETE.
     `ledger`: a row at or below a remembered delete of its key, or a remembered truncate, is dropped as superseded.
     `counted` (with `absent`): the last element of the sequence does not identify (`TableSpec.counted`). Of rows at or below
     `resent_below` the n-th of one identity is there when the target has n of them.
@@ -107,6 +109,9 @@ class ApplyPlan:
     `fold`: `last` leaves one row per key, `none` keeps every change in arrival order. `merge_keys`, `clauses`: the
     MERGE of stage 4 over the rows frame: the columns of `target` plus `_op`; without merge keys rows are appended.
     `truncates`: a truncate clears the target's rows below its sequence; otherwise it is a row like any other.
+    `soft_deletes`: neither deletes nor truncates remove rows, they mark them in `_cdc_deleted` and `_cdc_deleted_at`. In the
+    rows frame `_cdc_deleted` is NULL for a delete that brings no values (those of the target's row stay, and without one
+    nothing is written), and true for one that does: the row was written and deleted within the batch.
     `watermark`: the grace after which a change is late (`domain.watermark`); None: however late, it is written. Under a
     watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
     `history`: the target keeps every version; then `repair` says nothing but what identifies a change.
@@ -134,11 +139,17 @@ class ApplyPlan:
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.target])
 
     @property
+    def soft_deletes(self) -> bool:
+        """As the class says."""
+        return self.table.soft_deletes
+
+    @property
     def rule(self) -> str:
         """The policy, what it identifies rows by and, where the configuration says, what orders them: rows written under
         another rule may not be applied to."""
         by = self.table.keys if self.history else self.merge_keys
-        rule = f"{self.policy} by {', '.join(sorted(by))}" if by else self.policy
+        policy = f"{self.policy} with soft deletes" if self.soft_deletes else self.policy
+        rule = f"{policy} by {', '.join(sorted(by))}" if by else policy
         order = ", ".join(f"{column.name} ({element_of(column.type)})" for column in self.table.ordered_by)
         return f"{rule} in the order of {order}" if order else rule
 
@@ -177,10 +188,11 @@ class Counts:
 class Facts:
     """What the fold saw, so that stages 2 and 3 run only when they can matter.
 
-    `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded
-    row lacks a value; `moves`: some folded row has an old key; `deletes`: some folded row is a delete; `clear_below`: the
-    sequence of the last truncate; `newest` the greatest event time in microseconds since 1970, or None. `cuts`: for a
-    history, every truncate, in order of sequence. `deleted`: the highest sequence of a delete, of all changes of the batch.
+    `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded row
+    lacks a value; `moves`: some folded row has an old key; `deletes`: some folded row is a delete; `clear_below`: the
+    sequence of the last truncate, `cleared_at` its event time; `newest` the greatest event time in microseconds since 1970,
+    or None. `cuts`: for a history, every truncate, in order of sequence. `deleted`: the highest sequence of a delete, of all
+    changes of the batch.
     Under a watermark, of the changes that it concerns: `oldest`, the least event time, and `reached`, the greatest one of
     each partition.
     """
@@ -191,6 +203,7 @@ class Facts:
     moves: bool = False
     deletes: bool = False
     clear_below: Sequence | None = None
+    cleared_at: int | None = None
     newest: int | None = None
     oldest: int | None = None
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)

@@ -14,9 +14,11 @@ from .change import OP, Op
 from .chosen import Chosen
 from .elements import shown_as
 from .errors import ConfigProblem
-from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, source, target, tuple_after
+from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, Not, source, target, tuple_after
 from .plan import (
     CDC_APPLIED_AT,
+    CDC_DELETED,
+    CDC_DELETED_AT,
     CDC_OP,
     CDC_TS,
     CDC_UNSENT,
@@ -67,8 +69,11 @@ def newer(table: TableSpec) -> Expr:
 
 def scd1(table: TableSpec) -> ApplyPlan:
     """Current rows: the newest change of a key decides; a delete removes the row (hard delete). Of columns that the table
-    keeps (`TableSpec.keeping`) a NULL changes nothing where there is a row."""
+    keeps (`TableSpec.keeping`) a NULL changes nothing where there is a row. With `TableSpec.soft_deletes` the row stays,
+    with the values it had, until an upsert brings it back."""
     _refuse_keyless(table, "scd1")
+    if table.soft_deletes:
+        return _scd1_marking(table)
     columns = table.columns + bookkeeping(table)
     row = tuple((c.name, source(c.name)) for c in columns)
     update = tuple(
@@ -87,6 +92,30 @@ def scd1(table: TableSpec) -> ApplyPlan:
             Clause(True, AllOf((newer(table), IS_DELETE)), "delete"),
             Clause(True, AllOf((newer(table), NOT_DELETE)), "update", update),
             Clause(False, NOT_DELETE, "insert", row),
+        ),
+        truncates=True,
+    )
+
+
+def _scd1_marking(table: TableSpec) -> ApplyPlan:
+    columns = (*table.columns, *bookkeeping(table), Column(CDC_DELETED, pa.bool_()), Column(CDC_DELETED_AT, TIMESTAMP))
+    row = tuple((c.name, source(c.name)) for c in columns)
+    update = tuple((name, value) for name, value in row if name not in table.keys)
+    mark = tuple(
+        (name, Lit(True) if name == CDC_DELETED else value) for name, value in update if name not in table.column_names
+    )
+    without_values = IsNull(source(CDC_DELETED))
+    return ApplyPlan(
+        policy="scd1",
+        table=table,
+        fold="last",
+        target=columns,
+        repair=Repair(identity=table.keys, guard="newer", complete=True, ledger=True),
+        merge_keys=table.keys,
+        clauses=(
+            Clause(True, AllOf((newer(table), without_values)), "update", mark),
+            Clause(True, AllOf((newer(table), Not(without_values))), "update", update),
+            Clause(False, Not(without_values), "insert", row),
         ),
         truncates=True,
     )
@@ -206,6 +235,11 @@ def plan_for(
         raise ConfigProblem(
             f"policy {policy} of table {table.name} keeps no row that NULL could leave as it is",
             next_step="Remove 'ignore_null_updates' and its lists, or set `policy: scd1`.",
+        )
+    if shape.soft_deletes and plan.policy != "scd1":
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} keeps what was deleted anyway, and has no soft deletes",
+            next_step="Remove `deletes: soft`, or set `policy: scd1`.",
         )
     if shape.truncates is not None and not plan.truncates:
         raise ConfigProblem(

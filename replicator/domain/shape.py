@@ -26,6 +26,7 @@ class Shape:
     `columns`: the columns that there are from then on, keys included. What orders changes, or is asked by a condition, need
     not be among them.
     `keeping`: an upsert of a row that is there leaves what it holds in these columns, where the upsert's value is NULL.
+    `soft_deletes`: a delete leaves the row, so of its values it sends none; of its image only the key counts.
     """
 
     sequence_by: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ class Shape:
     columns: Chosen | None = None
     without_deletes: bool = False
     keeping: Chosen | None = None
+    soft_deletes: bool = False
 
     def __bool__(self) -> bool:
         return self != UNSHAPED
@@ -46,6 +48,7 @@ class Shape:
             "truncates by condition": self.truncates is not None,
             "deletes by condition": self.deletes is not None,
             "without deletes": self.without_deletes,
+            "deleted rows stay, marked": self.soft_deletes,
             f"in the order of ({order})": self.sequence_by,
             "NULL changes nothing": self.keeping,
             f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({chosen})": self.columns,
@@ -57,7 +60,16 @@ class Shape:
         for key, condition in (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates)):
             if condition is not None:
                 refuse_condition(condition, table, key)
-        return self._keeping(self._chosen(self._sequenced(table)))
+        return self._softly(self._keeping(self._chosen(self._sequenced(table))))
+
+    def _softly(self, table: TableSpec) -> TableSpec:
+        if self.soft_deletes and self.keeping is not None:
+            raise ConfigProblem(
+                f"table {table.name} has soft deletes, and leaves what a row holds where a change says NULL: these two do "
+                "not go together",
+                next_step="Remove `deletes: soft`, or 'ignore_null_updates' and its lists.",
+            )
+        return replace(table, soft_deletes=self.soft_deletes)
 
     def _chosen(self, table: TableSpec) -> TableSpec:
         if self.columns is None:

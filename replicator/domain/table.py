@@ -30,13 +30,14 @@ class Column:
 class TableSpec:
     """A table at one version of its schema.
 
-    `name` is the database-side name (`public.customers`). `keys` are names of `columns`, empty for a table without a
-    key. `sequence` is the number of elements `_seq_1..n` that its decoder declares; they are int64, but for those whose
-    numbers, from 1, `textual` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements
-    come from, where a lane has `sequence_by` (`domain.shape`); a lane's target need not have them. `counted`: for want of a
-    key the last element only counts changes that share the others, and a change that is sent again may come with another
-    count. `keeping`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `fingerprint`
-    identifies the schema as it was sent; it is opaque and never compared across formats.
+    `name` is the database-side name (`public.customers`). `keys` are names of `columns`, empty for a table without a key.
+    `sequence` is the number of elements `_seq_1..n` that its decoder declares; they are int64, but for those whose numbers,
+    from 1, `textual` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements come from,
+    where a lane has `sequence_by` (`domain.shape`); a lane's target need not have them. `counted`: for want of a key the
+    last element only counts changes that share the others, and a change that is sent again may come with another count.
+    `keeping`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `soft_deletes`: a
+    delete leaves the row with its values, marked, where a lane asks for that. `fingerprint` identifies the schema as it was
+    sent; it is opaque and never compared across formats.
     """
 
     name: str
@@ -48,6 +49,7 @@ class TableSpec:
     keeping: tuple[str, ...] = ()
     textual: tuple[int, ...] = ()
     ordered_by: tuple[Column, ...] = ()
+    soft_deletes: bool = False
 
     @property
     def sequence_types(self) -> tuple[pa.DataType, ...]:

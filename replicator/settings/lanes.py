@@ -98,7 +98,7 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
         retention=_retention(said) if policy == "scd1" else None,
-        shape=_shape(said, policy, without_deletes=deletes == "ignore" and policy != "append"),
+        shape=_shape(said, policy, deletes),
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
         tombstones=first(*(level.tombstones for level in said)),
@@ -120,15 +120,16 @@ def _tracked(level: PolicyKeys) -> Chosen | None:
     return next((Chosen(tuple(names), excluded) for names, excluded in lists if names is not None), None)
 
 
-def _shape(said: Said, policy: Policy, *, without_deletes: bool) -> Shape:
+def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
     deletes, truncates = (first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
     return Shape(
         sequence_by=tuple(first(*(level.sequence_by for level in said)) or ()),
         deletes=None if deletes is None else condition(deletes),
         truncates=None if truncates is None else condition(truncates),
         columns=first(*map(_columns, said)),
-        without_deletes=without_deletes,
+        without_deletes=deleted == "ignore" and policy != "append",
         keeping=_keeping(said) if policy == "scd1" else None,
+        soft_deletes=deleted == "soft" and policy == "scd1",
     )
 
 

@@ -17,6 +17,8 @@ LISTS = (
     *("sequence_by", "column_list", "except_column_list"),
     *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
 )
+KEEPING = ("ignore_null_updates", "ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
+KEEP_EVERYTHING = frozenset({"append", "scd2"})
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates")
 
 
@@ -26,6 +28,7 @@ def shape_problems(config: View) -> Iterator[Problem]:
         if config.kind(entry.sink) == "event_log":
             continue
         yield from _without_truncates(entry)
+        yield from _soft(entry)
         yield from _without_keys(entry)
         if table.declared is not None:
             yield from _unknown_columns(table, entry)
@@ -36,6 +39,22 @@ def _without_truncates(entry: EntryView) -> Iterator[Problem]:
     if said is not None and entry.policy is not None and entry.policy not in POLICIES_THAT_TRUNCATE:
         sentence = f"{place(path)} means nothing for {place(entry.path)}, whose policy is {quoted(entry.policy)}"
         yield Problem(path, "inapplicable", sentence, "write it in the entries with policy 'scd1' only")
+
+
+def _soft(entry: EntryView) -> Iterator[Problem]:
+    """Soft deletes where nothing is deleted, or beside what they do not go with."""
+    path, said = entry.shape.get("deletes", ((), None))
+    if said != "soft":
+        return
+    if entry.policy in KEEP_EVERYTHING and not (entry.policy == "append" and "deletes" in entry.said):
+        sentence = f"{place(path)} says 'soft', but {place(entry.path)} has the policy {quoted(entry.policy)}"
+        hint = "which keeps what was deleted anyway: write it in the entries with policy 'scd1' only"
+        yield Problem(path, "contradiction", sentence, hint)
+    keeps = {key: entry.shape[key] for key in KEEPING if key in entry.shape}
+    if entry.policy in (None, "scd1") and keeps and keeps.get("ignore_null_updates", ((), True))[1] is not False:
+        key, (other, _) = next(iter(keeps.items()))
+        sentence = f"{place(path)} says 'soft', and {place(other)} says {quoted(key)}: they do not go together"
+        yield Problem(path, "contradiction", sentence, "keep one")
 
 
 def _without_keys(entry: EntryView) -> Iterator[Problem]:

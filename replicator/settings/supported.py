@@ -23,7 +23,6 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
     "format": frozenset({"debezium_avro", "dts_avro", "canal_json", "maxwell_json", "ogg_json"}),
     "transport": frozenset({"query"}),
-    "deletes": frozenset({"soft"}),
     "schema_changes": frozenset({"try_evolve", "ignore", "fail", "quarantine"}),
 }
 """By the name of the key."""

@@ -22,6 +22,7 @@ TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vec
 SHAPE = (
     *("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "keys"),
     *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
+    *("deletes", "ignore_null_updates"),
 )
 """Keys that say what becomes of changes before their policy sees them, and the one that they must agree with."""
 
@@ -95,8 +96,8 @@ class PolicyKeys(Strict):
     keys: Columns | None = None
     """The key columns; by default they are learnt from the change events."""
     deletes: Deletes | None = None
-    """hard: a delete removes the target's row. ignore: deletes and truncates change nothing in the target, but a change of a
-    row's key takes the old row away."""
+    """hard: a delete removes the target's row. soft: under scd1 it stays, marked in _cdc_deleted and _cdc_deleted_at.
+    ignore: deletes and truncates change nothing in the target, but a change of a row's key takes the old row away."""
     tombstones: Tombstones | None = None
     """What a record without a value means; by default it is a delete in compacted topics only."""
     schema_changes: SchemaChanges | None = None

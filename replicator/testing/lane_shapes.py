@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -64,13 +64,15 @@ def among(*texts: str) -> Expr:
 
 @dataclass(frozen=True)
 class Case:
-    """A shape that looks at `v1`, which is of one of the kinds `first`. `keys`: the kinds of keys that it suits."""
+    """A shape that looks at `v1`, which is of one of the kinds `first`. `keys`: the kinds of keys that it suits. `in_order`:
+    for what is read from one partition."""
 
     shape: Shape
     wanted: Wanted
     first: tuple[str, ...] = ("text",)
     keys: tuple[str, ...] = (*KEYED, "none")
     policies: frozenset[str] = field(default=frozenset({"scd1", "append", "scd2"}))
+    in_order: bool = False
 
     def plan(self, policy: str, table: TableSpec) -> ApplyPlan:
         """The plan of `policy` for what the shape makes of `table`."""
@@ -138,6 +140,20 @@ CASES = {
     "where NULL changes nothing, in the order of a column": Case(
         Shape(("v1",), keeping=KEEPING), Wanted(**_ordered("v1"), keeping=All()), ORDERLY, KEYED, SCD1
     ),
+    "with soft deletes": Case(Shape(soft_deletes=True), Wanted(soft_deletes=True), ORDERLY, KEYED, SCD1, in_order=True),
+    "with soft deletes by text": Case(
+        Shape(deletes=among("a", "it's"), soft_deletes=True),
+        Wanted(deletes=is_text("a", "it's"), soft_deletes=True),
+        keys=KEYED,
+        policies=SCD1,
+        in_order=True,
+    ),
+    "with soft deletes, in the order of a column": Case(
+        Shape(("v1",), Not(Compare("=", source("v1"), Lit("a"))), soft_deletes=True),
+        Wanted(None, is_no_text("a"), **_ordered("v1"), soft_deletes=True),
+        keys=KEYED,
+        policies=SCD1,
+    ),
     "with everything": Case(
         Shape(("v1",), among("a", ""), among("NULL"), WITHOUT_V1),
         Wanted(is_text("NULL"), is_text("a", ""), **_ordered("v1"), columns=Others()),
@@ -158,4 +174,5 @@ def shaped_histories(draw: st.DrawFn, policy: str) -> tuple[str, History]:
     name = draw(st.sampled_from([name for name, case in CASES.items() if policy in case.policies]))
     case = CASES[name]
     keys = tuple(key for key in case.keys if policy == "append" or key != "none")
-    return name, draw(any_history(keys, first=case.first))
+    history = draw(any_history(keys, first=case.first))
+    return name, replace(history, shape=replace(history.shape, partitions=1)) if case.in_order else history

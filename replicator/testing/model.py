@@ -32,8 +32,8 @@ Sequence = tuple[Any, ...]
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 """A row of a target: the table's columns, then `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_seq_1..n` (and, under `append` and
-`scd2`, `_cdc_unsent`; under `scd2` also `__START_AT`, `__END_AT`, `_cdc_end_seq_1..n`, `_cdc_last_seq_1..n`).
-`_cdc_applied_at` is the target's own and part of no equality."""
+`scd2`, `_cdc_unsent`; with soft deletes `_cdc_deleted`, `_cdc_deleted_at`; under `scd2` also `__START_AT`, `__END_AT`,
+`_cdc_end_seq_1..n`, `_cdc_last_seq_1..n`). `_cdc_applied_at` is the target's own and part of no equality."""
 
 
 @dataclass(frozen=True)
@@ -160,15 +160,19 @@ class Scd1:
 
     def _base(self, key: Key, change: Change) -> Row | None:
         """The row that values come from which were not sent."""
-        sequence, row = self.rows.get(change.moved_from or key, ((), None))
+        sequence, row = self._living(change.moved_from or key)
         if change.moved_from is None:
             return row
         return row if row is not None and sequence < change.sequence else self.departed.get(change.moved_from)
 
+    def _living(self, key: Key) -> tuple[Sequence, Row | None]:
+        return self.rows.get(key, ((), None))
+
     def _delete(self, key: Key, change: Change) -> Outcome:
         self.deletes[key] = change.sequence
         self.departed.pop(key, None)
-        _, row = self.rows.pop(key, ((), None))
+        _, row = self._living(key)
+        self.rows.pop(key, None)
         if change.moved_to and row is not None:
             self.departed[key] = row
         return Outcome.APPLIED
@@ -183,6 +187,43 @@ class Scd1:
     def table(self) -> list[Row]:
         """One row per living key."""
         return [row for _, row in self.rows.values()]
+
+
+class SoftScd1(Scd1):
+    """As `Scd1`, but what is deleted stays, marked: `_cdc_deleted` is true, and `_cdc_deleted_at` the time of the delete.
+
+    - A delete leaves the values that the row had, be it marked already, and writes its own bookkeeping; it makes no row.
+    - A truncate marks every living row below its sequence, and writes nothing else into it.
+    - Marked rows are no living rows: values that were not sent do not come from them. An upsert above the row's sequence
+      brings it back, with its own values only.
+    """
+
+    def _put(self, key: Key, change: Change) -> Outcome:
+        outcome = super()._put(key, change)
+        if outcome is Outcome.APPLIED:
+            self.rows[key][1].update(_cdc_deleted=False, _cdc_deleted_at=None)
+        return outcome
+
+    def _living(self, key: Key) -> tuple[Sequence, Row | None]:
+        sequence, row = super()._living(key)
+        return ((), None) if row is not None and row["_cdc_deleted"] else (sequence, row)
+
+    def _delete(self, key: Key, change: Change) -> Outcome:
+        there = self.rows.get(key)
+        outcome = super()._delete(key, change)
+        if there is not None:
+            mark = {"_cdc_deleted": True, "_cdc_deleted_at": change.ts}
+            self.rows[key] = (change.sequence, there[1] | change.bookkeeping() | mark)
+        return outcome
+
+    def _truncate(self, change: Change) -> Outcome:
+        before = self.rows
+        outcome = super()._truncate(change)
+        for key in before.keys() - self.rows.keys():
+            sequence, row = before[key]
+            mark = {} if row["_cdc_deleted"] else {"_cdc_deleted": True, "_cdc_deleted_at": change.ts}
+            self.rows[key] = (sequence, row | mark)
+        return outcome
 
 
 class Append:
@@ -356,6 +397,7 @@ def fold(
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     target = Scd2(columns, keys, untracked) if untracked else target
     target = Scd1(columns, keys, retention) if retention is not None else target
+    target = SoftScd1(columns, keys, retention) if wanted is not None and wanted.soft_deletes else target
     target = target if wanted is None else wanted.before(target)
     outcomes = Counter(target.take(change) for change in changes)
     return target.table(), outcomes

@@ -21,7 +21,8 @@ class Wanted:
     columns whose values come before the log's own elements in the sequence; versions show the first of them. `stored`: how a
     target keeps these values, by column, where it does not keep them as they are. `columns`: those that there are from then
     on, all when None. `without_deletes`: neither deletes nor truncates, but for the delete half of a key change. `keeping`:
-    columns in which the NULL of a create, update or read leaves what the row holds.
+    columns in which the NULL of a create, update or read leaves what the row holds. `soft_deletes`: the policy leaves what
+    is deleted, marked.
     """
 
     truncates: Condition | None = None
@@ -31,6 +32,7 @@ class Wanted:
     columns: Container[str] | None = None
     without_deletes: bool = False
     keeping: Container[str] = ()
+    soft_deletes: bool = False
 
     def before(self, policy: Policy) -> Policy:
         """The policy, taking changes as the lane wants them."""

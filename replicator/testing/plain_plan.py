@@ -11,6 +11,8 @@ from replicator.domain.change import IF_THERE, MOVED_FROM, OFFSET, OP, PARTITION
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
 from replicator.domain.plan import (
+    CDC_DELETED,
+    CDC_DELETED_AT,
     CDC_OP,
     CDC_TS,
     CDC_UNSENT,
@@ -103,9 +105,10 @@ APPLIED, DUPLICATE, SUPERSEDED = Verdict("applied"), Verdict("duplicate"), Verdi
 
 def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], related: PlainTarget) -> Verdict:
     """Apply one folded row to `target`; `related` is the target as it was before the first row of the write."""
+    marks = _marks(folded) if plan.soft_deletes else {}
     if IF_THERE in (folded[UNSENT] or ()):
         folded = {**folded, UNSENT: None}
-    row = to_row(plan, folded)
+    row = to_row(plan, folded) | marks
     if folded[OP] == Op.TRUNCATE and plan.truncates:
         return _truncate(plan, target, row)
     verdict = _stale(plan, target, row, related)
@@ -120,6 +123,10 @@ def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], r
             reject = Reject(RejectCode.INCOMPLETE, f"no value was sent for {names}, and there is no row to take it from")
             return Verdict("rejected", reject)
         row |= {name: base.get(name) for name in folded[UNSENT]}
+    if plan.soft_deletes and folded[OP] == Op.DELETE and folded[UNSENT] is not None:
+        base = _base(plan, folded, related)
+        if base is not None:
+            row |= {CDC_DELETED: True, **{name: base.get(name) for name in folded[UNSENT]}}
     if plan.repair.ledger and folded[OP] == Op.DELETE:
         target.deletes[_key(plan, row)] = sequence_of(plan, row)
     _write(plan, target, row)
@@ -140,6 +147,13 @@ def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
     return {OP: folded[OP]} | {c.name: made.get(c.name, folded.get(c.name)) for c in plan.target}
 
 
+def _marks(folded: Mapping[str, Any]) -> Row:
+    """What soft deletes are told by; no value yet for a delete that lacks values."""
+    is_delete = folded[OP] == Op.DELETE
+    lacks = is_delete and folded[UNSENT] is not None
+    return {CDC_DELETED: None if lacks else is_delete, CDC_DELETED_AT: folded["_ts"] if is_delete else None}
+
+
 def sequence_of(plan: ApplyPlan, row: Mapping[str, Any]) -> Sequence:
     """The sequence of a row of the target; lower than every other where there is none."""
     values = tuple(row[name] for name in cdc_sequence_columns(plan.table.sequence))
@@ -155,7 +169,12 @@ def _truncate(plan: ApplyPlan, target: PlainTarget, row: Row) -> Verdict:
     if target.floor is not None and sequence <= target.floor:
         return DUPLICATE if sequence == target.floor else SUPERSEDED
     target.floor = sequence
-    target.rows = [old for old in target.rows if sequence_of(plan, old) >= sequence]
+    gone = [old for old in target.rows if sequence_of(plan, old) < sequence]
+    if plan.soft_deletes:
+        for old in gone:
+            old.update({} if old[CDC_DELETED] else {CDC_DELETED: True, CDC_DELETED_AT: row[CDC_TS]})
+    else:
+        target.rows = [old for old in target.rows if sequence_of(plan, old) >= sequence]
     return APPLIED
 
 
@@ -193,10 +212,10 @@ def _is_there(plan: ApplyPlan, row: Mapping[str, Any], related: PlainTarget) -> 
 
 def _base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Row | None:
     moved_from = folded.get(MOVED_FROM)
-    there = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
-    if moved_from:
-        return related.find(plan.table.keys, tuple(moved_from[k] for k in plan.table.keys))
-    return None if folded[RESET] else there
+    if folded[RESET] and not moved_from:
+        return None
+    there = related.find(plan.table.keys, tuple((moved_from or folded)[k] for k in plan.table.keys))
+    return None if there is not None and there.get(CDC_DELETED) else there
 
 
 def _write(plan: ApplyPlan, target: PlainTarget, row: Row) -> None:

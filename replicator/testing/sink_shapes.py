@@ -19,7 +19,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Write
 
 from .contract import needs
-from .delivery import Delivering, Target, assert_equals_model, lane_of
+from .delivery import Delivering, Target, assert_equals_model, canonical, lane_of
 from .histories import History, changes_frame
 from .kinds import EPOCH
 from .lane_shapes import CASES, shaped_histories
@@ -87,10 +87,34 @@ SOLD = [
     {"op": "c", "log": 8, "id": 5, "date": date(2019, 11, 14), "name": "Robert", "sales": Decimal("233.00")},
 ]
 """A table as its first copy has it, and what was sold, corrected and struck out afterwards."""
-LEFT = {2: Decimal("175.00"), 3: Decimal("136.00"), 4: Decimal("211.00"), 5: Decimal("233.00")}
+REMAINING = {2: Decimal("175.00"), 3: Decimal("136.00"), 4: Decimal("211.00"), 5: Decimal("233.00")}
 
 STAYS = {1: "chef", 2: "owner", 3: "security", 4: "cleaner", 5: "owner"}
 """The worked example of a feed whose order is a column: nobody is left of Pat, and Chris is an owner."""
+
+
+TOLD: list[dict[str, Any]] = [
+    {"op": "c", "id": 1, "a": 1, "b": 1, "plain": 1},
+    {"op": "c", "id": 2, "a": 2, "b": 2, "plain": 2},
+    {"op": "d", "id": 3},
+    {"op": "c", "id": 4, "a": 4},
+    {"op": "u", "id": 1, "a": 10},
+    {"op": "d", "id": 1, "a": 99},
+    {"op": "t"},
+    {"op": "d", "id": 4},
+    {"op": "u", "id": 2, "b": 20},
+    {"op": "c", "id": 5, "a": 5},
+    {"op": "d", "id": 5},
+    {"op": "d", "id": 6},
+]
+LEFT_COLUMNS = ("a", "b", "plain", "_cdc_op", "_cdc_seq_1", "_cdc_deleted", "_cdc_deleted_at")
+LEFT: dict[int, tuple[Any, ...]] = {
+    1: (10, None, None, "d", 5, True, EPOCH + timedelta(seconds=5)),
+    2: (None, 20, None, "u", 8, False, None),
+    4: (4, None, None, "d", 7, True, EPOCH + timedelta(seconds=7)),
+    5: (5, None, None, "d", 10, True, EPOCH + timedelta(seconds=10)),
+}
+"""Soft deletes, and what they leave: a delete's own image is not asked."""
 
 
 class Lines:
@@ -109,7 +133,8 @@ class Lines:
         at = Position({place: FIRST_OFFSET + self.sent})
         for row in rows:
             image = {name: value for name, value in row.items() if name not in ("op", "log")}
-            change = Change(row.get("op", op), (row.get("log", self.log), 0), image)
+            log = row.get("log", self.log)
+            change = Change(row.get("op", op), (log, 0), image, ts=EPOCH + timedelta(seconds=log))
             changes.append((Event(0, FIRST_OFFSET + self.sent, 0, None, change), change))
             self.sent, self.log = self.sent + 1, self.log + 1
         frame = self.suite.to_frame(changes_frame(changes, self.table, place.topic))
@@ -205,6 +230,21 @@ class SinkShapes(SinkBase):
                     assert found == ([] if expected is None else [expected]), (size, start)
                 lines.sink.close()
 
+    def test_soft_deletes_leave_rows(self) -> None:
+        """What is deleted stays with the values it had, from its batch or from the target, until an upsert brings it back
+        with its own; a delete of what is not there writes nothing; a truncate marks what lives. However batches are cut."""
+        needs("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        for size in (1, 2, 3, 4, len(TOLD)):
+            with self.target() as target:
+                lines = Lines(self, target, PARTIAL, Shape(soft_deletes=True))
+                for start in range(0, len(TOLD), size):
+                    lines.send(TOLD[start : start + size])
+                found = {row["id"]: tuple(row[name] for name in LEFT_COLUMNS) for row in lines.rows()}
+                lines.sink.close()
+            times = {key: row[-1] and canonical(row[-1]) for key, row in found.items()}
+            assert {key: row[:-1] for key, row in found.items()} == {key: row[:-1] for key, row in LEFT.items()}, size
+            assert times == {key: at and canonical(at) for key, (*_, at) in LEFT.items()}, size
+
     def test_employees_in_any_order(self) -> None:
         """A feed with numbers and operations of its own, one row per batch, in every order that the rows of one id can have:
         all end alike, without the columns that only say what happened."""
@@ -234,4 +274,4 @@ class SinkShapes(SinkBase):
                 found = lines.rows()
                 lines.sink.close()
             for run in range(len(orders)):
-                assert {row["id"]: row["sales"] for row in found if row["run"] == run} == LEFT
+                assert {row["id"]: row["sales"] for row in found if row["run"] == run} == REMAINING

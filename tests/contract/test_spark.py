@@ -50,10 +50,11 @@ class TestSparkEngine(OnSpark, EngineContract):
                 piece.num_rows for piece in local.segments(mine.frame, plan.table)
             ], name
 
-    def test_what_null_leaves_folds_like_the_local_engine(self):
-        """Values that a later change left NULL are those of the last one before it that said them; what is left of them is
-        told in the folded frame, so that such frames can be folded again."""
-        case, local = CASES["where NULL changes nothing"], LocalEngine()
+    @pytest.mark.parametrize("name", ["where NULL changes nothing", "with soft deletes by text"])
+    def test_what_is_left_folds_like_the_local_engine(self, name):
+        """Values that a later change left NULL, or that a delete left, are those of the last one before it that said them;
+        what is left of them is told in the folded frame, so that such frames can be folded again."""
+        case, local = CASES[name], LocalEngine()
         history = random_history(5, 60, keys=("composite",), first=case.first)
         plan = case.plan("scd1", history.table())
         arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())

@@ -34,6 +34,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.policies import POLICIES, plan_for, scd2
 from replicator.domain.retention import Forgetting
+from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
 
 FOLDER = Path(__file__).with_name("sql")
@@ -50,6 +51,7 @@ TABLES = {
 }
 VARIANTS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {
     "append-watermark": partial(plan_for, "append", watermark=timedelta(minutes=10)),
+    "scd1-soft": partial(plan_for, "scd1", shape=Shape(soft_deletes=True)),
     "scd2-untracked": lambda table: scd2(table, untracked=[c.name for c in table.values]),
 }
 PLANS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {**{name: partial(plan_for, name) for name in POLICIES}, **VARIANTS}

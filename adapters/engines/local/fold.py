@@ -128,13 +128,13 @@ def _related(kept: pa.Table, plan: ApplyPlan, *, truncated: bool) -> pa.Table:
         connection.register("changes", _narrow(kept, plan))
         places = connection.sql(last_select(plan, DUCKDB, "changes")).to_arrow_table()
         rows = _taken(kept, places, truncated=truncated)
-        names = _unsent_names(rows)
+        names = _unsent_names(rows, plan)
         lacking = rows[UNSENT].null_count < rows.num_rows
         if lacking or kept[MOVED_FROM].null_count < kept.num_rows:
             keys = relatable(rows.select(list(plan.table.keys)))
             connection.register("folded", keys.append_column(LAST, places[LAST]).append_column(VOID, places[VOID]))
             sent = connection.sql(sent_select(plan, DUCKDB, "changes", "folded", names)).to_arrow_table()
-            rows = _completed(rows, kept, sent, names)
+            rows = _completed(rows, kept, sent, names, plan)
     return rows
 
 
@@ -164,21 +164,29 @@ def _taken(kept: pa.Table, places: pa.Table, *, truncated: bool) -> pa.Table:
     return rows.set_column(rows.column_names.index(RESET), RESET, reset)
 
 
-def _unsent_names(rows: pa.Table) -> list[str]:
+def _unsent_names(rows: pa.Table, plan: ApplyPlan) -> list[str]:
+    """The columns that may have to be taken from earlier changes: all where a delete leaves its row."""
+    if plan.soft_deletes and pc.any(pc.equal(rows[OP], Op.DELETE.value)).as_py():
+        return [c.name for c in plan.table.values]
     return sorted(set(pc.list_flatten(rows[UNSENT].combine_chunks()).to_pylist()) - {IF_THERE})
 
 
-def _completed(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[str]) -> pa.Table:
+def _completed(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[str], plan: ApplyPlan) -> pa.Table:
     """Columns that a key's last change did not send, from the last change that did; and the old key of a key change.
-    Deletes keep the image they came with."""
+    Deletes keep the image they came with, but where they leave rows."""
     found = []
     is_delete = pc.equal(rows[OP], Op.DELETE.value)
+    unsent = rows[UNSENT]
+    if plan.soft_deletes:
+        takes = pc.and_(is_delete, pc.is_valid(sent["a"]))
+        is_delete = pc.and_(is_delete, pc.is_null(sent["a"]))
+        unsent = pc.if_else(takes, pa.scalar(names, unsent.type), unsent)
     for i, name in enumerate(names):
         place = sent[f"c{i}"]
         rows = _replaced(rows, name, kept[name].take(pc.if_else(is_delete, sent[LAST], place)))
         found.append(pc.is_valid(place).to_pylist())
     whole = pc.is_valid(sent["w"]).to_pylist()
-    rows = _replaced(rows, UNSENT, _still_unsent(rows[UNSENT].to_pylist(), names, found, whole))
+    rows = _replaced(rows, UNSENT, _still_unsent(unsent.to_pylist(), names, found, whole))
     return _replaced(rows, MOVED_FROM, kept[MOVED_FROM].take(sent["m"]))
 
 
@@ -221,6 +229,7 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
         moves=MOVED_FROM in frame.column_names and frame[MOVED_FROM].null_count < frame.num_rows,
         deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         clear_below=_extreme(truncates, names, "descending"),
+        cleared_at=_time_of_last(truncates),
         newest=newest,
         deleted=_deleted(changes, names) if plan.fold == "last" else None,
         cuts=_cuts(truncates, names) if plan.history else (),
@@ -231,6 +240,11 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
 def _deleted(changes: pa.Table, names: tuple[str, ...]) -> Sequence | None:
     gone = pc.equal(changes[OP], Op.DELETE.value)
     return _extreme(changes.filter(gone), names, "descending") if pc.any(gone).as_py() else None
+
+
+def _time_of_last(truncates: pa.Table) -> int | None:
+    """Of a fold to the last there is one truncate at most."""
+    return truncates[TS].cast(pa.int64())[-1].as_py() if truncates.num_rows else None
 
 
 def _cuts(truncates: pa.Table, names: tuple[str, ...]) -> tuple[Cut, ...]:
@@ -253,7 +267,8 @@ def _event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
 def _lacks(lists: pa.ChunkedArray, plan: ApplyPlan) -> bool:
     """Some row needs another one to take values from."""
     lists = lists.drop_null()
-    return any(names[:1] != [IF_THERE] for names in lists.to_pylist()) if plan.table.keeping else len(lists) > 0
+    may_be_there = plan.table.keeping or plan.soft_deletes
+    return any(names[:1] != [IF_THERE] for names in lists.to_pylist()) if may_be_there else len(lists) > 0
 
 
 def _extreme(changes: pa.Table, names: tuple[str, ...], order: str) -> Sequence | None:

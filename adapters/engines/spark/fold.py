@@ -63,6 +63,8 @@ def _over(frame: DataFrame, select: Any) -> DataFrame:
 
 def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
     truncates, lacking = known.truncates if plan.truncates else 0, sorted(known.unsent - {IF_THERE})
+    if plan.soft_deletes and known.partial:
+        lacking = [c.name for c in plan.table.values]
     marked = _over(changes, lambda relation: guarded_select(plan, SPARK, relation, truncates=truncates > 0))
     live, floor = column(OUTCOME) == KEPT, None
     if truncates:
@@ -72,7 +74,7 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFram
     marked = _over(marked.withColumn(LIVE, live), lambda relation: last_windows(plan, SPARK, relation))
     if known.partial or known.moves:
         marked = _over(marked, lambda relation: sent_windows(plan, SPARK, relation, lacking))
-        marked = _completed(marked, lacking)
+        marked = _completed(marked, lacking, plan)
     void = (column(VOID).isNotNull() | sf.lit(truncates > 0)) & (column(OP) != Op.DELETE.value)
     is_row = column(LIVE) & (column(PLACE) == column(LAST))
     marked = marked.withColumn(RESET, sf.when(column(OP) == Op.TRUNCATE.value, column(RESET)).otherwise(void))
@@ -100,10 +102,14 @@ def _sequence(plan: ApplyPlan) -> Column:
     return sf.struct(*(column(n) for n in sequence_columns(plan.table.sequence)))
 
 
-def _completed(marked: DataFrame, names: Sequence[str]) -> DataFrame:
+def _completed(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> DataFrame:
     """Columns that a key's last change did not send, from the last change that did; and the old key where values still
-    lack. Deletes keep the image they came with."""
+    lack. Deletes keep the image they came with, but where they leave rows."""
     is_delete = column(OP) == Op.DELETE.value
+    if plan.soft_deletes:
+        takes = is_delete & column("_a").isNotNull()
+        unsent = sf.when(takes, sf.array(*map(sf.lit, names)).cast("array<string>")).otherwise(column(UNSENT))
+        marked, is_delete = marked.withColumn(UNSENT, unsent), is_delete & column("_a").isNull()
     for i, name in enumerate(names):
         value = sf.when(is_delete, column(name)).otherwise(column(f"_v{i}"))
         marked = marked.withColumn(name, value.alias(name, metadata=marked.schema[name].metadata))
@@ -145,6 +151,7 @@ def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
         sf.max(sequence).alias("highest"),
         sf.max(sf.when(column(OP) == Op.DELETE.value, sequence)).alias("deleted"),
         sf.max(sf.when(clears, sequence)).alias("clear_below"),
+        sf.max_by(sf.unix_micros(column(TS)), sf.when(clears, sequence)).alias("cleared_at"),
         sf.count_if(clears).alias("truncates"),
         sf.count_if(row & column(UNSENT).isNotNull()).alias("partial"),
         sf.count_if(row & ~sf.array_contains(UNSENT, IF_THERE)).alias("unsent"),
@@ -162,6 +169,7 @@ def _facts(seen: Row, plan: ApplyPlan) -> Facts:
         moves=seen["moves"] > 0,
         deletes=seen["deletes"] > 0,
         clear_below=_tuple(seen["clear_below"]) if plan.truncates else None,
+        cleared_at=seen["cleared_at"] if plan.truncates else None,
         newest=seen["newest"],
         deleted=_tuple(seen["deleted"]) if plan.fold == "last" else None,
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import UNSENT
+from replicator.domain.change import OP, UNSENT, Op
 from replicator.domain.table import TableSpec
 
 from ...arrow.moves import looked_at, places_of_cuts
@@ -20,10 +20,25 @@ PLACE = "_place"
 def segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     """See `ports.engine.Engine.segments`. Only where some change lacks values the driver sees keys and operations."""
     known = known_of(changes)
+    if table.soft_deletes:
+        if not changes.filter(_asks(table)).limit(1).count():
+            return [changes]
+        return _cut(changes, table)
     if not table.keys or (known is not None and not known.partial):
         return [changes]
     if known is None and not changes.filter(column(UNSENT).isNotNull()).limit(1).count():
         return [changes]
+    return _cut(changes, table)
+
+
+def _asks(table: TableSpec) -> Column:
+    """Where deletes leave rows: the changes for which there may be cuts."""
+    op, lacks = column(OP), column(UNSENT).isNotNull()
+    is_delete = op == Op.DELETE.value
+    return (op == Op.TRUNCATE.value) | (is_delete if table.ordered_by else sf.lit(False)) | (lacks & ~is_delete)
+
+
+def _cut(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     placed = kept(derived(changes.withColumn(PLACE, sf.monotonically_increasing_id()), changes))
     seen = to_arrow(placed.select([column(n) for n in (*looked_at(table), PLACE)]))
     places = [seen[PLACE][i].as_py() for i in places_of_cuts(seen, table)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from histories_of_items import change, move
@@ -15,6 +16,7 @@ from replicator.application.retry import Backoff
 from replicator.domain.plan import Counts
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.shape import Shape
 from replicator.ports.frames import Lane, Write
 
 T0 = TopicPartition("t", 0)
@@ -45,6 +47,17 @@ def test_joined_writes_keep_what_the_parts_saw():
     facts = one.write.folded.facts
     assert (facts.lowest, facts.highest, facts.clear_below, facts.newest) == ((1,), (6,), (4,), 6_000_000)
     assert facts.deletes and one.size == 30 and len(one.raw) == 3
+
+
+def test_what_is_to_be_marked_is_written_before():
+    """Where deletes leave rows, a truncate begins a write of its own; so does a delete whose key may come in any order."""
+    run, table = run_of(), TupleDecoder().learn((), "public.items", "0")
+    soft = plan_for("scd1", table, None, Shape(soft_deletes=True))
+    ordered = replace(soft, table=replace(soft.table, ordered_by=soft.table.columns[:1]))
+    parts = [[change(0, "c", 1)], [change(1, "d", 1)], [change(2, "t", None)], [change(3, "c", 1)]]
+    for plan, expected in ((PLAN, [4]), (soft, [2, 2]), (ordered, [1, 1, 2])):
+        items = [handed(run, rows, at, at + 1, plan=plan) for at, rows in enumerate(parts)]
+        assert [len(group) for (group,) in rounds(items)] == expected
 
 
 def test_rounds_keep_the_order_within_a_lane():

@@ -26,7 +26,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.settings.conditions import condition
 from replicator.testing.model import Change, fold
 from replicator.testing.model_shapes import Wanted
-from replicator.testing.sink_shapes import BY_NUMBER, CHRIS, EMPLOYEES, HIRED, LEFT, PAT, SALES, SOLD, STAYS
+from replicator.testing.sink_shapes import BY_NUMBER, CHRIS, EMPLOYEES, HIRED, PAT, REMAINING, SALES, SOLD, STAYS
 
 # Elements.
 
@@ -316,10 +316,10 @@ def test_sales_in_every_order_of_the_model():
     changes = [Change(row["op"], (row["log"],), {name: row.get(name) for name in columns}) for row in SOLD]
     for order in permutations(changes):
         rows, _ = fold("scd1", columns, ("id",), order)
-        assert {row["id"]: row["sales"] for row in rows} == LEFT
+        assert {row["id"]: row["sales"] for row in rows} == REMAINING
 
 
 def test_sales_in_every_order_of_the_fold():
     stays, gone = every_order_folded(SOLD, SALES, UNSHAPED)
-    assert gone == {1} and len(stays) == 40_320 * len(LEFT)
-    assert {(row["id"], row["sales"]) for row in stays} == set(LEFT.items())
+    assert gone == {1} and len(stays) == 40_320 * len(REMAINING)
+    assert {(row["id"], row["sales"]) for row in stays} == set(REMAINING.items())

@@ -11,7 +11,6 @@ from replicator.settings.tables import EntrySettings, PolicyKeys, TableSettings
 
 VALUES = [
     ("transport: kafka", "transport: query"),
-    ("        deletes: hard", "        deletes: soft"),
     ("        schema_changes: evolve", "        schema_changes: quarantine"),
     ("        schema_changes: evolve", "        schema_changes: {add_column: evolve}"),
     ("state: ./state", "max_rejects: 5"),

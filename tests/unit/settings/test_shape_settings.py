@@ -129,6 +129,24 @@ def test_where_null_changes_nothing(folder):
     assert "none of its entries has the policy 'scd1'" in finding.message
 
 
+def test_soft_deletes_are_for_scd1(folder):
+    """Not for a policy that keeps what was deleted anyway, wherever it is said, nor beside what they do not go with."""
+    loaded = folder.load(overrides=["tables[1].deletes=soft"])
+    mirror, lake = (lane.shape.soft_deletes for lane in loaded.settings.lanes_for("public.orders"))
+    assert (mirror, lake) == (False, True)
+    line = folder.change(APPEND, f"{APPEND}    deletes: soft\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("contradiction", line)
+    assert "says 'soft', but tables[2].to[0] has the policy 'append'" in finding.message
+    folder.change(APPEND, f"{APPEND}    deletes: hard\n")
+    line = folder.change("        deletes: hard\n", "        deletes: soft\n        ignore_null_updates: true\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("contradiction", line)
+    assert "they do not go together" in finding.message
+    folder.change("        deletes: hard\n", "        deletes: soft\n        ignore_null_updates: false\n")
+    assert folder.load().settings.lanes_for("public.orders")[0].shape.soft_deletes
+
+
 def test_event_logs_have_none(folder):
     line = folder.change("      - sink: raw\n", "      - sink: raw\n        sequence_by: at\n")
     finding = folder.only()

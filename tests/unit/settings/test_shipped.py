@@ -105,7 +105,7 @@ def test_shipped_files_are_valid_by_their_own_schema_header(file):
         (("tables", 0, "sequence_by"), []),
         (("limits",), {"depth": 0}),
         (("limits",), {"depth": "many"}),
-        (("defaults",), {"deletes": "soft"}),
+        (("defaults",), {"deletes": "softly"}),
     ],
 )
 def test_the_schema_refuses_what_the_loader_refuses(path, value):

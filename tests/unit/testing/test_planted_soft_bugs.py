@@ -1,0 +1,125 @@
+"""The suites bite, where deletes leave rows: each planted bug is caught by its histories."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapters.arrow import moves, shaping
+from adapters.engines.local import LocalEngine
+from adapters.engines.local import fold as folding
+from replicator.domain.expr import AllOf, Lit, source
+from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT
+from replicator.testing import plain_plan
+from replicator.testing.delivery import Delivering, assert_equals_model
+from replicator.testing.fakes import FakeTarget
+from replicator.testing.histories import random_history
+from replicator.testing.lane_shapes import CASES
+
+pytestmark = pytest.mark.slow
+SOFT, BY_TEXT, ORDERED = "with soft deletes", "with soft deletes by text", "with soft deletes, in the order of a column"
+
+
+def caught(plan=None, name=SOFT):
+    """One of some random histories ends otherwise than the model says, or does not end; fails when all of them agree."""
+    case = CASES[name]
+    for seed in range(120):
+        history = random_history(seed, 40, keys=("int", "composite"), first=case.first)
+        if case.in_order:
+            history = replace(history, shape=replace(history.shape, partitions=1))
+        delivering = Delivering(LocalEngine(), FakeTarget(), history, "scd1", plan or case.plan, case.wanted)
+        try:
+            delivering.run()
+            assert_equals_model(delivering)
+        except (AssertionError, KeyError):
+            return
+    pytest.fail("no history caught it")
+
+
+def with_clauses(change):
+    """The plan with other clauses, made of those for a delete without values, for other changes, for rows that are new."""
+
+    def plan(policy, table):
+        right = CASES[SOFT].plan(policy, table)
+        return replace(right, clauses=change(*right.clauses))
+
+    return plan
+
+
+def without(clause, name):
+    return replace(clause, assign=tuple((n, value) for n, value in clause.assign if n != name))
+
+
+def test_a_time_of_the_delete_that_stays_null():
+    caught(with_clauses(lambda mark, update, insert: (without(mark, CDC_DELETED_AT), update, insert)))
+
+
+def test_a_row_that_comes_back_and_stays_marked():
+    caught(with_clauses(lambda mark, update, insert: (mark, without(update, CDC_DELETED), insert)))
+
+
+def test_a_row_that_comes_back_with_the_time_of_its_delete():
+    caught(with_clauses(lambda mark, update, insert: (mark, without(update, CDC_DELETED_AT), insert)))
+
+
+def test_a_delete_of_nothing_that_is_inserted():
+    def inserting(mark, update, insert):
+        assign = tuple((n, Lit(True) if n == CDC_DELETED else value) for n, value in insert.assign)
+        return mark, update, replace(insert, when=AllOf(()), assign=assign)
+
+    caught(with_clauses(inserting))
+
+
+def test_a_delete_that_writes_its_own_image():
+    def overwriting(mark, update, insert):
+        assign = (*((n, source(n)) for n, _ in update.assign if not n.startswith("_")), *mark.assign)
+        return replace(mark, assign=assign), update, insert
+
+    caught(with_clauses(overwriting))
+
+
+def test_a_truncate_that_removes(monkeypatch):
+    def removing(plan, target, row):
+        verdict = right(plan, target, row)
+        target.rows = [old for old in target.rows if plain_plan.sequence_of(plan, old) >= target.floor]
+        return verdict
+
+    right = plain_plan._truncate
+    monkeypatch.setattr(plain_plan, "_truncate", removing)
+    caught()
+
+
+def test_a_marked_row_that_gives_values(monkeypatch):
+    def giving(plan, folded, related):
+        keys = folded.get("_moved_from") or folded
+        return None if folded["_reset"] else related.find(plan.table.keys, tuple(keys[k] for k in plan.table.keys))
+
+    monkeypatch.setattr(plain_plan, "_base", giving)
+    caught(name=BY_TEXT)
+
+
+def test_a_delete_that_forgets_the_values_of_its_batch(monkeypatch):
+    monkeypatch.setattr(folding, "_unsent_names", lambda rows, plan: [])
+    monkeypatch.setattr(folding, "_completed", lambda rows, kept, sent, names, plan: rows)
+    caught()
+
+
+def test_a_truncate_that_is_folded_with_what_it_marks(monkeypatch):
+    right = moves._touch
+    monkeypatch.setattr(moves, "_touch", lambda *told, **more: right(*told, **more)._replace(first=False))
+    caught()
+
+
+def test_a_delete_that_is_folded_with_what_may_be_stale(monkeypatch):
+    right = moves._touch
+
+    def joined(*told, **more):
+        touch = right(*told, **more)
+        return touch if touch.op == "t" else touch._replace(first=False)
+
+    monkeypatch.setattr(moves, "_touch", joined)
+    caught(name=ORDERED)
+
+
+def test_a_delete_that_sends_what_it_brings(monkeypatch):
+    monkeypatch.setattr(shaping, "_without_values", lambda ops, lists: lists)
+    caught()
