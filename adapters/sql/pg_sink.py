@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.transactions import Complete
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
 from .made import made_for
@@ -25,7 +26,18 @@ from .pg_lanes import Lanes
 from .pg_ledger import empty_ledger, ensure_ledger
 from .pg_names import check_columns, check_table, quoted
 from .pg_shared import clear_shared, new_shared
-from .pg_state import CREATE, LOCK_LANES, SCHEMA, WRITE_SCHEMA, WRITE_STATE, parsed, read_state, to_json
+from .pg_state import (
+    CREATE,
+    CREATE_TRANSACTIONS,
+    LOCK_LANES,
+    SCHEMA,
+    WRITE_COMPLETE,
+    WRITE_SCHEMA,
+    WRITE_STATE,
+    parsed,
+    read_state,
+    to_json,
+)
 from .pg_supply import InMemory, Supply
 from .pg_target import Target
 from .pg_views import ensure_view
@@ -44,7 +56,7 @@ class PostgresLanes:
         self._lanes = Lanes(self.session, role)
         self._place = place
         self._targets: dict[str, Target] = {}
-        self._own_tables = False
+        self._own_tables = self._publishes = False
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
@@ -100,6 +112,9 @@ class PostgresLanes:
         again with them."""
         if not writes:
             return {}
+        if any(write.complete for write in writes) and not self._publishes:
+            self.catalogue.run("creating the table of transactions", [CREATE_TRANSACTIONS], SCHEMA)
+            self._publishes = True
         try:
             return self._or_undone(writes, reject, careful=False)
         except psycopg.Error as error:
@@ -142,7 +157,7 @@ class PostgresLanes:
                     reject(lane, rows)
             for write in writes:
                 write.folded.frame.forget(cursor)
-            self._commit(pending, outcomes)
+            self._commit(pending, outcomes, _completes(writes))
         return _applied(outcomes)
 
     def target(self, write: Write[Any]) -> Target:
@@ -180,13 +195,18 @@ class PostgresLanes:
             states[lane.id] = state
         return states
 
-    def _commit(self, pending: Pending, outcomes: Sequence[tuple[Lane, Outcome]]) -> None:
-        """What still waits, the positions and the COMMIT, in one round trip."""
+    def _commit(
+        self, pending: Pending, outcomes: Sequence[tuple[Lane, Outcome]], complete: Mapping[tuple[str, str], Complete]
+    ) -> None:
+        """What still waits, the positions, what is published and the COMMIT, in one round trip."""
         cursor = pending.cursor
         with cursor.connection.pipeline():
             pending.send()
             for lane, outcome in outcomes:
                 cursor.execute(WRITE_STATE, (to_json(outcome.state), lane.pipeline, lane.id))
+            for (pipeline, source), now in complete.items():
+                told = (now.transaction, now.ended_at, now.exact, list(now.behind))
+                cursor.execute(WRITE_COMPLETE, (pipeline, source, *told))
             cursor.execute("COMMIT")
 
     def skip(self, lane: Lane, state: LaneState) -> None:
@@ -241,7 +261,12 @@ class PostgresLanes:
 
 def supplied(write: Write[Any], supply: Supply) -> Write[Supply]:
     """The same write of the rows that `supply` gives."""
-    return Write(write.lane, write.plan, replace(write.folded, frame=supply), write.span, write.identity, write.at)
+    return replace(write, folded=replace(write.folded, frame=supply))
+
+
+def _completes(writes: Sequence[Write[Any]]) -> dict[tuple[str, str], Complete]:
+    """What the writes publish, by pipeline and source: the last of each counts."""
+    return {(w.lane.pipeline, w.complete.source): w.complete for w in writes if w.complete}
 
 
 def _applied(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:

@@ -46,6 +46,28 @@ SCHEMAS = sa.Table(
 )
 """The columns of each lane's target as last prepared, with their Arrow types: for people and tools."""
 
+TRANSACTIONS = sa.Table(
+    "transactions",
+    META,
+    sa.Column("pipeline", sa.Text, primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("transaction", sa.Text),
+    sa.Column("ended_at", sa.DateTime(timezone=True)),
+    sa.Column("exact", sa.Boolean, nullable=False),
+    sa.Column("behind", pg.ARRAY(sa.Text), nullable=False),
+    sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
+)
+"""For readers: up to which transaction of a source its tables are complete (`domain.transactions.Complete`)."""
+
+CREATE_TRANSACTIONS = sa.schema.CreateTable(TRANSACTIONS, if_not_exists=True)
+WRITE_COMPLETE = sql.SQL(
+    "INSERT INTO _replicator.transactions AS t (pipeline, source, transaction, ended_at, exact, behind) "
+    "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (pipeline, source) DO UPDATE SET "
+    "transaction = coalesce(excluded.transaction, t.transaction), ended_at = "
+    "CASE WHEN excluded.transaction IS NULL THEN t.ended_at ELSE excluded.ended_at END, "
+    "exact = excluded.exact, behind = excluded.behind, updated_at = now()"
+)
+
 CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (POSITIONS, SCHEMAS))
 
 SELECT_STATE = sql.SQL("SELECT state::text FROM _replicator.positions WHERE pipeline = %s AND lane = %s")

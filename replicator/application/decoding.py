@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic
 
 from replicator.ports.decoder import Decoder
@@ -44,9 +44,11 @@ class Decoding(Generic[F]):
             self._rejects.count(0 if again else kept)
         return routed
 
-    def changes(self, runs: Iterable[Run[F]], batch: Batch[F], *, again: bool = False) -> Sequence[F]:
+    def changes(
+        self, runs: Iterable[Run[F]], batch: Batch[F], *, again: bool = False, seen: Callable[[F], None] | None = None
+    ) -> Sequence[F]:
         """The changes of one table's runs, a frame per schema, in order. `catalog.Unusable` when the table cannot be
-        replicated."""
+        replicated. `seen` is told of everything that was decoded, rejects included."""
         runs, parts = tuple(runs), []
         for run in runs:
             self._catalog.schema(run)  # A later run may tell the key that an earlier one lacks.
@@ -55,6 +57,9 @@ class Decoding(Generic[F]):
             good, bad = self._engine.count(frame), self._engine.count(rejects)
             records = self._engine.count(run.frame)
             ensure(good + bad >= records, f"Of {records} records of {run.table} only {good + bad} were decoded.")
+            if seen is not None:
+                seen(frame)
+                seen(rejects)
             if bad:
                 kept = self._rejects.keep(rejects, [batch.frame], stage="decode", table=run.table)
                 self._rejects.count(0 if again else kept)

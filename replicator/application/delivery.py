@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Generic
 
 import structlog
 
 from replicator.domain.errors import ConfigProblem, Fatal, Fenced, Retryable, TooManyRejects
 from replicator.domain.plan import ApplyPlan, Counts
+from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane, LaneApplied
 from replicator.ports.sink import Sink
 
-from .handover import Handed, joined, rounds
+from .handover import Handed, joined, packs, rounds
 from .problem import Broken, broken, ensure, problem_of
 from .retry import Backoff
 from .shared import Shared
@@ -25,8 +27,8 @@ class Delivery(Generic[F]):
 
     Retryable: the lanes' states are read again, what is committed is left out, the rest is repeated after a delay, until
     `abandon` is set. Fatal with several writes: each by itself, to find the one it concerns. Fatal with one: its lane is
-    suspended and the others go on. `Fenced`, `TooManyRejects`, and a dead-letter store that fails, are passed on:
-    they concern the whole program.
+    suspended and the others go on. Bundles are committed whole, without the lane that fails where it is one. `Fenced`,
+    `TooManyRejects`, and a dead-letter store that fails, are passed on: they concern the whole program.
     """
 
     def __init__(self, sink: Sink[F], shared: Shared[F]) -> None:
@@ -42,9 +44,19 @@ class Delivery(Generic[F]):
 
     def deliver(self, items: Iterable[Handed[F]]) -> None:
         """Every item is committed, void, or belongs to a suspended lane when this returns, unless `abandon` is set."""
-        for turn in rounds(items):
+        items = tuple(items)
+        for pack in packs(item for item in items if item.bundle):
+            self._attempt(self._as_one(pack), recheck=False)
+        for turn in rounds(item for item in items if not item.bundle):
             live = [group for group in turn if self._lanes.is_live(group[0].run, group[0].generation)]
             self._attempt([joined(self._engine, group) for group in live], recheck=False)
+
+    def _as_one(self, pack: Sequence[Handed[F]]) -> list[Handed[F]]:
+        """Bundles for one commit: per lane in their order, joined where that can be. All of them publish the same."""
+        live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
+        told = {item.run.lane.source: item.write.complete for item in live}
+        groups = [joined(self._engine, group) for turn in rounds(live) for group in turn]
+        return [replace(g, write=replace(g.write, complete=told[g.run.lane.source])) for g in groups]
 
     def _attempt(self, pending: Sequence[Handed[F]], *, recheck: bool) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
@@ -78,8 +90,23 @@ class Delivery(Generic[F]):
         if len(pending) == 1:
             self._lanes.suspend(pending[0].run, problem_of(error), error)
             return
+        if pending[0].bundle:
+            pending = self._without_culprit([_apart(item) for item in pending])
         for one in pending:
             self._attempt([one], recheck=True)
+
+    def _without_culprit(self, pending: Sequence[Handed[F]]) -> Sequence[Handed[F]]:
+        """Commit a bundle without the one lane that it fails for; returns what is left to be tried by itself: the writes of
+        that lane, or all of them where it is not one lane."""
+        for lane in dict.fromkeys(item.run.lane.id for item in pending):
+            others = [item for item in pending if item.run.lane.id != lane]
+            try:
+                self._commit(self._left(others))
+            except Exception as error:
+                self._rejects_or(error)
+                continue
+            return [item for item in pending if item.run.lane.id == lane]
+        return pending
 
     def _left(self, pending: Sequence[Handed[F]]) -> list[Handed[F]]:
         """What the sink has not committed yet: an apply that failed may have done its work."""
@@ -88,7 +115,7 @@ class Delivery(Generic[F]):
             state = self._sink.state(item.run.lane)
             if state is not None and not item.write.span.after(state.position):
                 done = LaneApplied(state.position, Counts(applied=item.write.folded.rows), state.forgotten)
-                self._settle(item, done, 0.0)
+                self._settle([item], done, 0.0)
             else:
                 left.append(item)
         return left
@@ -100,8 +127,8 @@ class Delivery(Generic[F]):
         began = self._clock()
         applied = self._sink.apply([item.write for item in ready], lambda lane, rows: self._reject(ready, lane, rows))
         seconds = self._clock() - began
-        for item in ready:
-            self._conclude(item, applied.get(item.run.lane.id), seconds)
+        for lane in dict.fromkeys(item.run.lane.id for item in ready):
+            self._conclude([item for item in ready if item.run.lane.id == lane], applied.get(lane), seconds)
 
     def _prepare(self, item: Handed[F]) -> bool:
         """Tell the sink of a plan it has not seen; False when its lane got suspended over it."""
@@ -128,34 +155,42 @@ class Delivery(Generic[F]):
                 next_step=f"Remove 'watermark' from the entry, or from its table ({lane.config_line}).",
             )
 
-    def _conclude(self, item: Handed[F], outcome: LaneApplied | None, seconds: float) -> None:
-        """Take over what the sink says it did; a lane whose figures do not add up is suspended."""
+    def _conclude(self, items: Sequence[Handed[F]], outcome: LaneApplied | None, seconds: float) -> None:
+        """Take over what the sink says it did for one lane; a lane whose figures do not add up is suspended."""
         if outcome is not None:
-            self._settle(item, outcome, seconds)
+            self._settle(items, outcome, seconds)
         try:
-            _check(item, outcome)
+            _check(items, outcome)
         except Broken as error:
-            self._lanes.suspend(item.run, problem_of(error), error)
+            self._lanes.suspend(items[0].run, problem_of(error), error)
 
-    def _settle(self, item: Handed[F], outcome: LaneApplied, seconds: float) -> None:
-        folded = item.write.folded
-        counts = folded.counts + outcome.counts
-        self._lanes.settled(item.run, outcome.position, counts, folded.facts.newest, outcome.forgotten)
-        self._telemetry.changes(item.run.lane.id, counts)
-        self._telemetry.applied(item.run.lane.id, seconds, folded.facts.newest)
+    def _settle(self, items: Sequence[Handed[F]], outcome: LaneApplied, seconds: float) -> None:
+        run, folded = items[0].run, [item.write.folded for item in items]
+        counts = sum((part.counts for part in folded), outcome.counts)
+        newest = max((part.facts.newest for part in folded if part.facts.newest is not None), default=None)
+        self._lanes.settled(run, outcome.position, counts, newest, outcome.forgotten)
+        self._telemetry.changes(run.lane.id, counts)
+        self._telemetry.applied(run.lane.id, seconds, newest)
         self._rejects.count(counts.rejected)
 
     def _reject(self, pending: Sequence[Handed[F]], lane: Lane, rows: F) -> None:
-        item = next((p for p in pending if p.run.lane.id == lane.id), None)
-        if item is None:
+        mine = [p for p in pending if p.run.lane.id == lane.id]
+        if not mine:
             raise Fatal(f"The sink rejected rows of lane {lane.id}, which it was not asked to apply.")
-        self._rejects.keep(rows, item.raw, stage="apply", table=lane.table, lane=lane.id)
+        raw = tuple({id(frame): frame for item in mine for frame in item.raw}.values())
+        self._rejects.keep(rows, raw, stage="apply", table=lane.table, lane=lane.id)
 
 
-def _check(item: Handed[F], outcome: LaneApplied | None) -> None:
-    lane = item.run.lane.id
+def _apart(item: Handed[F]) -> Handed[F]:
+    """The same write, published as one that is not together with the others."""
+    told = item.write.complete
+    return item if told is None else replace(item, write=replace(item.write, complete=Complete(told.source)))
+
+
+def _check(items: Sequence[Handed[F]], outcome: LaneApplied | None) -> None:
+    lane = items[0].run.lane.id
     if outcome is None:
         raise broken(f"The sink said nothing of lane {lane} after applying it.")
-    rows, total = item.write.folded.rows, outcome.counts.total
+    rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
     ensure(rows == total, f"Lane {lane} was handed {rows} rows and accounts for {total}.")
-    ensure(not item.write.span.after(outcome.position), f"Lane {lane} applied a span and stands before its end.")
+    ensure(not items[-1].write.span.after(outcome.position), f"Lane {lane} applied a span and stands before its end.")

@@ -31,13 +31,14 @@ class Feed(Generic[F]):
 
     `read`: the stream was read up to here. `released`: lanes got everything below; between the two, changes are held back:
     the delete half of a key change waits for its create half, which most often is in the next batch. They are let go when
-    the stream is idle, or when too much is held.
+    the stream is idle, or when too much is held. Nothing from `barrier` on is released: below it are whole transactions.
     """
 
     def __init__(self, engine: Engine[F], options: Options, position: Position) -> None:
         self._engine = engine
         self._options = options
         self.read = self.released = position
+        self.barrier = Position()
         self._empty: tuple[TableSpec, F] | None = None
         self._held: list[F] = []
         self._raw: tuple[F, ...] = ()
@@ -74,6 +75,10 @@ class Feed(Generic[F]):
             self._raw, self._size, self._pushes = (raw,) if raw is not None else (), size, 1
         return chunks
 
+    def release(self, table: TableSpec | None) -> Sequence[Chunk[F]]:
+        """What the barrier holds no longer."""
+        return self._release(self._held, table, flush=False)
+
     def idle(self, table: TableSpec | None) -> Sequence[Chunk[F]]:
         """An empty batch came: the stream may have ended for now."""
         self._idle += 1
@@ -104,17 +109,17 @@ class Feed(Generic[F]):
 
     def _release(self, frames: Sequence[F], table: TableSpec | None, *, flush: bool) -> Sequence[Chunk[F]]:
         start = self.released
+        outer = Position({p: max(o, start.get(p, o)) for p, o in self.barrier.items()})
         if not frames or table is None:
-            self.released = self.read
-            return [Chunk(None, start, self.read)]
+            self.released = Position({p: min(o, outer.get(p, o)) for p, o in self.read.items()})
+            return [Chunk(None, start, self.released)]
         changes = self._engine.unite(frames, table)
-        barrier = Position() if flush else self._engine.unsettled(changes)
+        barrier = outer if flush else Position.lowest([outer, self._engine.unsettled(changes)])
         raw, size = self._raw, self._size
-        if barrier:
-            ready, rest = self._engine.before(changes, barrier)
+        ready, rest = self._engine.before(changes, barrier) if barrier else (changes, changes)
+        if barrier and self._engine.count(rest):
             self._held = [rest]
         else:
-            ready = changes
             self._held, self._raw, self._size, self._pushes = [], (), 0, 0
         end = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
         self.released = end

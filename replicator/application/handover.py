@@ -24,13 +24,14 @@ WAKE = 0.2
 @dataclass(frozen=True)
 class Handed(Generic[F]):
     """A write for one lane, void once the lane's generation is another. `raw`: the frames its records came in, for rejects
-    that a sink finds. `size`: the bytes it keeps alive."""
+    that a sink finds. `size`: the bytes it keeps alive. `bundle`: writes of one number are committed together, or 0."""
 
     run: LaneRun
     write: Write[F]
     generation: int
     raw: tuple[F, ...]
     size: int
+    bundle: int = 0
 
 
 class Slot(Generic[F]):
@@ -118,6 +119,26 @@ def rounds(items: Iterable[Handed[F]]) -> Iterable[list[list[Handed[F]]]]:
         yield [group for group in turn if group]
 
 
+def packs(items: Iterable[Handed[F]]) -> Iterable[list[Handed[F]]]:
+    """Bundles, whole and in order, as many at once as have one plan per lane: a sink is prepared for one at a time."""
+    pack: list[Handed[F]] = []
+    for bundle in _bundles(items):
+        plans = {item.run.lane.id: (item.generation, item.write.plan) for item in pack}
+        if any(plans.get(i.run.lane.id, (i.generation, i.write.plan)) != (i.generation, i.write.plan) for i in bundle):
+            yield pack
+            pack = []
+        pack = [*pack, *bundle]
+    if pack:
+        yield pack
+
+
+def _bundles(items: Iterable[Handed[F]]) -> list[list[Handed[F]]]:
+    bundles: dict[tuple[str, int], list[Handed[F]]] = {}
+    for item in items:
+        bundles.setdefault((item.run.lane.source, item.bundle), []).append(item)
+    return list(bundles.values())
+
+
 def joins(group: Sequence[Handed[F]], item: Handed[F]) -> bool:
     """True when `item` may be applied as one with all of a group: also what lies further back in it may hide a row."""
     return can_join(group[-1], item) and not any(_hides(other.write, item.write) for other in group)
@@ -155,7 +176,7 @@ def joined(engine: Engine[F], group: Sequence[Handed[F]]) -> Handed[F]:
     identity = {k: v for item in group for k, v in item.write.identity.items()}
     raw = tuple({id(frame): frame for item in group for frame in item.raw}.values())
     write = replace(last.write, folded=folded, span=span, identity=identity)
-    return Handed(first.run, write, first.generation, raw, sum(item.size for item in group))
+    return Handed(first.run, write, first.generation, raw, sum(item.size for item in group), group[-1].bundle)
 
 
 def _folded(engine: Engine[F], writes: Sequence[Write[F]]) -> Folded[F]:

@@ -11,12 +11,13 @@ from typing import Any, Generic
 import structlog
 
 from replicator.domain.errors import DataLoss, Retryable
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.decoder import Decoder
-from replicator.ports.frames import Batch, F, Run
+from replicator.ports.frames import Batch, F, Routed
 from replicator.ports.source import HasSnapshots
 from replicator.ports.telemetry import Pace
 
+from .alignment import Aligner, Alignment
 from .catalog import Catalog, Unusable
 from .catch_up import CatchUp, Toolbox
 from .decoding import Decoding
@@ -43,7 +44,7 @@ class Away:
 @dataclass
 class Flow:
     """What a source has brought so far, for people. `end` is where its stream ended when last asked; `away` is set while it
-    does not answer; `pace` where an engine runs the stream."""
+    does not answer; `pace` where an engine runs the stream; `alignment` where lanes are held together at transactions."""
 
     records: int = 0
     position: Position = field(default_factory=Position)
@@ -51,6 +52,7 @@ class Flow:
     began: float = 0.0
     away: Away | None = None
     pace: Pace | None = None
+    alignment: Alignment | None = None
 
 
 class Pipeline(Generic[F]):
@@ -71,6 +73,8 @@ class Pipeline(Generic[F]):
         self._writes = Writes(shared, self._catalog, decoder)
         tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes)
         self._catch_up = CatchUp(tools, self._target, self._joined, self._hand_over)
+        rules = place.transactions
+        self._aligner = Aligner(rules, place, decoder, self.roster, shared) if rules else None
         self._feeds: dict[str, Feed[F]] = {}
         self._identity: dict[str, str] = {}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -126,7 +130,10 @@ class Pipeline(Generic[F]):
         self.roster.settle(self._shared.options.state_patience)
         known = [run.handed for run in self.roster.runs() if run.status is LaneStatus.CATCHING_UP]
         if self.roster.knows_tables:
-            return self._after_snapshots(Position({**start, **highest_of(known)}))
+            begin = self._after_snapshots(Position({**start, **highest_of(known)}))
+            return self._aligner.begin(begin, start, self.place.source.end()) if self._aligner else begin
+        if self._aligner:
+            self._aligner.begin(start, start, self.place.source.end())
         return Position({**start, **Position.lowest([*known, start]).only(start)})
 
     def _after_snapshots(self, position: Position) -> Position:
@@ -165,39 +172,65 @@ class Pipeline(Generic[F]):
     def _advance(self, batch: Batch[F]) -> None:
         self._identity.update(batch.identity)
         routed = self._decoding.route(batch)
-        if self.roster.meet(routed.topics, batch.span):
+        if self._meet(routed, batch.span):
             self.roster.settle(self._shared.options.state_patience)
             self._catch_up.join()
         handed = self._of_logs(batch)
-        for table in self.roster.touched(batch.span):
-            handed += self._of_table(table, [run for run in routed.runs if run.table == table], batch)
+        if self._aligner is None:
+            for table in self.roster.touched(batch.span):
+                handed += self._of_table(table, routed, batch)
+        else:
+            handed += self._of_tables(self._aligner, routed, batch)
         self._position = self.flow.position = (self._position or Position()).advanced_to(batch.span.end)
         self.flow.records += batch.records
         if batch.records:
             self._is_back()
         self._hand_over(handed)
 
+    def _meet(self, routed: Routed[F], span: Span) -> bool:
+        if self._aligner is None:
+            return self.roster.meet(routed.topics, span)
+        begin = Position({**span.start, **self._aligner.let_go(self._position or Position())})
+        return self.roster.meet(self._aligner.topics(routed.topics), Span(begin, begin.advanced_to(span.end)))
+
     def _of_logs(self, batch: Batch[F]) -> list[Handed[F]]:
         excluded = {run.lane.sink: self.roster.excluded(run.lane.sink) for run in self.roster.logs}
         return self._writes.of_batch(batch, self._followers(self.roster.logs, batch.span.start), excluded)
 
-    def _of_table(self, table: str, runs: Sequence[Run[F]], batch: Batch[F]) -> list[Handed[F]]:
+    def _of_tables(self, aligner: Aligner[F], routed: Routed[F], batch: Batch[F]) -> list[Handed[F]]:
+        """Of all tables at once: what is read of one decides what may go of another."""
+        found = {t: self._decoded(t, routed, batch, aligner.seen(t)) for t in self.roster.tables}
+        aligner.turn((self._position or Position()).advanced_to(batch.span.end), batch)
+        self.flow.alignment = aligner.shown
+        return [h for table, parts in found.items() if parts is not None for h in self._fed(table, parts, batch)]
+
+    def _of_table(self, table: str, routed: Routed[F], batch: Batch[F]) -> list[Handed[F]]:
+        parts = self._decoded(table, routed, batch)
+        return [] if parts is None else self._fed(table, parts, batch)
+
+    def _decoded(
+        self, table: str, routed: Routed[F], batch: Batch[F], seen: Callable[[F], None] | None = None
+    ) -> Sequence[F] | None:
+        """The changes of a table; None when no lane takes them."""
         span = covered(batch.span, self.roster.topics[table])
-        feed = self._feed(table)
-        followers = self._followers(self.roster.tables[table], Position({**span.start, **feed.released}))
+        followers = self._followers(self.roster.tables[table], Position({**span.start, **self._feed(table).released}))
         if not followers:
             self._feeds.pop(table, None)
-            return []
+            return None
         try:
-            parts = self._decoding.changes(runs, batch)
+            return self._decoding.changes([run for run in routed.runs if run.table == table], batch, seen=seen)
         except Unusable as error:
             for run in followers:
                 self._shared.lanes.suspend(run, problem_of(error.cause), error.cause)
             self._feeds.pop(table, None)
-            return []
-        known = self._catalog.table(table)
+            return None
+
+    def _fed(self, table: str, parts: Sequence[F], batch: Batch[F]) -> list[Handed[F]]:
+        span = covered(batch.span, self.roster.topics[table])
+        feed, known = self._feed(table), self._catalog.table(table)
         self.roster.learn_key(table, known.keys if known else ())
-        chunks = feed.push(parts, known, span, batch.frame, batch.size)
+        feed.barrier = self._aligner.barrier if self._aligner else feed.barrier
+        chunks = feed.push(parts, known, span, batch.frame if span else None, batch.size)
         return self._of_chunks(table, chunks)
 
     def _of_chunks(self, table: str, chunks: Sequence[Chunk[F]]) -> list[Handed[F]]:
@@ -216,6 +249,8 @@ class Pipeline(Generic[F]):
             topics = self.roster.topics[table]
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
+            if self._aligner:
+                at = Position({**at, **self._aligner.let_go(at)})
             self._feeds[table] = Feed(self._shared.engine, self._shared.options, at)
         return self._feeds[table]
 
@@ -235,7 +270,7 @@ class Pipeline(Generic[F]):
         """To each sink its writes; a sink with a full slot is waited for last. Callers see to room first, and call once:
         a second call may wait for a sink that is away."""
         by_sink: dict[str, list[Handed[F]]] = {}
-        for item in items:
+        for item in self._aligner.bundled(items) if self._aligner else items:
             by_sink.setdefault(item.run.lane.sink, []).append(item)
         workers = self.place.workers
         for sink in sorted(by_sink, key=lambda name: not workers[name].has_room()):
@@ -267,7 +302,15 @@ class Pipeline(Generic[F]):
             command()
 
     def _idle(self) -> None:
+        if self._aligner:
+            self._aligner.turn(self._position or Position())
+            self.flow.alignment = self._aligner.shown
+            self._let_go(self._released)
         self._let_go(lambda table, feed: feed.idle(self._catalog.table(table)))
+
+    def _released(self, table: str, feed: Feed[F]) -> Sequence[Chunk[F]]:
+        feed.barrier = self._aligner.barrier if self._aligner else feed.barrier
+        return feed.release(self._catalog.table(table))
 
     def _flush(self) -> None:
         self._let_go(lambda table, feed: feed.flush(self._catalog.table(table)))
@@ -321,6 +364,8 @@ class Pipeline(Generic[F]):
         try:
             self.place.source.committed(lowest)
             self.flow.end = self.place.source.end()
+            if self._aligner:
+                self._aligner.end = self.flow.end
         except Retryable as error:
             self._is_away(error)
             return

@@ -18,7 +18,7 @@ from replicator.ports.source import Source
 from .handover import WAKE
 from .lanes import LaneRun, LaneStatus
 from .problem import Problem, Stopped, problem_of
-from .rules import RulesFor
+from .rules import RulesFor, TransactionRules
 from .shared import Shared
 from .skipping import as_option
 from .workers import Worker
@@ -48,7 +48,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Place(Generic[F]):
-    """What a roster is about: one source, its rules and event-log lanes, the workers by sink name, and the register."""
+    """What a roster is about: one source, its rules and event-log lanes, the workers by sink name, and the register. With
+    `transactions` its lanes are held together at those of the source."""
 
     name: str
     source: Source[F]
@@ -56,6 +57,7 @@ class Place(Generic[F]):
     logs: Sequence[Lane]
     workers: Mapping[str, Worker[F]]
     register: Register
+    transactions: TransactionRules | None = None
 
 
 class Roster(Generic[F]):

@@ -23,6 +23,19 @@ class TableRules:
     event_logs: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionRules:
+    """The lanes of a source are held together at its transactions.
+
+    `topic`: where it tells their ends. `max_bytes`: a transaction of which more is held back becomes visible in parts.
+    `patience`: seconds without anything new of the transaction that is waited for, after which the same happens.
+    """
+
+    topic: str
+    max_bytes: int = 64 << 20
+    patience: float = 60.0
+
+
 RulesFor = Callable[[str], TableRules | None]
 """The rules of a table of one source by its database-side name; None when no entry of the configuration matches it. Pure."""
 

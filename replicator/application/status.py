@@ -13,6 +13,7 @@ from replicator.domain.position import Position
 from replicator.ports.frames import F, Lane
 from replicator.ports.telemetry import Pace
 
+from .alignment import Alignment
 from .lanes import Clock, LaneRun, LaneStatus, monotonic
 from .pipeline import Flow, Pipeline, lag
 from .shared import Shared
@@ -45,7 +46,7 @@ class LaneReport:
 class SourceReport:
     """One source: records read since the start, how many per second on the whole, and how many are left to read. While it
     does not answer, `away_since` (a time) and `error`; what is left to read is then what was left when it last answered.
-    `pace` where an engine runs the stream by itself."""
+    `pace` where an engine runs the stream by itself; `transactions` where lanes are held together at them."""
 
     name: str
     records: int
@@ -55,6 +56,7 @@ class SourceReport:
     away_since: str | None
     error: str | None
     pace: Pace | None
+    transactions: Alignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:
         away_since=(now - timedelta(seconds=clock - away.since)).isoformat() if away else None,
         error=away.sentence if away else None,
         pace=flow.pace,
+        transactions=flow.alignment,
     )
 
 

@@ -41,6 +41,11 @@ class Worker(Generic[F]):
         self._ended = False
         self._thread = threading.Thread(target=self._work, name=f"sink-{name}", daemon=True)
 
+    @property
+    def is_atomic(self) -> bool:
+        """True when everything that the sink is given at once becomes visible at once."""
+        return self._sink.capabilities.atomic_across_lanes
+
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()

@@ -98,7 +98,8 @@ def _shown(report: dict[str, Any], width: int) -> Any:
 
     table = _table(report)
     lines = table if max(map(len, table), default=0) <= width else _blocks(report)
-    return Text("\n".join((_summary(report), "", *lines, *_paces(report), *_troubles(report))), no_wrap=True)
+    more = (*_paces(report), *_transactions(report), *_troubles(report))
+    return Text("\n".join((_summary(report), "", *lines, *more)), no_wrap=True)
 
 
 def _table(report: dict[str, Any]) -> list[str]:
@@ -126,6 +127,18 @@ def _paces(report: dict[str, Any]) -> list[str]:
     from replicator.ports.telemetry import Pace
 
     return [line for source in paced for line in ("", Pace(**source["pace"]).told(source["name"]))]
+
+
+def _transactions(report: dict[str, Any]) -> list[str]:
+    """Of sources whose lanes are held together."""
+    lines = []
+    for source in report.get("sources", ()):
+        if held := source.get("transactions"):
+            last = f"transaction {held['last']} of {held['ended_at']}" if held["last"] else "no transaction since the start"
+            more = "" if held["exact"] else f", and parts of later ones; {held['given_up']} not waited for"
+            waiting = f"; {held['held_bytes']:,} bytes wait" if held["held_bytes"] else ""
+            lines += ["", f"source {source['name']} was handed over up to {last}{more}{waiting}"]
+    return lines
 
 
 def _troubles(report: dict[str, Any]) -> list[str]:

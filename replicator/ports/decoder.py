@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from replicator.domain.table import TableSpec
+from replicator.domain.transactions import Mark
 
 ROUTE = pa.schema(
     [
@@ -62,3 +64,12 @@ class Decoder(Protocol):
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """Schema `ENVELOPE`, one row per record, in their order; never fails, whatever the bytes."""
+
+
+@runtime_checkable
+class TellsTransactions(Protocol):
+    """A wire format in which a source tells where its transactions begin and end."""
+
+    def marks(self, raw: pa.Table) -> Sequence[Mark]:
+        """What the records of a raw frame tell, in their order; none for a record that tells nothing of the kind, or that
+        cannot be read."""

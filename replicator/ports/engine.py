@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar, runtime_checkable
 
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
+from replicator.domain.transactions import Mark, Part
 
 from .decoder import Decoder
 from .frames import F, Folded, Rejected, Routed, Run, Shaped
@@ -99,3 +100,18 @@ class Engine(Protocol[F]):
 
     def concat(self, frames: Sequence[F]) -> F:
         """Frames of equal schema as one, in order."""
+
+
+F_contra = TypeVar("F_contra", contravariant=True)
+
+
+@runtime_checkable
+class SeesTransactions(Protocol[F_contra]):
+    """An engine that can tell what its frames hold of transactions."""
+
+    def marks(self, raw: F_contra, topic: str, decoder: Decoder) -> Sequence[Mark]:
+        """What the records of that topic tell (`decoder.TellsTransactions`)."""
+
+    def parts(self, changes: F_contra, table: str) -> Sequence[Part]:
+        """The transactions of a changes frame of `table`, rejects included, by partition. Rows that a snapshot read are of
+        none."""

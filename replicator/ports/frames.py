@@ -11,6 +11,7 @@ from replicator.domain.chosen import Chosen
 from replicator.domain.plan import ApplyPlan, Counts, Deleted, Facts
 from replicator.domain.position import Position, Span
 from replicator.domain.shape import UNSHAPED, Shape
+from replicator.domain.transactions import Complete
 
 F = TypeVar("F")
 
@@ -135,7 +136,8 @@ class Write(Generic[F]):
 
     A write without rows (`folded.rows == 0` and no truncate) still moves the position. `identity` as in `Batch`. `at`: when
     it was made, by the clock of the pipeline, by which remembered deletes grow old; tried again it is the same write. None:
-    as if no time had passed.
+    as if no time had passed. `complete`: what to publish with the rows, for a source whose lanes are held together at
+    transactions.
     """
 
     lane: Lane
@@ -144,6 +146,7 @@ class Write(Generic[F]):
     span: Span
     identity: Mapping[str, str] = field(default_factory=dict)
     at: datetime | None = None
+    complete: Complete | None = None
 
 
 @dataclass(frozen=True, slots=True)

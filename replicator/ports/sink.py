@@ -66,6 +66,10 @@ class Sink(Protocol[F]):
         then are forgotten before anything of the write is judged (test_deletes_are_forgotten). A change that is late for it
         goes to `reject` as LATE (test_histories_in_which_deletes_are_forgotten_equal_the_model). The floor is kept in the
         state, and never falls, whoever writes next and under whatever retention (test_the_floor_is_kept).
+
+        A sink that is `atomic_across_lanes` may be given several writes of one lane, one after the other; the counts are
+        then those of all of them (test_several_writes_of_a_lane_are_one_commit). It publishes `Write.complete` in the same
+        commit, where readers of its tables find it.
         """
 
     def skip(self, lane: Lane, state: LaneState) -> None:

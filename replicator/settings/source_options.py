@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from replicator.domain.topics import TopicFilter
+
 from .findings import Problem, place, quoted
 from .sources import FORMATS
 from .views import View, text
 
-ROWS, DMS = "rows", "dms_csv"
+ROWS, DMS, DEBEZIUM = "rows", "dms_csv", "debezium_json"
 SNAPSHOTS = "snapshots"
 OF_FORMATS = {
     "operation_column": (ROWS, DMS),
     "operations": (ROWS, DMS),
     "sequence_columns": (ROWS,),
     "csv": (DMS,),
+    "transactions": (DEBEZIUM,),
 }
 """Keys of any source, and the formats with which they mean something."""
 OF_TABLE_ROWS = ("changes", "start_from", "table")
@@ -30,6 +33,8 @@ def source_option_problems(config: View) -> Iterator[Problem]:
             yield from _of_other_formats(name, source)
         if text(source, "transport") == "delta":
             yield from _of_delta(config, name, source)
+        if "transactions" in source:
+            yield from _of_transactions(config, name, source)
         if text(source, "transport") == "files" and text(source, "format") not in (DMS, None):
             sentence = f"files are read as {quoted(DMS)} alone; {place(('sources', name))} says {quoted(source['format'])}"
             yield Problem(("sources", name, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
@@ -76,6 +81,19 @@ def _of_delta(config: View, name: str, source: dict[str, Any]) -> Iterator[Probl
         for key in (key for key in SAID_BY_FEED if key in source):
             sentence = f"{place(at)} has both 'changes: feed' and '{key}': the feed says that itself"
             yield Problem((*at, key), "contradiction", sentence, "keep one")
+
+
+def _of_transactions(config: View, name: str, source: dict[str, Any]) -> Iterator[Problem]:
+    """Transactions are told in a topic that the source has to read, and are held together by the local engine."""
+    at = ("sources", name, "transactions")
+    if config.engine not in ("local", None):
+        sentence = f"{place(at)} needs the engine local: on {quoted(config.engine)} lanes are not held together"
+        yield Problem(at, "engine", sentence, "remove it, or write `engine: local`")
+    topic, topics = (source["transactions"] or {}).get("topic"), source.get("topics")
+    patterns = [p for p in topics if isinstance(p, str)] if isinstance(topics, list) else []
+    if isinstance(topic, str) and patterns and not TopicFilter(patterns)(topic):
+        sentence = f"source {name} does not read topic {quoted(topic)}, which tells where its transactions end"
+        yield Problem((*at, "topic"), "contradiction", sentence, f"add it to 'topics' in {place(('sources', name))}")
 
 
 def _of_tables(config: View) -> Iterator[Problem]:

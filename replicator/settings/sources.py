@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, WithJsonSchema
 
-from .fields import ConfigPath, Dsn, Duration, HttpUrl, Servers, StartFrom, Strict, Topic, _refused
+from .fields import ConfigPath, Dsn, Duration, HttpUrl, Servers, Size, StartFrom, Strict, Topic, _refused
 
 FORMATS = ("debezium_json", "debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows")
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
@@ -93,6 +93,17 @@ class CsvSettings(Strict):
     """Whether rows of files of changes may lack an operation, as all are inserts (CdcInsertsOnly)."""
 
 
+class TransactionSettings(Strict):
+    """Holds the targets of a source together at its transactions: see docs/transactions.md."""
+
+    topic: str = Field(min_length=1)
+    """The topic in which the connector tells where transactions end: <topic.prefix>.transaction."""
+    max_transaction_bytes: Size = 64 << 20
+    """A transaction of more bytes becomes visible in parts."""
+    patience: Duration = "60 seconds"
+    """How long nothing may come of a transaction that is waited for, before it becomes visible in parts."""
+
+
 class SourceSettings(Strict):
     """What every source has."""
 
@@ -113,6 +124,8 @@ class SourceSettings(Strict):
     """With formats rows and dms_csv: which values of the operation column mean what."""
     csv: CsvSettings | None = None
     """With format dms_csv: how the text is written."""
+    transactions: TransactionSettings | None = None
+    """With format debezium_json, on the local engine: holds the targets together at the source's transactions."""
 
 
 class DatabaseSettings(Strict):

@@ -17,6 +17,7 @@ from replicator.domain.moments import in_years
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest, resent_below
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.retention import can_be_late, deletes_after, forgetting, late
+from replicator.domain.transactions import Complete
 from replicator.domain.watermark import reached_after
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
@@ -41,6 +42,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.lanes: dict[str, FakeLane] = {}
+        self.complete: dict[str, Complete] = {}
         self.commits = 0
         self.lock = threading.RLock()
 
@@ -78,11 +80,19 @@ class FakeSink:
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
         """See `ports.sink.Sink.apply`."""
         with self.store.lock:
-            drafts = {write.lane.id: self._draft(write, reject) for write in writes}
+            drafts: dict[str, tuple[FakeLane, LaneApplied]] = {}
+            for write in writes:
+                kept, before = drafts.get(write.lane.id, (None, None))
+                kept, applied = self._draft(write, kept, reject)
+                drafts[write.lane.id] = (
+                    kept,
+                    replace(applied, counts=applied.counts + (before.counts if before else Counts())),
+                )
             for lane_id in drafts:
                 self._refuse_fenced(lane_id)
-            for lane_id, (kept, _) in drafts.items():
-                self.store.lanes[lane_id] = kept
+            for lane_id, (lane, _) in drafts.items():
+                self.store.lanes[lane_id] = lane
+            self.store.complete.update({w.complete.source: w.complete for w in writes if w.complete})
             self.store.commits += 1
         return {lane_id: applied for lane_id, (_, applied) in drafts.items()}
 
@@ -91,10 +101,12 @@ class FakeSink:
         if kept is None or self.held.get(lane_id) != kept.epoch:
             raise Fenced(f"another instance writes lane {lane_id}")
 
-    def _draft(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> tuple[FakeLane, LaneApplied]:
-        """The lane as it will be."""
+    def _draft(
+        self, write: Write[pa.Table], kept: FakeLane | None, reject: RejectRows[pa.Table]
+    ) -> tuple[FakeLane, LaneApplied]:
+        """The lane as it will be; `kept` is what an earlier write of the same call made of it."""
         self._refuse_fenced(write.lane.id)
-        kept = self.store.lanes[write.lane.id]
+        kept = kept or self.store.lanes[write.lane.id]
         state = kept.state or LaneState()
         refuse_gap(write, state.position)
         target, counts = kept.target.copy(), Counter[str]()

@@ -192,6 +192,23 @@ class SinkContract(SinkWatermarks, SinkRetention, SinkDrops, SinkShapes):
                 self.assert_holds(target, history, self.write(history, 0, 1, lane), 1)
             sink.close()
 
+    def test_several_writes_of_a_lane_are_one_commit(self) -> None:
+        """Where the sink commits all lanes at once: writes of one call that follow each other are all applied, or none."""
+        history = simple(*writes(0, 1, 2))
+        with self.target() as target:
+            sink = target.open()
+            needs(sink.capabilities.atomic_across_lanes, "the sink commits lane by lane")
+            self.put(sink, self.write(history, 0, 1))
+            first, last = self.write(history, 1, 2), self.write(history, 2, 3)
+            beyond = Position({p: offset + 1 for p, offset in last.span.end.items()})
+            with pytest.raises(DataLoss):
+                sink.apply([first, replace(last, span=Span(last.span.end, beyond))], no_rejects)
+            self.assert_holds(target, history, first, 1)
+            (done,) = sink.apply([first, last], no_rejects).values()
+            assert done.position == last.span.end and done.counts.total == first.folded.rows + last.folded.rows
+            self.assert_holds(target, history, last, 3)
+            sink.close()
+
     def test_prepare_adds_columns(self) -> None:
         """`prepare` with a plan of more columns keeps the rows and gives them NULL there."""
         history = simple(*writes(0), Statement("add_column", salt=3), *writes(1, salt=9))

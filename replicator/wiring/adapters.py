@@ -22,7 +22,8 @@ from .plugins import load, names
 LOCAL = "local"
 FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations", "csv"})
 """Keys of a source that are its decoder's."""
-NOT_FOR_ADAPTERS = frozenset({"kind", "engines", "format", "transport", "database", "connect"}) | FOR_DECODERS
+OF_THE_CORE = frozenset({"kind", "engines", "format", "transport", "database", "connect", "transactions"})
+NOT_FOR_ADAPTERS = OF_THE_CORE | FOR_DECODERS
 
 
 def source(loaded: Loaded, name: str) -> Source[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from replicator.application.options import Options
 from replicator.application.pipeline import Pipeline
 from replicator.application.roster import Place
-from replicator.application.rules import RulesFor, TableRules, event_log_lane
+from replicator.application.rules import RulesFor, TableRules, TransactionRules, event_log_lane
 from replicator.application.shared import Shared
 from replicator.application.status import Status
 from replicator.application.supervisor import Supervisor
@@ -20,6 +20,7 @@ from replicator.ports.monitor import Monitor
 from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.settings import Loaded
+from replicator.settings.fields import timespan
 from replicator.settings.globs import matches
 
 from . import adapters
@@ -59,9 +60,18 @@ def pipelines(loaded: Loaded, of_sinks: Workers, register: Register, shared: Sha
                 logs=event_logs(loaded, name),
                 workers=of_sinks,
                 register=register,
+                transactions=transactions(loaded, name),
             )
             out[name] = Pipeline(place, adapters.decoder(loaded, name), shared)
     return out
+
+
+def transactions(loaded: Loaded, source: str) -> TransactionRules | None:
+    """How the lanes of one source are held together, if they are."""
+    said = loaded.settings.sources[source].transactions
+    if said is None:
+        return None
+    return TransactionRules(said.topic, said.max_transaction_bytes, timespan(said.patience).total_seconds())
 
 
 def rules_for(loaded: Loaded, source: str) -> RulesFor:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from replicator.domain.table import TableSpec
+from replicator.domain.transactions import Mark
 
 from ...arrow.parts import DecoderOfParts
 from .declared import refuse_types
 from .decode import Decoding
 from .envelope import Envelopes
 from .learn import Learning
+from .marks import marks
 from .options import read_options
 from .route import Routing
 
@@ -28,6 +30,7 @@ class DebeziumJsonDecoder(DecoderOfParts):
         given = dict(options or {})
         checked = read_options(given)
         refuse_types(checked.declared)
+        self._depth = checked.limits.depth
         routing, decoding = Routing(checked), Decoding(checked)
         self._learning = Learning(checked, routing, decoding.readers)
         super().__init__(given, routing=routing, decoding=decoding, envelopes=Envelopes(checked, routing))
@@ -35,3 +38,7 @@ class DebeziumJsonDecoder(DecoderOfParts):
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
         return self._learning.learn(sample, table, fingerprint)
+
+    def marks(self, raw: pa.Table) -> Sequence[Mark]:
+        """See `ports.decoder.TellsTransactions.marks`."""
+        return marks(raw, self._depth)

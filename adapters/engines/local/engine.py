@@ -12,13 +12,15 @@ from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_sc
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
-from replicator.ports.decoder import Decoder
+from replicator.domain.transactions import Mark, Part
+from replicator.ports.decoder import Decoder, TellsTransactions
 from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
 from ...arrow.log import log_rows
 from ...arrow.moves import segments, unsettled
 from ...arrow.records import RAW_PLACE, ends, rejected, within
 from ...arrow.shaping import shaped
+from ...arrow.transactions import parts
 from .fold import fold
 
 SAMPLE = 100
@@ -104,6 +106,15 @@ class LocalEngine:
     def fold(self, changes: pa.Table, plan: ApplyPlan) -> Folded[pa.Table]:
         """See `ports.engine.Engine.fold`."""
         return fold(changes, plan)
+
+    def marks(self, raw: pa.Table, topic: str, decoder: Decoder) -> Sequence[Mark]:
+        """See `ports.engine.SeesTransactions.marks`."""
+        mine = raw.filter(pc.equal(raw["topic"], topic))
+        return decoder.marks(mine) if isinstance(decoder, TellsTransactions) else ()
+
+    def parts(self, changes: pa.Table, table: str) -> Sequence[Part]:
+        """See `ports.engine.SeesTransactions.parts`."""
+        return parts(changes, table)
 
     def count(self, changes: pa.Table) -> int:
         """See `ports.engine.Engine.count`."""

@@ -1,0 +1,173 @@
+"""Holding the lanes of a source together at its transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic
+
+import structlog
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.transactions import Complete, Part
+from replicator.ports.decoder import Decoder, TellsTransactions
+from replicator.ports.engine import SeesTransactions
+from replicator.ports.frames import Batch, F
+
+from .handover import Handed
+from .lanes import LaneRun, LaneStatus
+from .roster import Place, Roster
+from .rules import TransactionRules
+from .shared import Shared
+from .transactions import Transactions
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """For people: `last`, the newest transaction up to which everything was handed to the lanes, and its end; `given_up`:
+    how many that are not complete are not waited for; `held_bytes`: about what waits for the rest of its transaction."""
+
+    last: str | None
+    ended_at: str | None
+    exact: bool
+    held_bytes: int
+    given_up: int
+
+
+class Aligner(Generic[F]):
+    """Used by the thread of its source only.
+
+    Every table of the source has the topic of transactions as one of its own: the position of a lane, which is committed
+    with its rows, says up to which transaction it is complete. `end`: the end of the stream, as last asked.
+    """
+
+    def __init__(
+        self, rules: TransactionRules, place: Place[F], decoder: Decoder, roster: Roster[F], shared: Shared[F]
+    ) -> None:
+        if not isinstance(shared.engine, SeesTransactions) or not isinstance(decoder, TellsTransactions):
+            raise ConfigProblem(
+                f"Source {place.name} cannot be held together at transactions: its format or the engine does not tell them.",
+                next_step="Remove 'transactions' from the source.",
+            )
+        self._engine: SeesTransactions[F] = shared.engine
+        self._rules, self._place, self._decoder = rules, place, decoder
+        self._roster, self._clock = roster, shared.clock
+        self._transactions = Transactions(rules, self)
+        self._parts: list[Part] = []
+        self._bundles = 0
+        self.barrier = self.end = Position()
+
+    @property
+    def shown(self) -> Alignment:
+        """The state now."""
+        held, last = self._transactions, self._transactions.last
+        ended_at = last.at.isoformat() if last and last.at else None
+        return Alignment(last.name if last else None, ended_at, held.is_exact, held.held_bytes, held.given_up)
+
+    def begin(self, start: Position, usual: Position, end: Position) -> Position:
+        """Where the main stream begins instead of at `start`: not above any lane that is to be held together with others.
+        `usual` is where lanes without a position begin, `end` the end of the stream."""
+        self.end = end
+        if not any(self._is_told(p) for p in end):
+            log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
+            self._transactions.lost = True
+        runs = self._held_together()
+        told = self._complete_up_to(runs)
+        floor = {run.lane.table: told[run.lane.id] for run in runs}
+        for run in runs:
+            floor[run.lane.table] = Position.lowest([floor[run.lane.table], told[run.lane.id]])
+        last, lost = self._transactions.last, self._transactions.lost
+        self._transactions = Transactions(self._rules, self, floor)
+        self._transactions.last, self._transactions.lost = last, lost
+        self._transactions.sure_at = end if any(run.applied for run in runs) else None
+        if any(run.applied and not told[run.lane.id] for run in runs):
+            self._transactions.until = end
+        marks = Position.lowest(told.values()) if all(told.values()) else Position()
+        return Position({**start, **Position.lowest(run.handed for run in runs), **self._told(usual), **marks})
+
+    def _complete_up_to(self, runs: Sequence[LaneRun]) -> dict[str, Position]:
+        """By lane the marks that it had passed. A lane that was there before its source was held together, and has had no
+        rows since, has passed what others of its sink have, with which it is committed; empty while there is none."""
+        out = {run.lane.id: self._told(run.applied or run.handed) for run in runs}
+        of_sink: dict[str, Position] = {}
+        for run in runs:
+            of_sink[run.lane.sink] = of_sink.get(run.lane.sink, Position()).advanced_to(self._told(run.applied))
+        return {run.lane.id: out[run.lane.id] or of_sink[run.lane.sink] for run in runs}
+
+    def _held_together(self) -> list[LaneRun]:
+        """The lanes whose sinks can show them together; all of them where none can."""
+        runs = [r for r in self._roster.runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
+        return [run for run in runs if self._place.workers[run.lane.sink].is_atomic] or runs
+
+    def _is_told(self, partition: TopicPartition) -> bool:
+        return partition.topic == self._rules.topic
+
+    def _told(self, position: Position) -> Position:
+        return position.only(p for p in position if self._is_told(p))
+
+    def let_go(self, position: Position) -> Position:
+        """How far the topic of transactions was let go, where all was read up to `position`: what a table is complete up to
+        that has no changes yet."""
+        return Position({p: min(o, self.barrier.get(p, o)) for p, o in self._told(position).items()})
+
+    def topics(self, found: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+        """The topics of the tables in a batch, and that of transactions for each table there is."""
+        known = {table: frozenset[str]() for table in self._roster.tables}
+        return {table: names | {self._rules.topic} for table, names in {**known, **found}.items()}
+
+    def partitions(self, table: str) -> Collection[TopicPartition]:
+        """See `transactions.Tables`."""
+        topics = self._roster.topics.get(table, frozenset()) - {self._rules.topic}
+        return [p for p in self.end if p.topic in topics]
+
+    def is_followed(self, table: str) -> bool:
+        """See `transactions.Tables`."""
+        if table in self._roster.tables:
+            return any(run.status is LaneStatus.RUNNING for run in self._roster.tables[table])
+        rules = self._place.rules_for(table)
+        return rules is not None and bool(rules.lanes)
+
+    def seen(self, table: str) -> Callable[[F], None]:
+        """Takes every decoded record of a batch."""
+        return lambda changes: self._parts.extend(self._engine.parts(changes, table))
+
+    def turn(self, position: Position, batch: Batch[F] | None = None) -> None:
+        """After a batch was decoded, or while none came: where to hold back from now on. `position`: what was read."""
+        now = self._clock()
+        marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
+        self._transactions.see(marks, self._parts, batch.size / max(1, batch.records) if batch else 0.0, now)
+        self._parts = []
+        self._transactions.turn(position, now)
+        self.barrier = self._transactions.barrier
+
+    def bundled(self, items: Sequence[Handed[F]]) -> list[Handed[F]]:
+        """Writes that are handed over at once, to be committed at once where a sink can, with what is to be published."""
+        self._bundles += 1
+        atomic = {
+            i.run.lane.sink for i in items if not i.run.is_event_log and self._place.workers[i.run.lane.sink].is_atomic
+        }
+        told = {sink: self._complete(sink) for sink in atomic}
+        return [self._bundled(item, told) for item in items]
+
+    def _bundled(self, item: Handed[F], told: Mapping[str, Complete]) -> Handed[F]:
+        lane = item.run.lane
+        if item.run.is_event_log or lane.sink not in told:
+            return item
+        return replace(item, write=replace(item.write, complete=told[lane.sink]), bundle=self._bundles)
+
+    def _complete(self, sink: str) -> Complete:
+        runs = [run for run in self._roster.runs() if run.lane.sink == sink and not run.is_event_log]
+        behind = tuple(sorted(run.lane.id for run in runs if not self._is_together(run)))
+        last = self._transactions.last
+        if behind or last is None:
+            return Complete(self._place.name, exact=not behind and self._transactions.is_exact, behind=behind)
+        return Complete(self._place.name, last.name, last.at, self._transactions.is_exact)
+
+    def _is_together(self, run: LaneRun) -> bool:
+        """True for a lane that stands where the others do: it runs, and has nothing beyond the barrier."""
+        if run.status is not LaneStatus.RUNNING:
+            return False
+        return all(run.handed.get(p, 0) <= offset for p, offset in self.barrier.items() if self._roster.covers(run, p))

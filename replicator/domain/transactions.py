@@ -1,0 +1,55 @@
+"""Transactions of a source: what a stream tells of them, and up to which of them a target is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from .position import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A record that says that a transaction began or, with `ended`, that it ended.
+
+    `tx` is the transaction as changes name it (`_tx`), `name` as the source does. `events` (of an end): how many changes it
+    made to each table. `at`: when, as the source says.
+    """
+
+    partition: TopicPartition
+    offset: int
+    tx: str
+    name: str
+    ended: bool
+    events: Mapping[str, int] = field(default_factory=dict)
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What some records of one partition hold of a transaction: `count` changes to `table`, at the offsets `first` to
+    `last`."""
+
+    tx: str
+    table: str
+    partition: TopicPartition
+    count: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Published with the rows: up to which transaction of `source` all its tables in a target are complete.
+
+    `transaction` is the source's name of it, None while none is known; `ended_at` its end. `exact`: the target holds
+    nothing beyond it either, so that all tables together are as the source was after it. Otherwise rows of later
+    transactions may be there, whole or in part. `behind`: lanes that are not with the others.
+    """
+
+    source: str
+    transaction: str | None = None
+    ended_at: datetime | None = None
+    exact: bool = False
+    behind: tuple[str, ...] = ()

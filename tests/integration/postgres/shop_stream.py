@@ -1,0 +1,168 @@
+"""A shop whose transactions change orders and their items together, as Debezium's PostgreSQL connector tells it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+
+COLUMNS = {
+    "orders": {"id": "int64", "items": "int64", "total": "int64"},
+    "order_items": {"id": "int64", "order_id": "int64", "price": "int64"},
+    "customers": {"id": "int64", "name": "string"},
+}
+MARKS = "cdc.transaction"
+Rows = dict[str, dict[int, dict[str, Any]]]
+
+
+def text(payload: Any, schema: Any) -> bytes:
+    return json.dumps({"schema": schema, "payload": payload}).encode()
+
+
+def row_schema(table: str, name: str) -> dict[str, Any]:
+    fields = [{"field": n, "type": t, "optional": n != "id"} for n, t in COLUMNS[table].items()]
+    return {"type": "struct", "fields": fields, "optional": True, "name": f"cdc.public.{table}.Value", "field": name}
+
+
+def schema_of(table: str) -> dict[str, Any]:
+    strings = ("connector", "schema", "table", "sequence")
+    source = [{"field": n, "type": "string", "optional": True} for n in strings]
+    source += [{"field": n, "type": "int64", "optional": True} for n in ("ts_ms", "txId", "lsn")]
+    block = [{"field": "id", "type": "string"}, {"field": "total_order", "type": "int64"}]
+    return {
+        "type": "struct",
+        "name": f"cdc.public.{table}.Envelope",
+        "fields": [
+            row_schema(table, "before"),
+            row_schema(table, "after"),
+            {"type": "struct", "fields": source, "name": "io.debezium.connector.postgresql.Source", "field": "source"},
+            {"type": "struct", "fields": block, "optional": True, "name": "event.block", "field": "transaction"},
+            {"type": "string", "field": "op"},
+        ],
+    }
+
+
+SCHEMAS = {table: schema_of(table) for table in COLUMNS}
+
+
+@dataclass
+class Shop:
+    """Makes transactions. `log` holds every partition's records, `after` the rows after each transaction, by its name."""
+
+    random: Random
+    partitions: int = 1
+    rows: Rows = field(default_factory=lambda: {table: {} for table in COLUMNS})
+    log: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
+    after: dict[str, Rows] = field(default_factory=dict)
+    number: int = 700
+    lsn: int = 1000
+    ids: int = 0
+
+    def new_id(self) -> int:
+        self.ids += 1
+        return self.ids
+
+    def put(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+        records = self.log.setdefault((topic, partition), [])
+        records.append(
+            {"topic": topic, "partition": partition, "offset": len(records), "timestamp": None, "key": key, "value": value}
+        )
+
+    def mark(self, status: str, events: dict[str, int] | None = None) -> str:
+        name = f"{self.number}:{self.lsn}"
+        told = events and [{"data_collection": f"public.{t}", "event_count": n} for t, n in events.items()]
+        value = {"status": status, "id": name, "event_count": None, "data_collections": told, "ts_ms": self.lsn}
+        named = {"type": "struct", "fields": [], "name": "io.debezium.connector.common.TransactionMetadataValue"}
+        self.put(MARKS, 0, text({"id": name}, {"type": "struct", "fields": []}), text(value, named))
+        return name
+
+    def change(self, table: str, op: str, row: dict[str, Any], transaction: bool = True) -> None:
+        self.lsn += 1
+        source = {"connector": "postgresql", "schema": "public", "table": table, "txId": self.number, "lsn": self.lsn}
+        source |= {"ts_ms": self.lsn, "sequence": json.dumps([str(self.number), str(self.lsn)])}
+        block = {"id": f"{self.number}:{self.lsn}", "total_order": 1} if transaction else None
+        payload = {"before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
+        key = {"type": "struct", "fields": [{"type": "int64", "optional": False, "field": "id"}], "name": "k"}
+        topic, partition = f"cdc.public.{table}", row["id"] % self.partitions
+        value = text({**payload, "transaction": block, "op": op}, SCHEMAS[table])
+        self.put(topic, partition, text({"id": row["id"]}, key), value)
+        if op == "d":
+            self.put(topic, partition, text({"id": row["id"]}, key), None)
+            del self.rows[table][row["id"]]
+        else:
+            self.rows[table][row["id"]] = row
+
+    def transaction(self, changes: list[tuple[str, str, dict[str, Any]]]) -> str:
+        """One transaction of these changes; its name."""
+        self.number += 1
+        self.mark("BEGIN")
+        events: dict[str, int] = {}
+        for table, op, row in changes:
+            self.change(table, op, row)
+            events[table] = events.get(table, 0) + 1
+        self.lsn += 1
+        name = self.mark("END", events)
+        self.after[name] = {table: dict(rows) for table, rows in self.rows.items()}
+        return name
+
+    def new_order(self, items: int) -> list[tuple[str, str, dict[str, Any]]]:
+        order = self.new_id()
+        lines = [{"id": self.new_id(), "order_id": order, "price": self.random.randrange(100)} for _ in range(items)]
+        whole = {"id": order, "items": items, "total": sum(line["price"] for line in lines)}
+        changes = [("orders", "c", whole), *(("order_items", "c", line) for line in lines)]
+        self.random.shuffle(changes)
+        return changes
+
+    def another_line(self, order: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+        line = {"id": self.new_id(), "order_id": order["id"], "price": 7}
+        whole = order | {"items": order["items"] + 1, "total": order["total"] + 7}
+        return [("order_items", "c", line), ("orders", "u", whole)]
+
+    def cancelled(self, order: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+        lines = [line for line in self.rows["order_items"].values() if line["order_id"] == order["id"]]
+        return [*(("order_items", "d", line) for line in lines), ("orders", "d", order)]
+
+    def anything(self) -> str:
+        orders = list(self.rows["orders"].values())
+        pick = self.random.randrange(6) if orders else 0
+        if pick <= 2:
+            return self.transaction(self.new_order(self.random.randint(1, 5)))
+        if pick == 3:
+            return self.transaction([("customers", "c", {"id": self.new_id(), "name": "x"})])
+        order = self.random.choice(orders)
+        return self.transaction(self.another_line(order) if pick == 4 else self.cancelled(order))
+
+    def snapshot(self) -> None:
+        """Rows that were there before."""
+        for _ in range(3):
+            self.change("customers", "r", {"id": self.new_id(), "name": "old"}, transaction=False)
+            for table, _, row in self.new_order(2):
+                self.change(table, "r", row, transaction=False)
+
+    def pieces(self, largest: int = 7, since: Mapping[tuple[str, int], int] | None = None) -> list[pa.Table]:
+        """Everything, or what came since, in batches as partitions happen to come: each in its order."""
+        left = {place: records[(since or {}).get(place, 0) :] for place, records in self.log.items()}
+        left = {place: records for place, records in left.items() if records}
+        flat: list[dict[str, Any]] = []
+        while left:
+            partition = self.random.choice(list(left))
+            count = self.random.randint(1, 6)
+            flat += left[partition][:count]
+            del left[partition][:count]
+            left = {p: records for p, records in left.items() if records}
+        out = []
+        while flat:
+            count = self.random.randint(1, largest)
+            out.append(frame(flat[:count]))
+            flat = flat[count:]
+        return out
+
+
+def frame(records: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist([{"headers": None, **record} for record in records], RAW)

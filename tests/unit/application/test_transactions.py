@@ -1,0 +1,200 @@
+"""Which transactions are let go, and when: the bookkeeping alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.application.rules import TransactionRules
+from replicator.application.transactions import Transactions
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.transactions import Mark, Part
+
+MARKS = TopicPartition("cdc.transaction", 0)
+ORDERS, ITEMS = TopicPartition("orders", 0), TopicPartition("items", 0)
+TABLES = {"orders": [ORDERS], "items": [ITEMS]}
+
+
+class Tables:
+    """Both tables are followed."""
+
+    def __init__(self, followed=TABLES):
+        self.followed = followed
+
+    def is_followed(self, table):
+        return table in self.followed
+
+    def partitions(self, table):
+        return TABLES[table]
+
+
+class Stream:
+    """Tells what was read, with offsets that count up."""
+
+    def __init__(self, max_bytes=1000, patience=10.0, **more):
+        self.held = Transactions(
+            TransactionRules("cdc.transaction", max_bytes, patience), more.pop("tables", Tables()), **more
+        )
+        self.at = {MARKS: 0, ORDERS: 0, ITEMS: 0}
+        self.now = 0.0
+
+    def next(self, partition, count=1):
+        self.at[partition] += count
+        return self.at[partition] - count
+
+    def tell(self, *, marks=(), parts=(), later=0.0):
+        self.now += later
+        self.held.see(marks, parts, 1.0, self.now)
+        self.held.turn(Position(self.at), self.now)
+
+    def begin(self, tx):
+        self.tell(marks=[Mark(MARKS, self.next(MARKS), tx, tx, False)])
+
+    def end(self, tx, **events):
+        self.tell(marks=[Mark(MARKS, self.next(MARKS), tx, tx, True, events)])
+
+    def changes(self, tx, table, count=1):
+        partition = TABLES[table][0]
+        first = self.next(partition, count)
+        self.tell(parts=[Part(tx, table, partition, count, first, first + count - 1)])
+
+    @property
+    def barrier(self):
+        return dict(self.held.barrier)
+
+    @property
+    def last(self):
+        return self.held.last and self.held.last.tx
+
+
+def test_a_transaction_waits_for_its_end_and_all_its_changes():
+    stream = Stream()
+    stream.changes("1", "orders")
+    assert stream.barrier == {ORDERS: 0}
+    stream.end("1", orders=1, items=2)
+    assert stream.barrier == {ORDERS: 0, MARKS: 0}
+    stream.changes("1", "items")
+    assert stream.barrier == {ORDERS: 0, MARKS: 0, ITEMS: 0}
+    stream.changes("1", "items")
+    assert not stream.held.barrier and stream.last == "1" and stream.held.is_exact
+
+
+def test_none_is_let_go_before_an_earlier_one():
+    stream = Stream()
+    stream.changes("1", "orders")
+    stream.end("1", orders=1, items=1)
+    stream.end("2", orders=1)
+    stream.changes("2", "orders")
+    assert stream.barrier == {ORDERS: 0, MARKS: 0} and stream.last is None
+    stream.changes("1", "items")
+    assert not stream.held.barrier and stream.last == "2"
+
+
+def test_tables_that_nobody_follows_are_not_waited_for():
+    stream = Stream(tables=Tables({"orders"}))
+    stream.changes("1", "orders")
+    stream.end("1", orders=1, items=7)
+    assert stream.last == "1"
+
+
+def test_what_lanes_were_complete_up_to_at_the_start_is_not_waited_for():
+    stream = Stream(floor={"items": Position({MARKS: 1})})
+    stream.changes("1", "orders")
+    stream.end("1", orders=1, items=1)
+    assert stream.last == "1"
+    stream.end("2", items=1)
+    assert stream.last == "1"
+
+
+def test_a_later_transaction_in_all_partitions_shows_that_the_rest_does_not_come():
+    stream = Stream()
+    stream.end("1", items=2)
+    stream.changes("1", "items")
+    assert stream.last is None
+    stream.changes("2", "items")
+    assert stream.last == "1"
+
+
+def test_a_connector_that_was_killed_in_a_transaction_counts_anew():
+    """It sends the last changes again and counts those only: as many as the end says may be there before all are."""
+    stream = Stream()
+    stream.begin("1")
+    stream.changes("1", "items", 4)
+    stream.begin("1")
+    stream.end("1", items=3)
+    assert stream.last is None, "the 4 may lack the last one"
+    stream.changes("1", "items", 3)
+    assert stream.last is None
+    stream.changes("2", "items")
+    assert stream.last == "1"
+
+
+def test_a_transaction_sent_again_is_nothing_new():
+    stream = Stream()
+    stream.changes("1", "orders")
+    stream.end("1", orders=1)
+    stream.changes("1", "orders")
+    assert not stream.held.barrier
+    stream.end("1", orders=1)
+    assert not stream.held.barrier and stream.held.is_exact
+
+
+def test_too_large_is_let_go_and_not_exact_until_it_is_complete():
+    stream = Stream(max_bytes=5)
+    stream.changes("1", "items", 4)
+    stream.changes("1", "orders", 2)
+    assert not stream.held.barrier and not stream.held.is_exact and stream.held.given_up == 1
+    stream.changes("2", "items")
+    assert stream.barrier == {ITEMS: 4}
+    stream.end("1", items=4, orders=3)
+    stream.end("2", items=1)
+    assert not stream.held.barrier and stream.last is None
+    stream.changes("1", "orders")
+    assert stream.last == "2" and stream.held.is_exact
+
+
+def test_a_large_one_of_many_pieces_has_as_much_time_as_something_of_it_comes():
+    stream = Stream()
+    for _ in range(30):
+        stream.now += 9.0
+        stream.changes("1", "items")
+    assert stream.barrier == {ITEMS: 0}
+    stream.tell(later=10.0)
+    assert not stream.held.barrier and stream.held.lost
+
+
+def test_ends_that_do_not_come_hold_nothing_back_until_one_comes():
+    stream = Stream()
+    stream.changes("1", "items")
+    stream.tell(later=10.0)
+    stream.changes("2", "items")
+    assert stream.held.lost and not stream.held.barrier and not stream.held.is_exact
+    stream.end("2", items=2)
+    assert not stream.held.lost and not stream.held.is_exact
+    stream.changes("3", "items")
+    stream.end("3", items=1)
+    assert stream.held.is_exact and stream.last == "3"
+
+
+def test_changes_that_do_not_come_are_waited_for_once():
+    stream = Stream()
+    stream.changes("1", "orders")
+    stream.end("1", orders=1, items=1)
+    stream.tell(later=10.0)
+    assert stream.last == "1"
+    stream.changes("2", "orders")
+    stream.end("2", orders=1, items=1)
+    assert stream.last == "2" and not stream.held.is_exact
+    stream.changes("3", "items")
+    stream.end("3", items=1)
+    assert stream.last == "3" and stream.held.is_exact
+
+
+@pytest.mark.parametrize("reached", [False, True])
+def test_nothing_is_held_back_until_lanes_begin_to_be_held_together(reached):
+    stream = Stream()
+    stream.held.until = Position({MARKS: 1, ITEMS: 2})
+    stream.end("1", items=5)
+    stream.changes("2", "items", 1 + reached)
+    assert bool(stream.held.barrier) is False and not stream.held.is_exact
+    stream.changes("3", "orders")
+    assert bool(stream.held.barrier) is reached

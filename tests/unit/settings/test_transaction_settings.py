@@ -1,0 +1,46 @@
+"""`transactions` of a source: what it may say, and what the pipeline is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.application.rules import TransactionRules
+from replicator.wiring import adapters, parts
+
+TOPICS = 'topics: ["cdc.public.*"]'
+
+
+def with_transactions(folder, said, topics='["cdc.public.*", cdc.transaction]'):
+    text = folder.file.read_text()
+    assert TOPICS in text
+    folder.write(text.replace(TOPICS, f"topics: {topics}\n    transactions: {said}", 1))
+
+
+def test_what_is_said_reaches_the_pipeline_and_no_adapter(folder):
+    with_transactions(folder, '{topic: cdc.transaction, max_transaction_bytes: 1MiB, patience: "2 minutes"}')
+    loaded = folder.load()
+    (name,) = [name for name, source in loaded.settings.sources.items() if source.transactions]
+    assert parts.transactions(loaded, name) == TransactionRules("cdc.transaction", 1 << 20, 120.0)
+    assert "transactions" not in adapters.options(loaded.settings.sources[name])
+
+
+def test_sources_that_say_nothing_are_not_held_together(folder):
+    loaded = folder.load()
+    assert {parts.transactions(loaded, name) for name in loaded.settings.sources} == {None}
+
+
+def test_the_topic_must_be_read(folder):
+    with_transactions(folder, "{topic: cdc.transaction}", '["cdc.public.*"]')
+    finding = folder.only()
+    assert "does not read topic 'cdc.transaction'" in finding.message and "topics" in str(finding)
+
+
+def test_spark_does_not_hold_lanes_together(folder):
+    with_transactions(folder, "{topic: cdc.transaction}")
+    assert any("needs the engine local" in f.message for f in folder.findings(overrides=["engine=spark"]))
+
+
+@pytest.mark.parametrize("said", ["{}", "{topic: ''}", "{topic: t, patience: soon}", "{topic: t, max_bytes: 1}"])
+def test_what_it_says_is_checked(folder, said):
+    with_transactions(folder, said, '["cdc.public.*", t]')
+    folder.findings()
