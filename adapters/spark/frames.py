@@ -113,6 +113,9 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
 
 def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
-    """A table as a frame, in order."""
-    made: DataFrame = spark.createDataFrame(to_travel(table), spark_schema(table.schema))
+    """A table as a frame, in order. Without empty pieces: Spark takes one for the end."""
+    travelling = to_travel(table)
+    pieces = [piece for piece in travelling.to_batches() if piece.num_rows]
+    whole = pa.Table.from_batches(pieces, travelling.schema)
+    made: DataFrame = spark.createDataFrame(whole, spark_schema(table.schema))
     return made

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+import pyarrow as pa
 import pytest
 from postgres_target import PostgresTarget
 from recorded_log import TIMES, LogStream
@@ -49,6 +50,11 @@ class TestSparkEngine(OnSpark, EngineContract):
             assert [engine().count(piece) for piece in engine().segments(other.frame, plan.table)] == [
                 piece.num_rows for piece in local.segments(mine.frame, plan.table)
             ], name
+
+    def test_an_empty_piece_hides_no_rows(self):
+        """Of a table that was put together."""
+        pieces = [pa.table({"a": pa.array(values, pa.int64())}) for values in ([1], [], [2, 3])]
+        assert self.to_arrow(self.to_frame(pa.concat_tables(pieces)))["a"].to_pylist() == [1, 2, 3]
 
     @pytest.mark.parametrize("name", ["where NULL changes nothing", "with soft deletes by text"])
     def test_what_is_left_folds_like_the_local_engine(self, name):
