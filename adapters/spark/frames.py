@@ -116,6 +116,6 @@ def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
     """A table as a frame, in order. Without empty pieces: Spark takes one for the end."""
     travelling = to_travel(table)
     pieces = [piece for piece in travelling.to_batches() if piece.num_rows]
-    whole = pa.Table.from_batches(pieces, travelling.schema)
+    whole = pa.Table.from_batches(pieces, travelling.schema) if pieces else travelling.schema.empty_table()
     made: DataFrame = spark.createDataFrame(whole, spark_schema(table.schema))
     return made

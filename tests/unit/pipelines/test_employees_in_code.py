@@ -123,12 +123,15 @@ def test_an_interrupt_ends_it_in_order_and_is_given_back(staff, tmp_path):
 
 
 def test_a_second_interrupt_is_pythons_own():
-    stop, before = threading.Event(), signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), _ending_on_interrupt(stop):
-        signal.raise_signal(signal.SIGINT)
-        assert stop.is_set()
-        signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+    stop, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), _ending_on_interrupt(stop):
+            signal.raise_signal(signal.SIGINT)
+            assert stop.is_set()
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def wait_for(condition, seconds: float = 60) -> None:
