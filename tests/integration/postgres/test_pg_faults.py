@@ -114,14 +114,14 @@ def test_answer_of_commit_is_lost(postgres_dsn: str, monkeypatch: pytest.MonkeyP
         put(sink, feed.write(ROWS[0]))
         commit = PostgresLanes._commit
 
-        def lose(self, pending, outcomes):
+        def lose(self, pending, outcomes, completes):
             if landed:
-                commit(self, pending, outcomes)
+                commit(self, pending, outcomes, completes)
             fetch(
                 postgres_dsn,
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'replicator sink%'",
             )
-            pending.cursor.execute("SELECT 1") if landed else commit(self, pending, outcomes)
+            pending.cursor.execute("SELECT 1") if landed else commit(self, pending, outcomes, completes)
 
         write = feed.write(*ROWS[1:])
         monkeypatch.setattr(PostgresLanes, "_commit", lose)
