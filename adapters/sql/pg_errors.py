@@ -51,7 +51,7 @@ def translated(error: psycopg.Error, doing: str) -> ReplicatorError:
         return _without_state(error, doing)
     if state.startswith(ROW):
         return Fatal(f"While {doing}: {refusal(error, ()).sentence}.")
-    said = error.diag.message_primary or _words(error)
+    said = error.diag.message_primary or words_of(error)
     if state == DEPENDED_ON and error.diag.message_detail:
         said += f": {_one_line(error.diag.message_detail)}"  # Names of objects, never a row's values.
     sentence = f"PostgreSQL said while {doing}: {said} (SQLSTATE {state})."
@@ -93,7 +93,9 @@ def refusal(error: psycopg.Error, columns: Iterable[str]) -> Reject:
     diag = error.diag
     where = _named("column", diag.column_name or _column_of(diag.context, columns))
     where += _named("constraint", diag.constraint_name)
-    return Reject(RejectCode.OUT_OF_RANGE, f"the target refuses the row: {_words(error)}{where} (SQLSTATE {error.sqlstate})")
+    return Reject(
+        RejectCode.OUT_OF_RANGE, f"the target refuses the row: {words_of(error)}{where} (SQLSTATE {error.sqlstate})"
+    )
 
 
 def _named(what: str, name: str | None) -> str:
@@ -106,6 +108,6 @@ def _column_of(context: str | None, columns: Iterable[str]) -> str | None:
     return max(found, key=len, default=None)
 
 
-def _words(error: psycopg.Error) -> str:
+def words_of(error: psycopg.Error) -> str:
     """`NumericValueOutOfRange` as `numeric value out of range`."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).lower()

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Self
+from typing import Annotated, Self
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from replicator.domain.errors import ConfigProblem
+
+
+def plain_dsn(dsn: SecretStr) -> SecretStr:
+    """SQLAlchemy's spelling, with the driver's name in the scheme, is understood too. What libpq cannot read is refused
+    here, as a ValueError, because libpq's own sentence quotes it, password included."""
+    plain = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", dsn.get_secret_value())
+    try:
+        conninfo_to_dict(plain)
+    except ProgrammingError:
+        raise ValueError("is neither a libpq connection string nor a postgresql:// URL") from None
+    return SecretStr(plain)
 
 
 class ServerOptions(BaseModel):
@@ -18,19 +29,7 @@ class ServerOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    dsn: SecretStr
-
-    @field_validator("dsn", mode="after")
-    @classmethod
-    def _plain_scheme(cls, dsn: SecretStr) -> SecretStr:
-        """SQLAlchemy's spelling, with the driver's name in the scheme, is understood too. What libpq cannot read is refused
-        here, because libpq's own sentence quotes it, password included."""
-        plain = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", dsn.get_secret_value())
-        try:
-            conninfo_to_dict(plain)
-        except ProgrammingError:
-            raise ValueError("is neither a libpq connection string nor a postgresql:// URL") from None
-        return SecretStr(plain)
+    dsn: Annotated[SecretStr, AfterValidator(plain_dsn)]
 
     @classmethod
     def checked(cls, options: Mapping[str, object]) -> Self:

@@ -86,7 +86,7 @@ class TableReader:
             self._session.close()
 
     def _query(self, name: str, plans: dict[str, Read], where: str | None) -> bytes:
-        columns = ", ".join(_select(n, how) for n, (_, how) in plans.items())
+        columns = ", ".join(select_as(n, how) for n, (_, how) in plans.items())
         condition = f"\nWHERE (\n{where}\n)" if where else ""
         text = f"SELECT {columns} FROM {quoted(self._schema, name)}{condition}\nLIMIT "
         return text.replace("%", "%%").encode() + b"%s"
@@ -99,7 +99,7 @@ class TableReader:
         schema = pa.schema([pa.field(name, kind) for name, (kind, _) in plans.items()])
         batches = []
         while rows := cursor.fetchmany(BATCH):
-            arrays = [_array(values, f.type) for values, f in zip(zip(*rows, strict=True), schema, strict=True)]
+            arrays = [array_of(values, f.type) for values, f in zip(zip(*rows, strict=True), schema, strict=True)]
             batches.append(pa.record_batch(arrays, schema=schema))
         cursor.execute("COMMIT")
         return pa.Table.from_batches(batches, schema)
@@ -119,11 +119,13 @@ Read = tuple[pa.DataType, str]
 """The Arrow type of a column, and the SQL template that selects it in a form Arrow builds that type from."""
 
 
-def _select(name: str, how: str) -> str:
+def select_as(name: str, how: str) -> str:
+    """The expression that selects a column as `read_type` says."""
     return how.replace("{0}", quoted(name))
 
 
-def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+def array_of(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """What was selected so, as a column. Raises what Arrow raises for a value that the type does not hold."""
     t = pa.types
     if t.is_timestamp(kind) or t.is_time(kind):
         return pa.array(values, pa.int64()).cast(kind)

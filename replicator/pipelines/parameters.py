@@ -36,7 +36,10 @@ PROPERTIES: Mapping[str, str] = {
     "delta.enableDeletionVectors": "deletion_vectors",
 }
 """Properties of Delta tables, and the option that each of them is here."""
-WRITE_SNAPSHOTS = "write snapshots into a folder, and say 'transport': 'snapshots' and its 'path' in the source"
+WRITE_SNAPSHOTS = (
+    "write snapshots into a folder and say 'transport': 'snapshots' and its 'path' in the source; "
+    "or 'dsn' and 'table' of a database"
+)
 BITEMPORAL = "say 2, and give the table an event log beside its history: that keeps when each change arrived"
 
 

@@ -164,7 +164,8 @@ class Pipeline:
     ) -> None:
         """Keep the table `target` as the snapshots of the table `source` say, one after the other.
 
-        As `create_auto_cdc_flow`; the source reads snapshots: `{"format": "rows", "transport": "snapshots", "path": ...}`.
+        As `create_auto_cdc_flow`; the source reads snapshots: `{"format": "rows", "transport": "snapshots", "path": ...}`,
+        or instead of `path` a database's `dsn`, and `table`.
         """
         at = caller()
         said = {key: value for key, value in locals().items() if key in FLOW_KEYS}

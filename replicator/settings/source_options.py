@@ -23,6 +23,8 @@ OF_FORMATS = {
 """Keys of any source, and the formats with which they mean something."""
 OF_TABLE_ROWS = ("changes", "start_from", "table")
 """Keys of a Delta table that is read as rows."""
+OF_DATABASE = ("table", "query", "every")
+"""Keys of snapshots that a database is asked for."""
 SAID_BY_FEED = ("operation_column", "sequence_columns", "operations")
 
 
@@ -51,6 +53,19 @@ def _of_snapshots(config: View, name: str, source: dict[str, Any]) -> Iterator[P
     for key in (key for key in SAID_BY_FEED if key in source):
         sentence = f"key '{key}' in {place(at)} means nothing for snapshots, which are compared with each other"
         yield Problem((*at, key), "inapplicable", sentence, "remove it")
+    if "dsn" not in source:
+        if "path" not in source:
+            hint = "name the folder of the snapshots; or 'dsn' and 'table' of a database"
+            yield Problem((*at, "path"), "missing", f"missing key 'path' in {place(at)}", hint)
+        for key in (key for key in OF_DATABASE if key in source):
+            sentence = f"key '{key}' in {place(at)} means nothing without 'dsn'"
+            yield Problem((*at, key), "inapplicable", sentence, "remove it, or write the database as 'dsn'")
+    elif "path" in source:
+        sentence = f"{place(at)} has both 'path' and 'dsn'"
+        yield Problem((*at, "path"), "contradiction", sentence, "keep one")
+    elif "table" not in source:
+        hint = "write 'table: SCHEMA.TABLE', or with a query any name"
+        yield Problem((*at, "table"), "missing", f"missing key 'table' in {place(at)}", hint)
     if config.engine != "local":
         sentence = f"{place(at)}: snapshots are compared by the engine local alone"
         yield Problem((*at, "transport"), "engine", sentence, "run this pipeline with `engine: local`")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, WithJsonSchema
 
-from .fields import ConfigPath, Dsn, Duration, HttpUrl, Servers, Size, StartFrom, Strict, Topic, _refused
+from .fields import ConfigPath, Dsn, Duration, HttpUrl, Into, Servers, Size, StartFrom, Strict, Topic, _refused
 
 FORMATS = ("debezium_json", "debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows")
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
@@ -111,9 +112,6 @@ class SourceSettings(Strict):
     """Keys of the decoder's that the transport has to know as well."""
     decoded_with: ClassVar[Mapping[str, Any]] = {}
     """Keys of the decoder's that the transport decides."""
-    keeps: ClassVar[bool] = False
-    """Whether the transport keeps something between runs, and has to know the key of its table."""
-
     format: str = Field(json_schema_extra={"enum": list(FORMATS)})
     """How records are encoded."""
     operation_column: ColumnName | None = None
@@ -126,6 +124,11 @@ class SourceSettings(Strict):
     """With format dms_csv: how the text is written."""
     transactions: TransactionSettings | None = None
     """With format debezium_json, on the local engine: holds the targets together at the source's transactions."""
+
+    @property
+    def kept_table(self) -> str | None:
+        """The table of which the transport keeps something between runs, and has to know the key; None for most."""
+        return None
 
 
 class DatabaseSettings(Strict):
@@ -211,16 +214,28 @@ class DeltaSourceSettings(SourceSettings):
 
 
 class SnapshotsSettings(SourceSettings):
-    """Full snapshots of one table, one Parquet file or folder each, which are compared with each other."""
+    """Full snapshots of one table, which are compared with each other: Parquet files, or what a database is asked for."""
 
     decoded_with: ClassVar[Mapping[str, Any]] = {"operation_column": "_change", "sequence_columns": ("_snapshot",)}
-    keeps: ClassVar[bool] = True
 
     transport: Literal["snapshots"]
-    path: ConfigPath
+    path: ConfigPath | None = None
     """The folder of the snapshots, called as the table. Their names end in their versions: 2024-01-05.parquet."""
+    dsn: Dsn | None = None
+    """Instead of path: the database that is asked, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE."""
+    table: Into | None = None
+    """With dsn: the table, as TABLE or SCHEMA.TABLE, and what the stream is called."""
+    query: Annotated[str, Field(min_length=1)] | None = None
+    """With dsn: the SELECT whose rows are a snapshot; without it, all rows of the table."""
+    every: Duration | None = None
+    """With dsn: the time between two snapshots, such as 5 minutes, the default."""
     allow_empty: bool = False
     """Whether a snapshot without rows is taken in, which deletes every row; otherwise the program stops."""
+
+    @property
+    def kept_table(self) -> str | None:
+        """See `SourceSettings`."""
+        return self.table or Path(self.path or "").name
 
 
 class QuerySettings(SourceSettings):

@@ -15,6 +15,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
+from replicator.settings.fields import timespan
 from replicator.settings.schema import plain_options
 
 from .plugins import load, names
@@ -36,13 +37,15 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
 
 
 def _kept(loaded: Loaded, name: str) -> dict[str, Any]:
-    """What a source is told that keeps something between runs: where, and the key of its table."""
+    """What a source is told that keeps something between runs: where, the key of its table, and its pace in seconds."""
     settings = loaded.settings.sources[name]
-    if not settings.keeps:
+    table = settings.kept_table
+    if table is None:
         return {}
-    lanes = loaded.settings.lanes_for(Path(plain_options(settings)["path"]).name, name)
-    keys = next((lane.keys for lane in lanes if lane.keys), ())
-    return {"keys": keys, "state": str(state_folder(loaded) / "kept" / name)}
+    keys = next((lane.keys for lane in loaded.settings.lanes_for(table, name) if lane.keys), ())
+    every = getattr(settings, "every", None)
+    pace = {} if every is None else {"every": timespan(every).total_seconds()}
+    return {"keys": keys, "state": str(state_folder(loaded) / "kept" / name), **pace}
 
 
 def state_folder(loaded: Loaded) -> Path:

@@ -174,3 +174,54 @@ def test_snapshots_are_rows_of_the_local_engine(folder, rows, old, new, said):
     assert old in text
     folder.write(text.replace(old, new))
     assert any(said in str(finding) for finding in folder.findings())
+
+
+ASKED = """\
+  recorded:
+    format: rows
+    transport: snapshots
+    dsn: postgresql://shop:hunter2@db/shop
+    table: audit.log
+"""
+OF_ASKED = OF_LOG.replace("match: log", "match: audit.log")
+
+
+def test_a_database_is_asked_for_snapshots(folder, rows):
+    rows("every: 2 minutes\nquery: SELECT 1 AS id", ASKED, OF_ASKED)
+    loaded = folder.load()
+    told = adapters.options(loaded.settings.sources["recorded"])
+    asked = {"dsn": "postgresql://shop:hunter2@db/shop", "table": "audit.log", "query": "SELECT 1 AS id"}
+    assert told == {**asked, "every": "2 minutes", "allow_empty": False}
+    kept = adapters._kept(loaded, "recorded")
+    assert (kept["keys"], kept["every"]) == (("id",), 120.0)
+    assert "hunter2" not in repr(loaded.settings) and "hunter2" not in str(loaded.redacted())
+    assert type(adapters.source(loaded, "recorded")).__name__ == "SnapshotsSource"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "sentence"),
+    [
+        ("path: ./exports/log", "contradiction", "has both 'path' and 'dsn'"),
+        ("every: often", "duration", "must be a time such as 30 seconds"),
+        ("query: ''", "type", "must not be empty"),
+    ],
+)
+def test_mistakes_about_the_database(folder, rows, said, code, sentence):
+    [line] = rows(said, ASKED, OF_ASKED)
+    finding = folder.only()
+    assert (finding.code, finding.line) == (code, line) and sentence in finding.message
+
+
+@pytest.mark.parametrize("said", ["table: log", "query: SELECT 1 AS id", "every: 5 minutes"])
+def test_what_is_asked_means_nothing_for_files(folder, rows, said):
+    [line] = rows(said, SNAPSHOTS, OF_LOG)
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("inapplicable", line) and "without 'dsn'" in finding.message
+
+
+@pytest.mark.parametrize(("lacks", "of"), [("    table: audit.log\n", "'table'"), ("    path: ./exports/log\n", "'path'")])
+def test_snapshots_have_a_place(folder, rows, lacks, of):
+    source = ASKED if "table" in lacks else SNAPSHOTS
+    rows("", source.replace(lacks, ""), OF_ASKED)
+    finding = folder.only()
+    assert finding.code == "missing" and of in finding.message and "table" in finding.suggestion

@@ -21,6 +21,7 @@ PRODUCTION = {
     "KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
     "DATALAKE_DSN": "postgresql://u:p@lake/d",
     "TARGET_DSN": "postgresql://u:p@target/d",
+    "SHOP_DSN": "postgresql://u:p@target/d",
     "KAFKA_PASSWORD": "p",
     "REPLICATOR_TOKEN": "t",
 }

@@ -1,4 +1,4 @@
-"""Full snapshots of a table, one Parquet file or folder each, as a stream of changes.
+"""Full snapshots of a table, as a stream of changes: files in a folder, or what a database gives when it is asked.
 
 **Journal.** Each snapshot is compared by its key with the one before, and what differs is appended to a Delta table in the
 state folder, in one commit: the rows that are new (`c`), that hold other values (`u`) or that are gone (`d`, with their
@@ -7,8 +7,9 @@ restarts and losses are its own, so it does not matter which snapshots are still
 
 **The one before** is kept beside it, until the next was compared with it. No row is compared with a target.
 
-**Versions** are the digits at the end of a name, and must rise: `2024-01-05.parquet`, `customers_20240105T101500.parquet`,
-`v000012/`. A snapshot that turns up below one that was taken in is a DataLoss that names it.
+**Versions** of files are the digits at the end of a name, and must rise: `2024-01-05.parquet`,
+`customers_20240105T101500.parquet`, `v000012/`. A snapshot that turns up below one that was taken in is a DataLoss that
+names it. Versions of a database's answers are the times at which it was asked.
 """
 
 from .source import SnapshotsSource

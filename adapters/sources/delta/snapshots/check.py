@@ -1,4 +1,5 @@
-"""Snapshots as `doctor` looks at them: there, with versions in their names, and readable. Takes none in."""
+"""Snapshots as `doctor` looks at them: there, with versions in their names, and readable; or a query that the database
+takes. Takes none in."""
 
 from __future__ import annotations
 
@@ -9,27 +10,38 @@ from typing import Any
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
+from .asked import snapshot_query
 from .found import snapshots
+from .options import SnapshotsOptions
 
 
 class SnapshotsCheck:
-    """`ports.diagnosis.Check`; the options of the source, of which it looks at `path`."""
+    """`ports.diagnosis.Check`; the options of the source, of which it looks at `path`, or at `dsn`, `table` and `query`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        self._name, self._path = name, str(options["path"])
+        self._name = name
+        self._place = {key: options[key] for key in ("path", "dsn", "table", "query") if options.get(key) is not None}
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         try:
-            found = snapshots(self._path)
-            rows = found[-1].rows() if found else None
+            return [self._of_database() if "dsn" in self._place else self._of_folder(str(self._place["path"]))]
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+
+    def _of_database(self) -> Diagnosis:
+        options = SnapshotsOptions.read({**self._place, "state": ".", "keys": ()})
+        columns = snapshot_query(options).columns()
+        return Diagnosis("ok", self._name, f"The database can be asked for {options.name}: {len(columns)} columns.")
+
+    def _of_folder(self, path: str) -> Diagnosis:
+        found = snapshots(path)
+        rows = found[-1].rows() if found else None
         if not found:
             step = "The pipeline starts once there is one."
-            return [Diagnosis("warning", self._name, f"There is no snapshot in {self._path} yet.", step)]
-        newest = f"There are {len(found)} snapshots of {Path(self._path).name}; the newest is version {found[-1].version}"
+            return Diagnosis("warning", self._name, f"There is no snapshot in {path} yet.", step)
+        newest = f"There are {len(found)} snapshots of {Path(path).name}; the newest is version {found[-1].version}"
         if rows is None:
             step = "It is taken in once it is whole."
-            return [Diagnosis("warning", self._name, f"{newest}, which is not whole yet.", step)]
-        return [Diagnosis("ok", self._name, f"{newest}, with {rows.num_rows} rows.")]
+            return Diagnosis("warning", self._name, f"{newest}, which is not whole yet.", step)
+        return Diagnosis("ok", self._name, f"{newest}, with {rows.num_rows} rows.")

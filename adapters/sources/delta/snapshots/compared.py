@@ -11,52 +11,57 @@ from pyarrow import types as t
 from replicator.domain.errors import ConfigProblem, DataLoss
 
 from ....sql.differing import differing
-from .found import Snapshot
 from .options import CHANGE, VERSION
+from .supply import Snapshot
 
 ANEW = (
-    "Write the snapshot anew. Where the columns are to be these from now on, remove the folder {state} and load the table "
+    "{remedy}. Where the columns are to be these from now on, remove the folder {state} and load the table "
     "anew with `replicator lanes resync LANE`."
 )
 
 
-def refuse_unusable(rows: pa.Table, snapshot: Snapshot, keys: Sequence[str]) -> None:
+def refuse_unusable(snapshot: Snapshot, keys: Sequence[str]) -> None:
     """Raise for a snapshot whose rows cannot be told apart: ConfigProblem for a key that is none, DataLoss for keys that are
     NULL or there twice."""
+    rows = snapshot.rows
     for name in (CHANGE, VERSION):
         if name in rows.schema.names:
-            raise ConfigProblem(f"{snapshot.path} has a column {name!r}, which records have for themselves.")
+            sentence = f"{snapshot.name} has a column {name!r}, which records have for themselves."
+            raise ConfigProblem(sentence, next_step="Give it another name.")
     for key in keys:
         if key not in rows.schema.names:
-            raise ConfigProblem(f"{snapshot.path} has no column {key!r}, which `keys` names.")
+            sentence = f"{snapshot.name} has no column {key!r}, which `keys` names."
+            raise ConfigProblem(sentence, next_step=f"Correct `keys`. {snapshot.remedy} where it has to be there.")
         kind = rows.schema.field(key).type
         if t.is_floating(kind) or t.is_nested(kind):
-            raise ConfigProblem(f"Column {key!r} of {snapshot.path} is {kind}: rows cannot be told apart by it.")
+            sentence = f"Column {key!r} of {snapshot.name} is {kind}: rows cannot be told apart by it."
+            raise ConfigProblem(sentence, next_step="Name other columns in `keys`.")
         if rows[key].null_count:
             raise DataLoss(
-                f"{snapshot.path} has {rows[key].null_count} rows whose key column {key!r} is NULL.",
-                next_step="Write the snapshot anew.",
+                f"{snapshot.name} has {rows[key].null_count} rows whose key column {key!r} is NULL.",
+                next_step=f"{snapshot.remedy}.",
             )
     twice = rows.num_rows - rows.group_by(list(keys)).aggregate([]).num_rows
     if twice:
         raise DataLoss(
-            f"{snapshot.path} has {twice} rows more than keys ({', '.join(keys)}).",
-            next_step="Write the snapshot anew, or correct `keys`: which of two rows counts is not known.",
+            f"{snapshot.name} has {twice} rows more than keys ({', '.join(keys)}).",
+            next_step=f"{snapshot.remedy}, or correct `keys`: which of two rows counts is not known.",
         )
 
 
-def fitted(before: pa.Table, rows: pa.Table, snapshot: Snapshot, state: str) -> pa.Table:
+def fitted(before: pa.Table, snapshot: Snapshot, state: str) -> pa.Table:
     """The earlier rows with the columns of the later ones, new ones NULL. DataLoss where a column is gone or of another
     type."""
+    rows, anew = snapshot.rows, ANEW.format(remedy=snapshot.remedy, state=state)
     for field in before.schema:
         at = rows.schema.get_field_index(field.name)
         if at < 0:
-            raise DataLoss(f"{snapshot.path} lacks the column {field.name!r}.", next_step=ANEW.format(state=state))
+            raise DataLoss(f"{snapshot.name} lacks the column {field.name!r}.", next_step=anew)
         if rows.schema.field(at).type != field.type:
             sentence = (
-                f"Column {field.name!r} is {rows.schema.field(at).type} in {snapshot.path}, and was {field.type} before."
+                f"Column {field.name!r} is {rows.schema.field(at).type} in {snapshot.name}, and was {field.type} before."
             )
-            raise DataLoss(sentence, next_step=ANEW.format(state=state))
+            raise DataLoss(sentence, next_step=anew)
     columns = [before[f.name] if f.name in before.schema.names else pa.nulls(before.num_rows, f.type) for f in rows.schema]
     return pa.table(columns, schema=rows.schema)
 

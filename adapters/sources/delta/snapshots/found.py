@@ -1,4 +1,4 @@
-"""The snapshots that there are: which they are by their names, and their rows."""
+"""Snapshots as Parquet files in a folder: which they are by their names, and their rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 
-from ....delta.types import storage_type
+from .supply import Snapshot, Taken, kept
 
 log = logging.getLogger(__name__)
 SUFFIX = ".parquet"
@@ -25,8 +25,8 @@ MOST_DIGITS = 14
 
 
 @dataclass(frozen=True, order=True)
-class Snapshot:
-    """One snapshot: a file, or a folder of files."""
+class Found:
+    """One snapshot that is there: a file, or a folder of files."""
 
     version: int
     path: Path
@@ -38,7 +38,7 @@ class Snapshot:
             log.warning("%s has no %s yet.", self.path, DONE)
             return None
         try:
-            tables = [_kept(pq.read_table(file)) for file in self._files()]
+            tables = [kept(pq.read_table(file)) for file in self._files()]
         except pa.ArrowInvalid:
             # Readable only once its footer, the last thing in it, is written.
             log.warning("%s is not a whole Parquet file yet.", self.path)
@@ -67,10 +67,46 @@ class Snapshot:
         return pa.concat_tables(tables).combine_chunks()
 
 
-def snapshots(path: str) -> list[Snapshot]:
+class Folder:
+    """`Supply` of the folder `path`. `anew` says how to begin anew."""
+
+    is_numbered_here = False
+
+    def __init__(self, path: str, anew: str) -> None:
+        self._path, self._anew = path, anew
+
+    def is_news(self, known: Taken) -> bool:
+        """See `Supply`."""
+        return any(found.version not in known for found in snapshots(self._path))
+
+    def next(self, taken: Taken) -> Snapshot | None:
+        """See `Supply`. DataLoss for one that was taken in and is another now, and for one below those that were."""
+        for found in snapshots(self._path):
+            if found.version in taken:
+                _refuse_another(found, taken[found.version])
+                continue
+            if taken and found.version < max(taken):
+                raise DataLoss(
+                    f"{found.path} turned up after version {max(taken)} had been taken in.",
+                    next_step="Remove it where it is of no use; otherwise: " + self._anew,
+                )
+            rows = found.rows()
+            return None if rows is None else Snapshot(str(found.path), found.version, rows, found.size())
+        return None
+
+
+def _refuse_another(found: Found, size: int | None) -> None:
+    if size not in (None, found.size()):
+        raise DataLoss(
+            f"{found.path} is another one than the version {found.version} that was taken in.",
+            next_step="Give it a later version; or put the old one back, or remove it.",
+        )
+
+
+def snapshots(path: str) -> list[Found]:
     """The snapshots in the folder `path`, by version. EnvironmentProblem when it cannot be looked at, ConfigProblem for a
     name without a version and for two names with one."""
-    found: dict[int, Snapshot] = {}
+    found: dict[int, Found] = {}
     for snapshot in map(_named, _listed(path)):
         other = found.setdefault(snapshot.version, snapshot)
         if other is not snapshot:
@@ -94,18 +130,11 @@ def _listed(path: str) -> Iterator[Path]:
         ) from error
 
 
-def _named(path: Path) -> Snapshot:
+def _named(path: Path) -> Found:
     digits = re.sub(r"\D", "", found[1]) if (found := DIGITS.search(path.name.removesuffix(SUFFIX))) else ""
     if not digits or len(digits) > MOST_DIGITS:
         raise ConfigProblem(
             f"The name of {path} does not end in a version of 1 to {MOST_DIGITS} digits.",
             next_step=f"Name snapshots like 2024-01-05{SUFFIX} or 000012{SUFFIX}, or keep other files elsewhere.",
         )
-    return Snapshot(int(digits), path)
-
-
-def _kept(table: pa.Table) -> pa.Table:
-    """The table in types that a Delta table keeps, and without what readers of Parquet leave in schemas."""
-    kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in table.schema]
-    schema = pa.schema([pa.field(f.name, storage_type(kind)) for f, kind in zip(table.schema, kinds, strict=True)])
-    return table.cast(schema)
+    return Found(int(digits), path)

@@ -20,12 +20,16 @@ from ....delta.layout import local_folder
 from ....delta.locks import LaneLock
 from ....delta.tables import exists
 from .compared import changes, fitted, refuse_unusable
-from .found import Snapshot, snapshots
 from .options import SnapshotsOptions
+from .supply import Snapshot, Supply, Taken
 
 KEPT_FOR_GOOD = {"delta.enableExpiredLogCleanup": "false"}
 OF_COMMIT = "replicator.snapshot"
-ANEW = "Remove the folder {state} and load the table anew with `replicator lanes resync LANE`."
+
+
+def begin_anew(state: Path) -> str:
+    """What to do where the kept folder is of no use any more."""
+    return f"Remove the folder {state} and load the table anew with `replicator lanes resync LANE`."
 
 
 class Journal:
@@ -35,11 +39,12 @@ class Journal:
     noted (`taken.json`). What the newest commit says counts: changes that were committed are never compared again.
     """
 
-    def __init__(self, options: SnapshotsOptions) -> None:
-        self._options = options
+    def __init__(self, options: SnapshotsOptions, supply: Supply) -> None:
+        self._options, self._supply = options, supply
         self._state = Path(options.state)
         self._path = options.journal
-        self._known: Mapping[int, int | None] = {}
+        self._known: Taken = {}
+        self._anew = begin_anew(self._state)
 
     @property
     def is_there(self) -> bool:
@@ -48,66 +53,52 @@ class Journal:
 
     def take(self) -> bool:
         """Take the next snapshot in, if there is one that is whole; whether there was. Nothing while another one does."""
-        there = snapshots(self._options.path)
-        if self.is_there and all(s.version in self._known for s in there):
+        if not self._supply.is_news(self._known) and self.is_there:
             return False
         try:
-            lock = LaneLock(self._state / "lock", self._options.table)
+            lock = LaneLock(self._state / "lock", self._options.name)
         except Fenced:
             return False
         try:
-            return self._take(there)
+            return self._take()
         except OSError as error:
             raise EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.") from error
         finally:
             lock.release()
 
-    def _take(self, there: list[Snapshot]) -> bool:
+    def _take(self) -> bool:
         taken = self._taken()
-        for snapshot in there:
-            if snapshot.version in taken:
-                self._refuse_another(snapshot, taken[snapshot.version])
-                continue
-            if taken and snapshot.version < max(taken):
-                raise DataLoss(
-                    f"{snapshot.path} turned up after version {max(taken)} had been taken in.",
-                    next_step="Remove it where it is of no use; otherwise: " + self._anew(),
-                )
-            rows = snapshot.rows()
-            if rows is None:
-                return False
-            self._take_in(snapshot, rows, taken)
-            return True
-        return False
+        snapshot = self._supply.next(taken)
+        if snapshot is not None:
+            self._take_in(snapshot, taken)
+        return snapshot is not None
 
-    def _refuse_another(self, snapshot: Snapshot, size: int | None) -> None:
-        if size not in (None, snapshot.size()):
-            raise DataLoss(
-                f"{snapshot.path} is another one than the version {snapshot.version} that was taken in.",
-                next_step="Give it a later version; or put the old one back, or remove it.",
-            )
-
-    def _take_in(self, snapshot: Snapshot, rows: pa.Table, taken: dict[int, int | None]) -> None:
-        refuse_unusable(rows, snapshot, self._options.keys)
+    def _take_in(self, snapshot: Snapshot, taken: dict[int, int | None]) -> None:
+        rows = snapshot.rows
+        refuse_unusable(snapshot, self._options.keys)
         if not rows.num_rows and not self._options.allow_empty:
             raise DataLoss(
-                f"{snapshot.path} has no rows: taken in, it would delete every row of the table.",
-                next_step="Remove it or write it anew; or say `allow_empty: true` in the source.",
+                f"{snapshot.name} has no rows: taken in, it would delete every row of the table.",
+                next_step=f"{snapshot.remedy}; or say `allow_empty: true` in the source.",
             )
         before = self._before(taken)
         if before is None:
             before = rows.slice(0, 0)
-        found = changes(fitted(before, rows, snapshot, str(self._state)), rows, self._options.keys, snapshot.version)
+        found = changes(fitted(before, snapshot, str(self._state)), rows, self._options.keys, snapshot.version)
+        is_equal = self.is_there and not found.num_rows and before.schema.equals(rows.schema)
+        if is_equal and self._supply.is_numbered_here:
+            self._forget_others(max(taken))
+            return
         self._keep(snapshot.version, rows)
         if found.num_rows or not self.is_there:
             self._commit(found, snapshot.version)
-        self._note({**taken, snapshot.version: snapshot.size()})
+        self._note(self._with(taken, snapshot.version, snapshot.size))
 
     def _commit(self, found: pa.Table, version: int) -> None:
         said = CommitProperties(custom_metadata={OF_COMMIT: str(version)})
         more: dict[str, Any] = {"schema_mode": "merge"} if self.is_there else {"configuration": KEPT_FOR_GOOD}
-        with translating(self._options.table):
-            write_deltalake(str(self._path), found, mode="append", name=self._options.table, commit_properties=said, **more)
+        with translating(self._options.name):
+            write_deltalake(str(self._path), found, mode="append", name=self._options.name, commit_properties=said, **more)
         sync_commit(self._path, DeltaTable(str(self._path)).version())
 
     def _taken(self) -> dict[int, int | None]:
@@ -116,28 +107,37 @@ class Journal:
         noted = self._noted(file) if file.exists() else {}
         if not self.is_there:
             if noted:
-                raise DataLoss(f"{self._path} is gone, and with it what is kept of snapshots.", next_step=self._anew())
+                raise DataLoss(
+                    f"{self._path} is gone, and with it what is kept of snapshots.", next_step=begin_anew(self._state)
+                )
             return {}
-        with translating(self._options.table):
+        with translating(self._options.name):
             newest = int(DeltaTable(str(self._path)).history(1)[0][OF_COMMIT])
-        if newest not in noted:
-            noted[newest] = None
+        if newest > max(noted, default=-1):
+            noted = self._with(noted, newest, None)
             self._note(noted)
         self._known = noted
         return noted
+
+    def _with(self, taken: dict[int, int | None], version: int, size: int | None) -> dict[int, int | None]:
+        """What is to be remembered once that was taken in, too: of versions that nobody meets again the newest alone."""
+        return {**({} if self._supply.is_numbered_here else taken), version: size}
 
     def _noted(self, file: Path) -> dict[int, int | None]:
         try:
             found: Mapping[str, int | None] = json.loads(file.read_text())["taken"]
             return {int(version): size for version, size in found.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as damage:
-            raise DataLoss(f"{file} is damaged.", next_step=self._anew()) from damage
+            raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
 
     def _note(self, taken: dict[int, int | None]) -> None:
         write_json(self._state / "taken.json", {"taken": taken})
         self._known = taken
+        self._forget_others(max(taken))
+
+    def _forget_others(self, version: int) -> None:
         for file in self._state.glob("*.parquet"):
-            if file.stem != str(max(taken)):
+            if file.stem != str(version):
                 file.unlink()
 
     def _before(self, taken: dict[int, int | None]) -> pa.Table | None:
@@ -148,7 +148,9 @@ class Journal:
         try:
             return pq.read_table(file)
         except (FileNotFoundError, pa.ArrowInvalid) as gone:
-            raise DataLoss(f"{file}, the snapshot to compare with, cannot be read.", next_step=self._anew()) from gone
+            raise DataLoss(
+                f"{file}, the snapshot to compare with, cannot be read.", next_step=begin_anew(self._state)
+            ) from gone
 
     def _keep(self, version: int, rows: pa.Table) -> None:
         file = self._state / f"{version}.parquet"
@@ -157,6 +159,3 @@ class Journal:
         sync(draft)
         draft.replace(file)
         sync(self._state)
-
-    def _anew(self) -> str:
-        return ANEW.format(state=self._state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -12,40 +13,47 @@ from replicator.ports.frames import Stop
 
 from ..rows.following import ApplyBatch
 from ..rows.source import RowsInProcess
-from .journal import Journal
+from .asking import AskedIntake
+from .found import Folder
+from .journal import Journal, begin_anew
 from .options import SnapshotsOptions
+from .supply import Intake
 
 
 class SnapshotsSource(RowsInProcess):
     """A `Source` over snapshots of a table (see the package); frames are `pyarrow.Table`.
 
-    Its one topic is called as the folder. Lanes without a position begin with the first snapshot that was taken in.
+    Its one topic is called as the table. Lanes without a position begin with the first snapshot that was taken in.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        self._asked = SnapshotsOptions.read(options)
-        if not self._asked.keys:
+        read = SnapshotsOptions.read(options)
+        if not read.keys:
             raise ConfigProblem(
-                f"Nothing says what the key of {self._asked.table} is, by which its snapshots are compared.",
-                next_step=f"Write a table with `match: {self._asked.table}` and `keys`.",
+                f"Nothing says what the key of {read.name} is, by which its snapshots are compared.",
+                next_step=f"Write a table with `match: {read.name}` and `keys`.",
             )
-        self._journal = Journal(self._asked)
-        super().__init__(self._asked.rows(), str(self._asked.journal))
+        self._intake: Intake = FolderIntake(read) if read.dsn is None else AskedIntake(read)
+        super().__init__(read.rows(), str(read.journal))
 
     def look(self) -> None:
         """Take the next snapshot in, if there is one."""
-        self._journal.take()
+        self._intake.look()
 
     def run(self, start: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop, *, once: bool) -> None:
-        """As the port says; with `once` up to the newest snapshot that there is now."""
-        self._begin()
-        while once and not stop.is_set() and self._journal.take():
-            pass
-        super().run(start, apply_batch, stop, once=once)
+        """As the port says; with `once` up to the newest snapshot that there is now: of a database, up to one new one."""
+        self._intake.begin()
+        if once:
+            self._intake.catch_up(stop)
+        try:
+            super().run(start, apply_batch, stop, once=once)
+        finally:
+            if stop.is_set():
+                self.close()
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """As the port says."""
-        self._begin()
+        self._intake.begin()
         return super().losses(position, identity)
 
     def start(self) -> Position:
@@ -54,18 +62,42 @@ class SnapshotsSource(RowsInProcess):
 
     def beginning(self) -> Position:
         """As the port says."""
-        self._begin()
+        self._intake.begin()
         return super().beginning()
 
     def end(self) -> Position:
         """As the port says: of the snapshots that were taken in."""
-        self._begin()
+        self._intake.begin()
         return super().end()
 
-    def _begin(self) -> None:
-        """Take the first snapshot in. EnvironmentProblem when there is none."""
+    def close(self) -> None:
+        """As the port says."""
+        self._intake.close()
+
+
+class FolderIntake:
+    """`Intake` of the files in a folder."""
+
+    def __init__(self, options: SnapshotsOptions) -> None:
+        self._path = options.path or ""
+        self._journal = Journal(options, Folder(self._path, begin_anew(Path(options.state))))
+
+    def begin(self) -> None:
+        """See `Intake`. EnvironmentProblem when there is none."""
         if not self._journal.is_there and not self._journal.take() and not self._journal.is_there:
             raise EnvironmentProblem(
-                f"There is no whole snapshot in {self._asked.path} yet.",
+                f"There is no whole snapshot in {self._path} yet.",
                 next_step="Start again when there is one: a Parquet file, or a folder of them with _SUCCESS in it.",
             )
+
+    def look(self) -> None:
+        """See `Intake`."""
+        self._journal.take()
+
+    def catch_up(self, stop: Stop) -> None:
+        """See `Intake`."""
+        while not stop.is_set() and self._journal.take():
+            pass
+
+    def close(self) -> None:
+        """See `Intake`."""

@@ -1,0 +1,89 @@
+"""When a database is asked for a snapshot: again and again, beside the stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from threading import Thread
+
+from replicator.domain.errors import Retryable
+from replicator.ports.frames import Stop
+
+from .asked import Asked, snapshot_query
+from .journal import Journal
+from .options import SnapshotsOptions
+
+FIRST_WITHIN = 15.0
+"""Seconds that who asks for a position waits for the first snapshot before he is told to come again."""
+TURN = 0.2
+
+
+class Beside:
+    """Runs `take` in a thread of its own, one at a time: who asks is not kept from his other work, however long it is."""
+
+    def __init__(self, take: Callable[[], bool]) -> None:
+        self._take = take
+        self._running: Future[bool] | None = None
+
+    def turn(self, seconds: float, *, begin: bool) -> bool | None:
+        """What it gave, after at most so many seconds; None while it is not done, and where nothing runs. Raises what it
+        raised. With `begin` it is started where it does not run."""
+        if self._running is None:
+            if not begin:
+                return None
+            self._running = Future()
+            Thread(target=self._run, args=(self._running,), name="snapshot", daemon=True).start()
+        if not wait([self._running], seconds).done:
+            return None
+        ended, self._running = self._running, None
+        return ended.result()
+
+    def _run(self, told: Future[bool]) -> None:
+        try:
+            told.set_result(self._take())
+        except BaseException as problem:  # Raised where it is asked for.
+            told.set_exception(problem)
+
+
+class AskedIntake:
+    """`Intake` of the rows that a query gives. The first are read at once, then `every` so many seconds; after `catch_up`,
+    which takes in exactly one snapshot in the life of this object, none."""
+
+    def __init__(self, options: SnapshotsOptions) -> None:
+        self._name, self._every = options.name, options.every
+        self._query = snapshot_query(options)
+        self._journal = Journal(options, Asked(self._query, options.name))
+        self._beside = Beside(self._journal.take)
+        self._due = time.monotonic()
+        self._once = self._was_read = False
+
+    def begin(self) -> None:
+        """See `Intake`. Retryable while the first snapshot is being read, by whom it may be."""
+        if not self._journal.is_there:
+            self._turn(FIRST_WITHIN)
+        if not self._journal.is_there:
+            raise Retryable(
+                f"The first snapshot of {self._name} is being read.",
+                next_step="The program waits for it: where another command said this, `replicator run` first.",
+            )
+
+    def look(self) -> None:
+        """See `Intake`: take what was read meanwhile; begin to read when it is time."""
+        self._turn(0)
+
+    def catch_up(self, stop: Stop) -> None:
+        """See `Intake`."""
+        self._once = True
+        while not self._was_read and not stop.is_set():
+            self._turn(TURN)
+
+    def close(self) -> None:
+        """See `Intake`: nothing is read after that."""
+        self._query.end()
+
+    def _turn(self, seconds: float) -> None:
+        is_due = not self._was_read if self._once else time.monotonic() >= self._due
+        if self._beside.turn(seconds, begin=is_due) is not None:
+            self._due = time.monotonic() + self._every
+            self._was_read = True
