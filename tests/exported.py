@@ -1,8 +1,12 @@
-"""Exports of a small table: snapshots as Parquet files, and random sequences of them."""
+"""Exports of a small table: snapshots as files, and random sequences of them."""
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,34 @@ def export(folder: Path, version: int | str, rows: list[Row], schema: pa.Schema 
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     pq.write_table(pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema), file)
     return file
+
+
+DECLARED = {"id": "int64", "Part": "string", "name": "string", "price": "double"}
+"""The same columns as a configuration declares them."""
+
+
+def export_text(folder: Path, name: str, rows: list[Row], *, age: float = 60.0) -> Path:
+    """A snapshot in `folder/items`, written so many seconds ago: CSV with a header, or JSON Lines, as its name ends."""
+    file = folder / "items" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(gzip.compress(_as_text(name, rows)) if name.endswith(".gz") else _as_text(name, rows))
+    then = time.time() - age
+    os.utime(file, (then, then))
+    return file
+
+
+def _as_text(name: str, rows: list[Row]) -> bytes:
+    told = [[("Infinity" if value == float("inf") else value) for value in row] for row in rows]
+    if ".jsonl" in name:
+        objects = [{n: v for n, v in zip(SCHEMA.names, row, strict=True) if v is not None or n != "name"} for row in told]
+        return "".join(json.dumps(one) + "\n" for one in objects).encode()
+    lines = [SCHEMA.names, *([_cell(value) for value in row] for row in told)]
+    return "\r\n".join(",".join(line) for line in lines).encode()
+
+
+def _cell(value: object) -> str:
+    """Text in quotes, of which the empty one is no NULL."""
+    return "" if value is None else str(value) if not isinstance(value, str) or value == "Infinity" else f'"{value}"'
 
 
 def successive(rng: random.Random, count: int) -> list[list[Row]]:

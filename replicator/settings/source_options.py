@@ -7,9 +7,9 @@ from typing import Any
 
 from replicator.domain.topics import TopicFilter
 
-from .findings import Problem, place, quoted
+from .findings import Path, Problem, place, quoted
 from .sources import FORMATS
-from .views import View, text
+from .views import View, mapping, text
 
 ROWS, DMS, DEBEZIUM = "rows", "dms_csv", "debezium_json"
 SNAPSHOTS = "snapshots"
@@ -60,20 +60,34 @@ def _of_snapshots(config: View, name: str, source: dict[str, Any]) -> Iterator[P
         for key in (key for key in OF_DATABASE if key in source):
             sentence = f"key '{key}' in {place(at)} means nothing without 'dsn'"
             yield Problem((*at, key), "inapplicable", sentence, "remove it, or write the database as 'dsn'")
-    elif "path" in source:
-        sentence = f"{place(at)} has both 'path' and 'dsn'"
-        yield Problem((*at, "path"), "contradiction", sentence, "keep one")
+    elif "path" in source or "files" in source:
+        key = "path" if "path" in source else "files"
+        yield Problem((*at, key), "contradiction", f"{place(at)} has both '{key}' and 'dsn'", "keep one")
     elif "table" not in source:
         hint = "write 'table: SCHEMA.TABLE', or with a query any name"
         yield Problem((*at, "table"), "missing", f"missing key 'table' in {place(at)}", hint)
+    yield from _of_csv(source, at)
     if config.engine != "local":
         sentence = f"{place(at)}: snapshots are compared by the engine local alone"
         yield Problem((*at, "transport"), "engine", sentence, "run this pipeline with `engine: local`")
 
 
+def _of_csv(source: dict[str, Any], at: Path) -> Iterator[Problem]:
+    if text(source, "files") != "csv":
+        return
+    said = mapping(source.get("csv"))
+    if "header" not in said:
+        hint = "write 'csv: {header: true}', or false where columns stand in the order of 'schema'"
+        yield Problem(at, "missing", f"{place(at)}: nothing says whether its files have a header", hint)
+    for key in (key for key in ("unsent_value", "inserts_only") if key in said):
+        sentence = f"key '{key}' in {place((*at, 'csv'))} means nothing for snapshots"
+        yield Problem((*at, "csv", key), "inapplicable", sentence, "remove it")
+
+
 def _of_other_formats(name: str, source: dict[str, Any]) -> Iterator[Problem]:
     """Keys of one format where records are of another."""
-    keys = [key for key, formats in OF_FORMATS.items() if source["format"] not in formats]
+    of_snapshots = ("csv",) if text(source, "files") == "csv" and text(source, "transport") == SNAPSHOTS else ()
+    keys = [key for key, formats in OF_FORMATS.items() if source["format"] not in formats and key not in of_snapshots]
     if text(source, "transport") == "delta":
         keys += ["topics"] if source["format"] == ROWS else OF_TABLE_ROWS
     for key in keys:
@@ -123,7 +137,11 @@ def _of_tables(config: View) -> Iterator[Problem]:
             sentence = f"{place(table.path)}: its files have no header, so nothing says what its columns are"
             hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
             yield Problem(table.path, "missing", sentence, hint)
-        if text(source, "transport") in ("delta", SNAPSHOTS) and "schema" in table.said:
+        of_text = text(source, "transport") == SNAPSHOTS and text(source, "files") in ("csv", "jsonl")
+        if of_text and "schema" not in table.said:
+            sentence = f"{place(table.path)}: its snapshots are text, so nothing says what its columns are"
+            yield Problem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
+        if text(source, "transport") in ("delta", SNAPSHOTS) and "schema" in table.said and not of_text:
             what = "a Delta table" if text(source, "transport") == "delta" else "snapshots"
             sentence = f"{place(table.path)}: rows of {what} have the types of its columns"
             yield Problem((*table.path, "schema"), "inapplicable", sentence, "remove it")

@@ -112,6 +112,8 @@ class SourceSettings(Strict):
     """Keys of the decoder's that the transport has to know as well."""
     decoded_with: ClassVar[Mapping[str, Any]] = {}
     """Keys of the decoder's that the transport decides."""
+    not_decoded: ClassVar[frozenset[str]] = frozenset()
+    """Keys of other decoders that mean something to the transport."""
     format: str = Field(json_schema_extra={"enum": list(FORMATS)})
     """How records are encoded."""
     operation_column: ColumnName | None = None
@@ -121,7 +123,7 @@ class SourceSettings(Strict):
     operations: dict[Literal["create", "update", "delete", "read"], OperationValues] | None = None
     """With formats rows and dms_csv: which values of the operation column mean what."""
     csv: CsvSettings | None = None
-    """With format dms_csv: how the text is written."""
+    """With format dms_csv, and with snapshots in CSV files: how the text is written."""
     transactions: TransactionSettings | None = None
     """With format debezium_json, on the local engine: holds the targets together at the source's transactions."""
 
@@ -214,13 +216,17 @@ class DeltaSourceSettings(SourceSettings):
 
 
 class SnapshotsSettings(SourceSettings):
-    """Full snapshots of one table, which are compared with each other: Parquet files, or what a database is asked for."""
+    """Full snapshots of one table, which are compared with each other: files, or what a database is asked for."""
 
+    also_told: ClassVar[frozenset[str]] = frozenset({"csv"})
     decoded_with: ClassVar[Mapping[str, Any]] = {"operation_column": "_change", "sequence_columns": ("_snapshot",)}
+    not_decoded: ClassVar[frozenset[str]] = frozenset({"csv"})
 
     transport: Literal["snapshots"]
     path: ConfigPath | None = None
     """The folder of the snapshots, called as the table. Their names end in their versions: 2024-01-05.parquet."""
+    files: Literal["parquet", "csv", "jsonl"] | None = None
+    """With path: what the files are; parquet when not said. Columns of the others are declared as `schema` of the table."""
     dsn: Dsn | None = None
     """Instead of path: the database that is asked, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE."""
     table: Into | None = None

@@ -37,15 +37,19 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
 
 
 def _kept(loaded: Loaded, name: str) -> dict[str, Any]:
-    """What a source is told that keeps something between runs: where, the key of its table, and its pace in seconds."""
+    """What a source is told that keeps something between runs: where, the key of its table, its declared columns, and its
+    pace in seconds."""
     settings = loaded.settings.sources[name]
     table = settings.kept_table
     if table is None:
         return {}
-    keys = next((lane.keys for lane in loaded.settings.lanes_for(table, name) if lane.keys), ())
+    lanes = loaded.settings.lanes_for(table, name)
+    keys = next((lane.keys for lane in lanes if lane.keys), ())
+    declared = next((dict(lane.declared) for lane in lanes if lane.declared), None)
+    columns = {} if declared is None else {"schema": declared}
     every = getattr(settings, "every", None)
     pace = {} if every is None else {"every": timespan(every).total_seconds()}
-    return {"keys": keys, "state": str(state_folder(loaded) / "kept" / name), **pace}
+    return {"keys": keys, "state": str(state_folder(loaded) / "kept" / name), **columns, **pace}
 
 
 def state_folder(loaded: Loaded) -> Path:
@@ -130,7 +134,7 @@ def decoder(loaded: Loaded, name: str) -> Decoder:
             "keys": {match: list((lane and lane.keys) or ()) for match, lane in said.items()},
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
-            **{key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS},
+            **{key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS - settings.not_decoded},
             **settings.decoded_with,
         },
     )

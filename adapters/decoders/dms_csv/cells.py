@@ -14,6 +14,7 @@ from replicator.domain.errors import Reject
 
 from ...arrow.dms import Dialect, code
 from ...arrow.json.faults import malformed
+from ...arrow.texts import bytes_of
 
 LARGEST = 256 * 1024 * 1024
 """Bytes that are parsed at once: offsets in a column of text have 31 bits."""
@@ -97,17 +98,6 @@ def _suspects(values: pa.Array, dialect: Dialect) -> pa.Array:
     if len(found) == 1:
         return pc.indices_nonzero(pc.match_substring(values, found[0]))
     return pc.indices_nonzero(pc.match_substring_regex(values, f"[{''.join(map(code, found))}]"))
-
-
-def bytes_of(values: pa.Array) -> bytes:
-    """All bytes of an array of text or bytes, one value after the other; those of nulls may be anything."""
-    if not len(values):
-        return b""
-    _, offsets, data = values.buffers()
-    ends = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
-    first, last = ends[0].as_py(), ends[len(values)].as_py()
-    content: bytes = data.slice(first, last - first).to_pybytes() if data else b""
-    return content
 
 
 def _is_text(value: bytes) -> bool:

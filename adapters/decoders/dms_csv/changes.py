@@ -15,9 +15,9 @@ from replicator.domain.table import Column, TableSpec
 
 from ...arrow.dms import ROW_BITS
 from ...arrow.json.pieces import RECORD_IDS
+from ...arrow.texts import read
 from .headers import of_load
 from .options import Options
-from .values import read
 
 STAMP = pa.timestamp("us", "UTC")
 SEQUENCE = 2

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ...arrow import options as common
 from ...arrow.dms import Dialect
-from .values import NAMES, reader_of
+from ...arrow.texts import NAMES, reader_of
 
 FORMAT = "dms_csv"
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from deltalake import DeltaTable
-from exported import Row, export, successive, versions_of
+from exported import DECLARED, Row, export, export_text, successive, versions_of
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
@@ -82,6 +82,22 @@ def test_delta_is_as_the_snapshots_say(tmp_path, seed):
         pipeline(tmp_path, lake).run(until_caught_up=True)
 
     one_by_one(random.Random(seed), tmp_path, run, check)
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_delta_is_as_text_says(tmp_path, seed):
+    rng = random.Random(2000 + seed)
+    kind, suffix = rng.choice([("csv", ".csv"), ("csv", ".csv.gz"), ("jsonl", ".jsonl")])
+    source = {**SOURCES["export"], "files": kind, **({"csv": {"header": True}} if kind == "csv" else {})}
+    to = [{"sink": "lake"}, {"sink": "lake", "into": "items_history", "policy": "scd2"}]
+    table = {"match": "items", "source": "export", "keys": KEY, "schema": DECLARED, "to": to}
+    parts = {"sources": {"export": source}, "sinks": {"lake": {"kind": "delta", "path": "./lake"}}, "tables": [table]}
+    there: list[tuple[int, list[Row]]] = []
+    for version, rows in enumerate(successive(rng, rng.randrange(2, 5))):
+        there.append((version, rows))
+        export_text(tmp_path, f"{version}{suffix}", rows)
+        dp.Pipeline("texts", **parts, dead_letters={"path": "./dead"}, root=tmp_path).run(until_caught_up=True)
+        assert of_delta(tmp_path) == (sorted(rows, key=repr), sorted(versions_of(there), key=repr))
 
 
 @pytest.mark.postgres

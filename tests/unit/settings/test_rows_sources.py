@@ -225,3 +225,38 @@ def test_snapshots_have_a_place(folder, rows, lacks, of):
     rows("", source.replace(lacks, ""), OF_ASKED)
     finding = folder.only()
     assert finding.code == "missing" and of in finding.message and "table" in finding.suggestion
+
+
+OF_TEXT = OF_LOG + "    schema: {id: int64, at: timestamp}\n"
+
+
+def test_text_has_the_columns_of_its_table(folder, rows):
+    rows("files: csv\ncsv: {header: true, delimiter: ;}", SNAPSHOTS, OF_TEXT)
+    loaded = folder.load()
+    told = adapters.options(loaded.settings.sources["recorded"])
+    assert told["files"] == "csv" and told["csv"]["delimiter"] == ";"
+    assert adapters._kept(loaded, "recorded")["schema"] == {"id": "int64", "at": "timestamp"}
+    assert adapters.source(loaded, "recorded") and adapters.decoder(loaded, "recorded")
+
+
+@pytest.mark.parametrize(
+    ("said", "table", "problem"),
+    [
+        ("files: jsonl", OF_LOG, ("missing", "its snapshots are text, so nothing says what its columns are")),
+        ("files: csv", OF_TEXT, ("missing", "nothing says whether its files have a header")),
+        ("files: csv\ncsv: {header: true, unsent_value: x}", OF_TEXT, ("inapplicable", "'unsent_value'")),
+        ("files: jsonl\ncsv: {header: true}", OF_TEXT, ("inapplicable", "key 'csv'")),
+        ("csv: {header: true}", OF_LOG, ("inapplicable", "key 'csv'")),
+        ("files: parquet", OF_TEXT, ("inapplicable", "rows of snapshots have the types of its columns")),
+        ("files: xml", OF_LOG, ("unknown_value", "files")),
+    ],
+)
+def test_mistakes_about_text(folder, rows, said, table, problem):
+    rows(said, SNAPSHOTS, table)
+    finding = folder.only()
+    assert (finding.code, problem[1] in str(finding)) == (problem[0], True)
+
+
+def test_a_database_has_no_files(folder, rows):
+    rows("files: csv\ncsv: {header: true}", ASKED, OF_ASKED + "    schema: {id: int64}\n")
+    assert "has both 'files' and 'dsn'" in str(folder.findings()[0])

@@ -10,17 +10,26 @@ from typing import Any
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
+from ....arrow.dms import Dialect
 from .asked import snapshot_query
+from .forms import PARQUET, Form
 from .found import snapshots
 from .options import SnapshotsOptions
+from .texts import Csv, JsonLines
+
+PLACE = ("path", "files", "dsn", "table", "query")
+OF_TEXT: Mapping[str, Form] = {"csv": Csv({}, Dialect()), "jsonl": JsonLines({})}
+"""For their names alone: the columns are not known here."""
 
 
 class SnapshotsCheck:
-    """`ports.diagnosis.Check`; the options of the source, of which it looks at `path`, or at `dsn`, `table` and `query`."""
+    """`ports.diagnosis.Check`; the options of the source, of which it looks at `PLACE`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
-        self._place = {key: options[key] for key in ("path", "dsn", "table", "query") if options.get(key) is not None}
+        self._place = {
+            key: options[key] for key in ("path", "files", "dsn", "table", "query") if options.get(key) is not None
+        }
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
@@ -35,12 +44,16 @@ class SnapshotsCheck:
         return Diagnosis("ok", self._name, f"The database can be asked for {options.name}: {len(columns)} columns.")
 
     def _of_folder(self, path: str) -> Diagnosis:
-        found = snapshots(path)
-        rows = found[-1].rows() if found else None
+        kind = self._place.get("files", "parquet")
+        form: Form = PARQUET if kind == "parquet" else OF_TEXT[kind]
+        found = snapshots(path, form)
         if not found:
             step = "The pipeline starts once there is one."
             return Diagnosis("warning", self._name, f"There is no snapshot in {path} yet.", step)
         newest = f"There are {len(found)} snapshots of {Path(path).name}; the newest is version {found[-1].version}"
+        if kind != "parquet":
+            return Diagnosis("ok", self._name, f"{newest}.")
+        rows = found[-1].rows()
         if rows is None:
             step = "It is taken in once it is whole."
             return Diagnosis("warning", self._name, f"{newest}, which is not whole yet.", step)

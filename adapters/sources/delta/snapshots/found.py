@@ -1,25 +1,27 @@
-"""Snapshots as Parquet files in a folder: which they are by their names, and their rows."""
+"""Snapshots as files in a folder: which they are by their names, and their rows."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 
+from .forms import PARQUET, Form
 from .supply import Snapshot, Taken, kept
 
 log = logging.getLogger(__name__)
-SUFFIX = ".parquet"
 DONE = "_SUCCESS"
 """What Spark and others put into a folder when all files are in it."""
+SETTLED_SECONDS = 10.0
+"""A file that does not say itself that it is whole is so once nobody has written to it for so long."""
 DIGITS = re.compile(r"(\d(?:[\d_:T.-]*\d)?)Z?\Z")
 MOST_DIGITS = 14
 
@@ -31,32 +33,40 @@ class Found:
     version: int
     path: Path
 
-    def rows(self) -> pa.Table | None:
+    def rows(self, form: Form = PARQUET) -> pa.Table | None:
         """Its rows, in the types that a Delta table keeps; None while it is not whole. EnvironmentProblem when it cannot be
-        read, Fatal for a type that no Delta table keeps."""
+        read, Fatal for a type that no Delta table keeps, DataLoss for text that is not what is declared."""
         if self.path.is_dir() and not (self.path / DONE).exists():
             log.warning("%s has no %s yet.", self.path, DONE)
             return None
         try:
-            tables = [kept(pq.read_table(file)) for file in self._files()]
-        except pa.ArrowInvalid:
-            # Readable only once its footer, the last thing in it, is written.
-            log.warning("%s is not a whole Parquet file yet.", self.path)
-            return None
+            if self.settles_in(form) > 0:
+                return None
+            tables = [form.read(file) for file in self._files(form.suffixes)]
         except OSError as error:
             raise EnvironmentProblem(f"{self.path} cannot be read: {error.strerror or error}.") from error
-        return self._united(tables)
+        whole = [kept(table) for table in tables if table is not None]
+        if len(whole) < len(tables):
+            log.warning("%s is not a whole %s file yet.", self.path, form.name)
+            return None
+        return self._united(whole)
 
-    def size(self) -> int:
+    def settles_in(self, form: Form) -> float:
+        """Seconds from now until its file counts as whole by its age; 0 or less when it does, or says so otherwise."""
+        if self.path.is_dir() or not form.settles:
+            return 0.0
+        return SETTLED_SECONDS - (time.time() - self.path.stat().st_mtime)
+
+    def size(self, form: Form = PARQUET) -> int:
         """The bytes of its files."""
-        return sum(file.stat().st_size for file in self._files())
+        return sum(file.stat().st_size for file in self._files(form.suffixes))
 
-    def _files(self) -> list[Path]:
+    def _files(self, suffixes: tuple[str, ...]) -> list[Path]:
         if not self.path.is_dir():
             return [self.path]
-        files = sorted(self.path.glob(f"*{SUFFIX}"))
+        files = [file for file in sorted(self.path.iterdir()) if file.name.endswith(suffixes)]
         if not files:
-            raise DataLoss(f"The snapshot {self.path} has no {SUFFIX} file.", next_step="Write it anew, or remove it.")
+            raise DataLoss(f"The snapshot {self.path} has no {suffixes[0]} file.", next_step="Write it anew, or remove it.")
         return files
 
     def _united(self, tables: list[pa.Table]) -> pa.Table:
@@ -72,42 +82,47 @@ class Folder:
 
     is_numbered_here = False
 
-    def __init__(self, path: str, anew: str) -> None:
-        self._path, self._anew = path, anew
+    def __init__(self, path: str, anew: str, form: Form = PARQUET) -> None:
+        self._path, self._anew, self._form = path, anew, form
 
     def is_news(self, known: Taken) -> bool:
         """See `Supply`."""
-        return any(found.version not in known for found in snapshots(self._path))
+        return any(found.version not in known for found in snapshots(self._path, self._form))
 
     def next(self, taken: Taken) -> Snapshot | None:
         """See `Supply`. DataLoss for one that was taken in and is another now, and for one below those that were."""
-        for found in snapshots(self._path):
+        for found in snapshots(self._path, self._form):
             if found.version in taken:
-                _refuse_another(found, taken[found.version])
+                _refuse_another(found, found.size(self._form), taken[found.version])
                 continue
             if taken and found.version < max(taken):
                 raise DataLoss(
                     f"{found.path} turned up after version {max(taken)} had been taken in.",
                     next_step="Remove it where it is of no use; otherwise: " + self._anew,
                 )
-            rows = found.rows()
-            return None if rows is None else Snapshot(str(found.path), found.version, rows, found.size())
+            rows = found.rows(self._form)
+            return None if rows is None else Snapshot(str(found.path), found.version, rows, found.size(self._form))
         return None
 
+    def settles_in(self, known: Taken) -> float:
+        """Seconds from now until all that are there and not known count as whole by their age; 0 or less when they do."""
+        new = [found for found in snapshots(self._path, self._form) if found.version not in known]
+        return max((found.settles_in(self._form) for found in new), default=0.0)
 
-def _refuse_another(found: Found, size: int | None) -> None:
-    if size not in (None, found.size()):
+
+def _refuse_another(found: Found, now: int, size: int | None) -> None:
+    if size not in (None, now):
         raise DataLoss(
             f"{found.path} is another one than the version {found.version} that was taken in.",
             next_step="Give it a later version; or put the old one back, or remove it.",
         )
 
 
-def snapshots(path: str) -> list[Found]:
+def snapshots(path: str, form: Form = PARQUET) -> list[Found]:
     """The snapshots in the folder `path`, by version. EnvironmentProblem when it cannot be looked at, ConfigProblem for a
     name without a version and for two names with one."""
     found: dict[int, Found] = {}
-    for snapshot in map(_named, _listed(path)):
+    for snapshot in (_named(entry, form) for entry in _listed(path, form)):
         other = found.setdefault(snapshot.version, snapshot)
         if other is not snapshot:
             raise ConfigProblem(
@@ -117,10 +132,10 @@ def snapshots(path: str) -> list[Found]:
     return sorted(found.values())
 
 
-def _listed(path: str) -> Iterator[Path]:
+def _listed(path: str, form: Form) -> Iterator[Path]:
     try:
         for entry in sorted(Path(path).iterdir()):
-            if not entry.name.startswith((".", "_")) and (entry.suffix == SUFFIX or entry.is_dir()):
+            if not entry.name.startswith((".", "_")) and (entry.name.endswith(form.suffixes) or entry.is_dir()):
                 yield entry
     except FileNotFoundError:
         raise EnvironmentProblem(f"{path} is not there.", next_step="Check 'path' of the source.") from None
@@ -130,11 +145,13 @@ def _listed(path: str) -> Iterator[Path]:
         ) from error
 
 
-def _named(path: Path) -> Found:
-    digits = re.sub(r"\D", "", found[1]) if (found := DIGITS.search(path.name.removesuffix(SUFFIX))) else ""
+def _named(path: Path, form: Form) -> Found:
+    suffix = next((one for one in sorted(form.suffixes, key=len, reverse=True) if path.name.endswith(one)), "")
+    digits = re.sub(r"\D", "", found[1]) if (found := DIGITS.search(path.name.removesuffix(suffix))) else ""
     if not digits or len(digits) > MOST_DIGITS:
         raise ConfigProblem(
             f"The name of {path} does not end in a version of 1 to {MOST_DIGITS} digits.",
-            next_step=f"Name snapshots like 2024-01-05{SUFFIX} or 000012{SUFFIX}, or keep other files elsewhere.",
+            next_step=f"Name snapshots like 2024-01-05{form.suffixes[0]} or 000012{form.suffixes[0]}, or keep other files "
+            "elsewhere.",
         )
     return Found(int(digits), path)

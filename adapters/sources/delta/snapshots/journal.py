@@ -51,6 +51,10 @@ class Journal:
         """Whether a snapshot was ever taken in."""
         return exists(local_folder(str(self._path)))
 
+    def known(self) -> Taken:
+        """The versions that were taken in, as far as this object knows."""
+        return self._known
+
     def take(self) -> bool:
         """Take the next snapshot in, if there is one that is whole; whether there was. Nothing while another one does."""
         if not self._supply.is_news(self._known) and self.is_there:

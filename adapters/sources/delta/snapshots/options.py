@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from replicator.domain.errors import ConfigProblem
 
+from ....arrow.dms import Dialect
 from ....delta.names import encode
 from ....sql.pg_options import plain_dsn
 from ..rows.options import RowsOptions
@@ -24,6 +25,7 @@ class SnapshotsOptions(BaseModel):
     `path` is the folder of the snapshots, called as the table. Instead, `dsn` is the database that is asked `every` so many
     seconds, `table` the table's name, and `query` what is asked, by default all of the table. `state`: the folder of what is
     kept between runs. `keys`: the columns by which rows are compared. `allow_empty`: whether a snapshot may be without rows.
+    `files`: what the files are; where they are text, `schema` are its columns and their types, and `csv` how CSV is written.
     `batch_records` and `batch_bytes` bound one batch.
     """
 
@@ -37,6 +39,9 @@ class SnapshotsOptions(BaseModel):
     every: float = Field(300, gt=0)
     state: str = Field(min_length=1)
     keys: tuple[str, ...]
+    files: Literal["parquet", "csv", "jsonl"] = "parquet"
+    columns: dict[str, str] = Field(default_factory=dict, alias="schema")
+    csv: Dialect = Dialect()
     allow_empty: bool = False
     batch_records: int = Field(500_000, ge=1)
     batch_bytes: int = Field(128 * 1024 * 1024, ge=1)

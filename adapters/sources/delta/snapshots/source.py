@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
@@ -18,6 +18,7 @@ from .found import Folder
 from .journal import Journal, begin_anew
 from .options import SnapshotsOptions
 from .supply import Intake
+from .texts import form_of
 
 
 class SnapshotsSource(RowsInProcess):
@@ -80,14 +81,17 @@ class FolderIntake:
 
     def __init__(self, options: SnapshotsOptions) -> None:
         self._path = options.path or ""
-        self._journal = Journal(options, Folder(self._path, begin_anew(Path(options.state))))
+        self._folder = Folder(self._path, begin_anew(Path(options.state)), form_of(options))
+        self._journal = Journal(options, self._folder)
 
     def begin(self) -> None:
-        """See `Intake`. EnvironmentProblem when there is none."""
+        """See `Intake`. Retryable while the first may still be written to, EnvironmentProblem when there is none."""
         if not self._journal.is_there and not self._journal.take() and not self._journal.is_there:
+            if self._folder.settles_in({}) > 0:
+                raise Retryable(f"The snapshot in {self._path} was written to a moment ago.")
             raise EnvironmentProblem(
                 f"There is no whole snapshot in {self._path} yet.",
-                next_step="Start again when there is one: a Parquet file, or a folder of them with _SUCCESS in it.",
+                next_step="Start again when there is one: a file, or a folder of them with _SUCCESS in it.",
             )
 
     def look(self) -> None:
@@ -95,7 +99,10 @@ class FolderIntake:
         self._journal.take()
 
     def catch_up(self, stop: Stop) -> None:
-        """See `Intake`."""
+        """See `Intake`: those too that were written a moment ago, once nobody writes to them."""
+        while (left := self._folder.settles_in(self._journal.known())) > 0:
+            if stop.wait(min(left, 1.0)):
+                return
         while not stop.is_set() and self._journal.take():
             pass
 

@@ -26,9 +26,8 @@ from pyarrow import types as t
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.moments import in_years
 
-from ...arrow.json import decimals, faults, nodes, temporal
-from ...arrow.json.faults import Unfit
-from .cells import bytes_of
+from .json import decimals, faults, nodes, temporal
+from .json.faults import Unfit
 
 Read = Callable[[pa.Array], pa.Array]
 """Makes values of text. Raises one of `faults.FAILURES` when any does not fit."""
@@ -140,3 +139,14 @@ def _stamps(arrow: pa.DataType) -> Read:
 
 def _all_in_years(stamps: pa.Array) -> bool:
     return bool(in_years(stamps).null_count == stamps.null_count)
+
+
+def bytes_of(values: pa.Array) -> bytes:
+    """All bytes of an array of text or bytes, one value after the other; those of nulls may be anything."""
+    if not len(values):
+        return b""
+    _, offsets, data = values.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
+    first, last = ends[0].as_py(), ends[len(values)].as_py()
+    content: bytes = data.slice(first, last - first).to_pybytes() if data else b""
+    return content
