@@ -55,7 +55,10 @@ class Found:
         """Seconds from now until its file counts as whole by its age; 0 or less when it does, or says so otherwise."""
         if self.path.is_dir() or not form.settles:
             return 0.0
-        return SETTLED_SECONDS - (time.time() - self.path.stat().st_mtime)
+        try:
+            return SETTLED_SECONDS - (time.time() - self.path.stat().st_mtime)
+        except FileNotFoundError:
+            return 0.0  # Removed since it was listed: nothing to wait for.
 
     def size(self, form: Form = PARQUET) -> int:
         """The bytes of its files."""
