@@ -186,7 +186,7 @@ TYPES = {"id": "int64", "name": "string", "at": "timestamp[us, UTC]", "cost": "d
     [
         ('name,id\n"a,\nb",1\n"",2\n,3\n5" pipe,4', {"header": True}, [(1, "a,\nb"), (2, ""), (3, None), (4, '5" pipe')]),
         ("id,name,more\r\n1,x,y\r\n", {"header": True}, [(1, "x")]),
-        ("1,x\n2,", {}, [(1, "x"), (2, None)]),
+        ('1,x\n"2",', {}, [(1, "x"), (2, None)]),
         ("1,x\n2,\n", {}, [(1, "x"), (2, None)]),
         ("1;x\\;y\n2;NIL\n", {"delimiter": ";", "escape": "\\", "null_value": "NIL"}, [(1, "x;y"), (2, None)]),
         ('1|"x"\n', {"delimiter": "|", "quote": "none"}, [(1, '"x"')]),
