@@ -146,12 +146,14 @@ class DeltaLane:
 
     def _forgetting(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> LaneState:
         """The state that the write is judged under. What it forgets more than before is committed first, by itself: only
-        then may it be removed, and that has to be before the write remembers deletes of its own."""
+        then may it be removed, and that has to be before the write remembers deletes of its own. Marked rows go with that
+        commit."""
         after = forgetting(write.plan, state, write.at)
         if after == state:
             return state
         after = replace(after, owed=True)
-        self._commit(snapshot, after, None, None)
+        rows = write.plan.soft_deletes and after.forgotten
+        self._commit(snapshot, after, None, self._writer.remove_forgotten(write.plan, rows) if rows else None)
         return after
 
     def _commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> None:

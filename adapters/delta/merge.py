@@ -32,7 +32,7 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Cut | None, cuts: Iterab
     if not plan.merge_keys:
         return append_stage(rows)
     if not rows.num_rows and clear is not None and not plan.soft_deletes:
-        return _delete_where(cleared(plan, DELTA_RS, clear.sequence).replace('t."', '"'))
+        return delete_where(cleared(plan, DELTA_RS, clear.sequence).replace('t."', '"'))
     source = rows.select([OP, *(c.name for c in plan.target)])
     return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear)
 
@@ -117,7 +117,9 @@ def _with_clause(merger: TableMerger, clause: Clause) -> TableMerger:
     raise AssertionError(f"a plan cannot {clause.action} rows that are {'' if clause.matched else 'not '}there")
 
 
-def _delete_where(condition: str) -> Operation:
+def delete_where(condition: str) -> Operation:
+    """An `Operation` that removes the rows for which the condition holds."""
+
     def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
         snapshot.delete(condition, commit_properties=attempt.properties)
 

@@ -10,7 +10,12 @@ from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.schema import Field
 
-from .commits import WRITER, Attempt, append_nothing
+from replicator.domain.plan import ApplyPlan, Deleted
+
+from ..sql.dialect import DELTA_RS
+from ..sql.repair import forgotten
+from .commits import WRITER, Attempt, Operation, append_nothing
+from .merge import delete_where
 from .protocol import FEATURES
 from .tables import FILE_BYTES
 
@@ -35,6 +40,9 @@ class TableWriter(Protocol):
 
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         """A `commits.Operation` that changes no row."""
+
+    def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
+        """A `commits.Operation` that removes the marked rows whose deletes are forgotten."""
 
     def compact(self, table: DeltaTable) -> None:
         """Rewrite small files as few larger ones. `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when
@@ -66,6 +74,10 @@ class DeltaRsTableWriter:
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         """See `TableWriter.commit_nothing`."""
         append_nothing(snapshot, attempt)
+
+    def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
+        """See `TableWriter.remove_forgotten`."""
+        return delete_where(forgotten(plan, DELTA_RS, gone))
 
     def compact(self, table: DeltaTable) -> None:
         """See `TableWriter.compact`."""

@@ -10,17 +10,20 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from replicator.domain.errors import Retryable
+from replicator.domain.plan import ApplyPlan, Deleted
 
-from ..delta.commits import Attempt, LostRace
+from ..delta.commits import Attempt, LostRace, Operation
 from ..delta.mirrors import DELETION_VECTORS, ON
 from ..delta.protocol import CLUSTERED, FEATURES, is_clustered
 from ..delta.table_writer import DeltaRsTableWriter
 from ..delta.tables import FILE_BYTES, schema_of
+from ..sql.dialect import SPARK
+from ..sql.repair import forgotten
 from .errors import translating
 from .frames import from_arrow, quoted
 from .session import Session
 from .types import spark_schema
-from .write import CONFLICTS, append_stage, table_name
+from .write import CONFLICTS, append_stage, delete_stage, table_name
 
 CUBE_BYTES = 16 * FILE_BYTES
 """Spark clusters the rows of a group of files anew as long as the group has fewer bytes, 100 GB by default. One turn of a
@@ -78,6 +81,10 @@ class SparkTableWriter(DeltaRsTableWriter):
                 append_stage(from_arrow(self._session.spark, schema_of(snapshot).empty_table()))(snapshot, attempt)
         else:
             super().commit_nothing(snapshot, attempt)
+
+    def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
+        """See `TableWriter.remove_forgotten`. By Spark, which knows deletion vectors."""
+        return delete_stage(self._session, forgotten(plan, SPARK, gone))
 
     def compact(self, table: DeltaTable) -> None:
         """See `TableWriter.compact`. Clusters too."""

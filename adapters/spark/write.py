@@ -98,18 +98,25 @@ def clear_stage(session: Session) -> Operation:
     """Removes every row: by delta-rs, which needs no job, where that can write the table."""
 
     def clear(snapshot: DeltaTable, attempt: Attempt) -> None:
-        if not is_clustered(snapshot):
-            delete_all(snapshot, attempt)
-            return
+        by = delete_stage(session) if is_clustered(snapshot) else delete_all
+        by(snapshot, attempt)
+
+    return clear
+
+
+def delete_stage(session: Session, condition: str | None = None) -> Operation:
+    """Removes the rows for which the condition holds, or every row."""
+
+    def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
         _refuse_moved(snapshot, attempt)
-        with translating(f"clearing table {attempt.table.name}"), _saying(session.spark, attempt) as spark:
-            SparkTable.forPath(spark, place(attempt.table.uri)).delete()
+        with translating(f"removing rows of table {attempt.table.name}"), _saying(session.spark, attempt) as spark:
+            SparkTable.forPath(spark, place(attempt.table.uri)).delete(condition)
         snapshot.update_incremental()
         # Without rows there is nothing that Spark commits.
         if snapshot.transaction_version(attempt.app) == attempt.version:
             _confirm(snapshot, attempt)
 
-    return clear
+    return delete
 
 
 def table_name(uri: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from replicator.domain.change import OP, RESET, UNSENT
-from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, CDC_OP, ApplyPlan, Cut
+from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, CDC_OP, ApplyPlan, Cut, Deleted
 from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
@@ -28,7 +28,7 @@ from .pg_literals import ARRAY_FORM, PLAIN_FORM
 from .pg_names import quoted
 from .pg_types import Fit
 from .render import merge
-from .repair import APPLY, INCOMPLETE, LATE, VERDICT, cleared, from_columns, repair_select
+from .repair import APPLY, INCOMPLETE, LATE, VERDICT, cleared, forgotten, from_columns, repair_select
 from .rows import POSITION
 
 PLACEHOLDER = "\0rows\0"
@@ -172,6 +172,10 @@ class Target:
     def forget(self, high: SequenceKey) -> bytes:
         """Remove the remembered deletes that are not above `high`."""
         return forget(self.ledger or "", self.plan, high).encode()
+
+    def forget_rows(self, gone: Deleted) -> bytes:
+        """Remove the marked rows whose deletes are forgotten."""
+        return f"DELETE FROM {self.relation} WHERE {forgotten(self.plan, POSTGRES, gone)}".encode()
 
     def clear(self, cut: Cut) -> bytes:
         """Remove, or mark, the rows a truncate finds: older ones, and those from before replication began."""

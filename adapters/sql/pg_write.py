@@ -115,6 +115,8 @@ class Writing:
         if after != before and after.forgotten is not None and self._target.ledger is not None:
             self._pending.flush()
             self._cursor.execute(self._target.forget(after.forgotten.high), prepare=False)
+            if write.plan.soft_deletes:
+                self._cursor.execute(self._target.forget_rows(after.forgotten), prepare=False)
         return after
 
     def _refuse_known(self, write: Write[Supply]) -> None:

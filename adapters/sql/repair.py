@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from replicator.domain.change import OFFSET, OP, RESET, UNSENT
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns
+from replicator.domain.plan import CDC_DELETED, CDC_OP, ApplyPlan, Deleted, cdc_sequence_columns
 from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence
 
@@ -155,6 +155,19 @@ def cleared(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
     names = cdc_sequence_columns(plan.table.sequence)
     alive = f"NOT {_marked('t', dialect)} AND " if plan.soft_deletes else ""
     return f"{alive}({dialect.column('t', names[0])} IS NULL OR {below(dialect, 't', names, floor)})"
+
+
+def forgotten(plan: ApplyPlan, dialect: Dialect, gone: Deleted) -> str:
+    """A row of a target where deletes leave rows that goes with the deletes that are forgotten: one that such a delete has
+    marked, or such a truncate, which leaves the sequence that the row had."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    columns, op = [dialect.quoted(name) for name in names], dialect.quoted(CDC_OP)
+    by_delete = f"{op} = 'd' AND NOT {after(columns, [constant(v, dialect) for v in gone.high])}"
+    if gone.truncated is None:
+        return f"{dialect.quoted(CDC_DELETED)} AND {by_delete}"
+    older = after([constant(v, dialect) for v in gone.truncated], columns)
+    by_truncate = f"COALESCE({op}, '') <> 'd' AND ({columns[0]} IS NULL OR {older})"
+    return f"{dialect.quoted(CDC_DELETED)} AND ({by_delete} OR {by_truncate})"
 
 
 def _marked(relation: str, dialect: Dialect) -> str:

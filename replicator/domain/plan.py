@@ -213,10 +213,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What had been deleted by a moment, in microseconds since 1970: nothing above the sequence `high`."""
+    """What had been deleted by a moment, in microseconds since 1970: nothing above the sequence `high`. `truncated`, where
+    deletes leave rows: the highest truncate by then, which counts as a delete there."""
 
     until: int
     high: Sequence
+    truncated: Sequence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,10 @@ Deletes are forgotten up to a sequence, the floor: the highest one among the del
 at or below it whose key is neither in the target nor remembered may be of a row that was deleted since, so it is late. The
 floor depends on the sequences of deletes and on when they came, in sixteenths of the retention, and on nothing else. It
 never falls.
+
+Where deletes leave rows, these go with what is remembered: when the floor rises, the rows that were marked by a delete at or
+below it, or by a truncate that is as old. There a truncate raises the floor as a delete does. That makes nothing more late,
+for what is at or below a truncate is superseded.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ def forgetting(plan: ApplyPlan, state: LaneState, at: datetime | None) -> LaneSt
         return state
     oldest = micros(at) - plan.retention // MICROSECOND
     past = [deleted for deleted in state.deletes if deleted.until <= oldest]
-    if not past or (state.forgotten and past[-1].high <= state.forgotten.high):
+    if not past or (state.forgotten and _known(past[-1]) == _known(state.forgotten)):
         return state
     return replace(state, forgotten=past[-1], deletes=state.deletes[len(past) :])
 
@@ -62,15 +66,18 @@ def deletes_after(plan: ApplyPlan, facts: Facts, state: LaneState, at: datetime 
     retention has parts, and two."""
     if plan.retention is None or not plan.repair.ledger:
         return ()
-    if at is None or facts.deleted is None:
+    truncated = facts.clear_below if plan.soft_deletes else None
+    newest = highest(facts.deleted, truncated)
+    if at is None or newest is None:
         return state.deletes
-    known = highest(_floor(state), *(deleted.high for deleted in state.deletes))
-    if known is not None and facts.deleted <= known:
-        return state.deletes
+    if known := state.deletes[-1] if state.deletes else state.forgotten:
+        newest, truncated = highest(newest, known.high) or newest, highest(truncated, known.truncated)
+        if (newest, truncated) == _known(known):
+            return state.deletes
     part = plan.retention // MICROSECOND // PARTS
     end = (micros(at) // part + 1) * part
     # Of a clock that was ahead, and of longer parts: what had come by then has come by now.
-    return (*(deleted for deleted in state.deletes if deleted.until < end), Deleted(end, facts.deleted))
+    return (*(deleted for deleted in state.deletes if deleted.until < end), Deleted(end, newest, truncated))
 
 
 def recalls(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
@@ -86,7 +93,12 @@ def can_be_late(plan: ApplyPlan, facts: Facts, state: LaneState) -> Forgetting |
     clears = facts.clear_below if plan.truncates else None
     if clears is not None and state.floor is not None and clears <= state.floor:
         clears = None
-    return Forgetting(state.forgotten.high, highest(state.floor, clears), clears)
+    # Rows that a truncate marks are there.
+    return Forgetting(state.forgotten.high, highest(state.floor, clears), None if plan.soft_deletes else clears)
+
+
+def _known(deleted: Deleted) -> tuple[Sequence, Sequence | None]:
+    return deleted.high, deleted.truncated
 
 
 def _floor(state: LaneState) -> Sequence | None:
@@ -115,23 +127,28 @@ def told(forgotten: Deleted | None) -> dict[str, Any]:
 def to_json(state: LaneState, written: Callable[[Sequence], object]) -> dict[str, object]:
     """What a state says of forgotten deletes, for `from_json`; nothing where there is nothing. `written` makes JSON of a
     sequence."""
+
+    def entry(deleted: Deleted) -> list[object]:
+        truncated = [] if deleted.truncated is None else [written(deleted.truncated)]
+        return [deleted.until, written(deleted.high), *truncated]
+
     out: dict[str, object] = {}
     if state.forgotten is not None:
-        out["forgotten"] = [state.forgotten.until, written(state.forgotten.high)]
+        out["forgotten"] = entry(state.forgotten)
     if state.deletes:
-        out["deletes"] = [[deleted.until, written(deleted.high)] for deleted in state.deletes]
+        out["deletes"] = [entry(deleted) for deleted in state.deletes]
     return out | ({"owed": True} if state.owed else {})
 
 
 def from_json(data: Mapping[str, Any], state: LaneState, read: Callable[[Any], Sequence | None]) -> LaneState:
     """`state` with what `to_json` wrote; `read` is the other way of `written`. TypeError or ValueError for anything else."""
 
-    def deleted(pair: Any) -> Deleted:
-        until, high = pair
-        sequence = read(high)
-        if not isinstance(until, int) or sequence is None:
-            raise TypeError("a moment and a sequence")
-        return Deleted(until, sequence)
+    def deleted(entry: Any) -> Deleted:
+        until, high, *more = entry
+        sequence, truncated = read(high), read(*more) if more else None
+        if not isinstance(until, int) or sequence is None or (more and truncated is None):
+            raise TypeError("a moment and a sequence, or two")
+        return Deleted(until, sequence, truncated)
 
     before = data.get("forgotten")
     return replace(

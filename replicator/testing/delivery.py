@@ -247,6 +247,7 @@ def assert_rows(
         untracked=untracked,
         wanted=wanted,
         retention=plan.retention,
+        now=came[-1] if came else None,
     )
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
     due, found = canonical_rows(expected, columns), canonical_rows(target.rows(lane), columns)

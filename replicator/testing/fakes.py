@@ -110,9 +110,13 @@ class FakeSink:
         state = kept.state or LaneState()
         refuse_gap(write, state.position)
         target, counts = kept.target.copy(), Counter[str]()
-        before, state = state, forgetting(write.plan, state, write.at)
+        # Nothing comes with a write that brings no record.
+        at = write.at if write.span.after(state.position).end else None
+        before, state = state, forgetting(write.plan, state, at)
         if state.forgotten and state != before:
             target.forget(state.forgotten.high)
+            if write.plan.soft_deletes:
+                target.forget_rows(write.plan, state.forgotten)
         related = replace(target.copy(), resent=resent_below(write.plan, state, write.span))
         late_below = can_be_late(write.plan, write.folded.facts, state)
         related.late = None if late_below is None else (late_below, late(write.lane.id))

@@ -110,11 +110,13 @@ class Scd1:
       rejected, when its key has no row, and no delete is remembered that no truncate came after.
     """
 
+    forgettable = "d"
+
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         self.columns = columns
         self.keys = keys
         self.retention = retention
-        self.gone: list[tuple[datetime, Sequence]] = []
+        self.gone: list[tuple[datetime, Change]] = []
         self.forgotten: Sequence = ()
         self.rows: dict[Key, tuple[Sequence, Row]] = {}
         self.deletes: dict[Key, Sequence] = {}
@@ -135,17 +137,25 @@ class Scd1:
             return Outcome.REJECTED
         return self._delete(key, change) if change.op == "d" else self._put(key, change)
 
+    def passed(self, now: datetime) -> None:
+        """A record came then, be it one without a change: what is too old by that moment is forgotten."""
+        if self.retention is not None:
+            self._forget_all([gone for came, gone in self.gone if came <= now - self.retention])
+
     def _forget(self, change: Change) -> None:
         """What is too old by the time the change comes."""
         if self.retention is None or change.arrived is None:
             return
-        floor = max((s for came, s in self.gone if came <= change.arrived - self.retention), default=())
+        self.passed(change.arrived)
+        if change.op in self.forgettable:
+            part = self.retention / 16
+            self.gone.append((BEGINNING + ((change.arrived - BEGINNING) // part + 1) * part, change))
+
+    def _forget_all(self, old: list[Change]) -> None:
+        floor = max((change.sequence for change in old), default=())
         if floor > self.forgotten:
             self.forgotten = floor
             self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > floor}
-        if change.op == "d":
-            part = self.retention / 16
-            self.gone.append((BEGINNING + ((change.arrived - BEGINNING) // part + 1) * part, change.sequence))
 
     def _put(self, key: Key, change: Change) -> Outcome:
         base = self._base(key, change) if change.unsent else {}
@@ -196,12 +206,34 @@ class SoftScd1(Scd1):
     - A truncate marks every living row below its sequence, and writes nothing else into it.
     - Marked rows are no living rows: values that were not sent do not come from them. An upsert above the row's sequence
       brings it back, with its own values only.
+    - With a retention, truncates are forgotten as deletes are. Whenever something is forgotten, the marked rows go whose
+      delete is not above what is, and those whose truncate had come a retention ago, or lies below one that had.
     """
+
+    forgettable = "dt"
+
+    def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
+        super().__init__(columns, keys, retention)
+        self.struck: dict[Key, Sequence] = {}
+        self.known: tuple[Sequence, Sequence] = ((), ())
+
+    def _forget_all(self, old: list[Change]) -> None:
+        super()._forget_all(old)
+        known = self.forgotten, max((change.sequence for change in old if change.op == "t"), default=())
+        if known != self.known:
+            self.known = known
+            self.rows = {key: entry for key, entry in self.rows.items() if not self._is_old(key, *entry)}
+
+    def _is_old(self, key: Key, sequence: Sequence, row: Row) -> bool:
+        floor, truncated = self.known
+        old = self.struck[key] <= truncated if key in self.struck else sequence <= floor
+        return old and bool(row["_cdc_deleted"])
 
     def _put(self, key: Key, change: Change) -> Outcome:
         outcome = super()._put(key, change)
         if outcome is Outcome.APPLIED:
             self.rows[key][1].update(_cdc_deleted=False, _cdc_deleted_at=None)
+            self.struck.pop(key, None)
         return outcome
 
     def _living(self, key: Key) -> tuple[Sequence, Row | None]:
@@ -214,6 +246,7 @@ class SoftScd1(Scd1):
         if there is not None:
             mark = {"_cdc_deleted": True, "_cdc_deleted_at": change.ts}
             self.rows[key] = (change.sequence, there[1] | change.bookkeeping() | mark)
+            self.struck.pop(key, None)
         return outcome
 
     def _truncate(self, change: Change) -> Outcome:
@@ -221,8 +254,11 @@ class SoftScd1(Scd1):
         outcome = super()._truncate(change)
         for key in before.keys() - self.rows.keys():
             sequence, row = before[key]
-            mark = {} if row["_cdc_deleted"] else {"_cdc_deleted": True, "_cdc_deleted_at": change.ts}
-            self.rows[key] = (sequence, row | mark)
+            if row["_cdc_deleted"]:
+                self.rows[key] = (sequence, row)
+            else:
+                self.rows[key] = (sequence, row | {"_cdc_deleted": True, "_cdc_deleted_at": change.ts})
+                self.struck[key] = change.sequence
         return outcome
 
 
@@ -390,14 +426,18 @@ def fold(
     untracked: frozenset[str] = frozenset(),
     wanted: Wanted | None = None,
     retention: timedelta | None = None,
+    now: datetime | None = None,
 ) -> tuple[list[Row], Counter[Outcome]]:
     """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark;
-    `untracked`: of a history; `wanted`: what the lane makes of the changes before; `retention`: of remembered deletes."""
+    `untracked`: of a history; `wanted`: what the lane makes of the changes before; `retention`: of remembered deletes;
+    `now`: when the last record came, where time is told."""
     columns = tuple(name for name in columns if wanted is None or wanted.columns is None or name in wanted.columns)
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     target = Scd2(columns, keys, untracked) if untracked else target
     target = Scd1(columns, keys, retention) if retention is not None else target
     target = SoftScd1(columns, keys, retention) if wanted is not None and wanted.soft_deletes else target
-    target = target if wanted is None else wanted.before(target)
-    outcomes = Counter(target.take(change) for change in changes)
-    return target.table(), outcomes
+    shaped = target if wanted is None else wanted.before(target)
+    outcomes = Counter(shaped.take(change) for change in changes)
+    if isinstance(target, Scd1) and now is not None:
+        target.passed(now)
+    return shaped.table(), outcomes

@@ -19,6 +19,7 @@ from replicator.domain.plan import (
     EVENT_ID,
     ApplyPlan,
     Clause,
+    Deleted,
     cdc_sequence_columns,
 )
 from replicator.domain.retention import Forgetting
@@ -81,6 +82,10 @@ class PlainTarget:
     def forget(self, high: Sequence) -> None:
         """No delete at or below that sequence is remembered."""
         self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > high}
+
+    def forget_rows(self, plan: ApplyPlan, gone: Deleted) -> None:
+        """No marked row is there whose delete, or truncate, is forgotten."""
+        self.rows = [row for row in self.rows if not (row[CDC_DELETED] and _is_forgotten(plan, row, gone))]
 
     def find(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
         """The first row with these values."""
@@ -190,6 +195,12 @@ def _stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget)
         return DUPLICATE
     floor = [target.floor] if target.floor is not None else []
     return SUPERSEDED if any(sequence <= other for other in (*known, *floor)) else None
+
+
+def _is_forgotten(plan: ApplyPlan, row: Row, gone: Deleted) -> bool:
+    if row[CDC_OP] == Op.DELETE:
+        return sequence_of(plan, row) <= gone.high
+    return gone.truncated is not None and sequence_of(plan, row) < gone.truncated
 
 
 def _is_late(plan: ApplyPlan, row: Row, related: PlainTarget, forgetting: Forgetting) -> bool:

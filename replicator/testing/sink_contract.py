@@ -21,6 +21,7 @@ from .contract import Contract, needs
 from .delivery import canonical_rows, lane_of
 from .histories import any_history, changes_frame, scrambled
 from .model import Change
+from .sink_ageing import SinkAgeing
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
 from .sink_drops import SinkDrops
 from .sink_retention import SinkRetention
@@ -49,7 +50,7 @@ def span(start: int, end: int) -> Span:
     return Span(Position({partition: start}), Position({partition: end}))
 
 
-class SinkContract(SinkWatermarks, SinkRetention, SinkDrops, SinkShapes):
+class SinkContract(SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkShapes):
     """Every promise of `ports.sink.Sink` as a test.
 
     Give `new_target` (an empty target system, with a way to open sinks on it and to read its rows) and `new_engine`, and

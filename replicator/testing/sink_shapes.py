@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import chain, pairwise, permutations, product
 from typing import Any
@@ -16,7 +16,7 @@ from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.shape import UNSHAPED, Shape
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.frames import Write
+from replicator.ports.frames import Lane, Write
 
 from .contract import needs
 from .delivery import Delivering, Target, assert_equals_model, canonical, lane_of
@@ -119,12 +119,17 @@ LEFT: dict[int, tuple[Any, ...]] = {
 
 class Lines:
     """A stream into one lane of a target, whose rows a test names. Each batch is applied by itself. `log`: the place in the
-    source's log of the change that is next."""
+    source's log of the change that is next; `at`: when the next batch comes, where time is told. `rejects`: what was
+    rejected, which only under a retention anything may be."""
 
-    def __init__(self, suite: SinkBase, target: Target, table: TableSpec, shape: Shape) -> None:
+    def __init__(
+        self, suite: SinkBase, target: Target, table: TableSpec, shape: Shape, retention: timedelta | None = None
+    ) -> None:
         self.suite, self.target, self.table = suite, target, table
         self.lane, self.engine, self.sink = lane_of("scd1"), suite.new_engine(), target.open()
-        self.plan, self.sent, self.log = plan_for("scd1", table, None, shape), 0, 0
+        self.plan, self.sent, self.log = plan_for("scd1", table, None, shape, retention=retention), 0, 0
+        self.at: datetime | None = None
+        self.rejects: list[Row] = []
         self.sink.prepare(self.lane, self.plan)
 
     def send(self, rows: Iterable[Mapping[str, Any]], op: str = "c") -> None:
@@ -140,9 +145,12 @@ class Lines:
         frame = self.suite.to_frame(changes_frame(changes, self.table, place.topic))
         for piece in self.engine.segments(self.engine.shape(frame, self.plan).frame, self.plan.table):
             end = at.advanced_to(self.engine.ends(piece))
-            write = Write(self.lane, self.plan, self.engine.fold(piece, self.plan), Span(at, end), IDENTITY)
-            self.sink.apply([write], no_rejects)
+            write = Write(self.lane, self.plan, self.engine.fold(piece, self.plan), Span(at, end), IDENTITY, self.at)
+            self.sink.apply([write], self._reject if self.plan.retention else no_rejects)
             at = end
+
+    def _reject(self, _: Lane, rows: Any) -> None:
+        self.rejects += self.suite.to_arrow(rows).to_pylist()
 
     def rows(self) -> Sequence[Row]:
         """What the target holds now."""

@@ -29,9 +29,9 @@ from adapters.sql.fold_windows import sent_windows
 from adapters.sql.history_events import ended_by
 from adapters.sql.local_repair import places_select
 from adapters.sql.pg_ledger import forget, upsert
-from adapters.sql.repair import cleared, repair_select
+from adapters.sql.repair import cleared, forgotten, repair_select
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.plan import ApplyPlan, Deleted
 from replicator.domain.policies import POLICIES, plan_for, scd2
 from replicator.domain.retention import Forgetting
 from replicator.domain.shape import Shape
@@ -76,6 +76,7 @@ def delta_rs_stages(plan: ApplyPlan) -> Stages:
     yield from truncate(plan, DELTA_RS)
     if plan.repair.ledger:
         yield "forget deletes", old_entries(plan, floor_of(plan))
+    yield from age_out(plan, DELTA_RS)
 
 
 def spark_stages(plan: ApplyPlan) -> Stages:
@@ -84,6 +85,7 @@ def spark_stages(plan: ApplyPlan) -> Stages:
         yield "fold, values that were not sent", sent_windows(plan, SPARK, "windows", names_of(plan))
     yield from after_truncate(plan, SPARK)
     yield from truncate(plan, SPARK)
+    yield from age_out(plan, SPARK)
 
 
 def postgres_stages(plan: ApplyPlan) -> Stages:
@@ -94,6 +96,7 @@ def postgres_stages(plan: ApplyPlan) -> Stages:
     if plan.repair.ledger:
         yield "remember deletes", upsert('"tombstones"', plan, '"rows"')
         yield "forget deletes", forget('"tombstones"', plan, floor_of(plan))
+    yield from age_out(plan, POSTGRES)
 
 
 STAGES: Mapping[str, Callable[[ApplyPlan], Stages]] = {
@@ -138,6 +141,17 @@ def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
     if plan.truncates:
         condition = cleared if plan.history is None else ended_by
         yield "truncate", condition(plan, dialect, floor_of(plan))
+
+
+def age_out(plan: ApplyPlan, dialect: Dialect) -> Stages:
+    """Which marked rows go."""
+    if plan.soft_deletes:
+        floor = floor_of(plan)
+        yield "deleted rows that go", forgotten(plan, dialect, Deleted(0, floor))
+        yield (
+            "deleted rows that go, after a truncate",
+            forgotten(plan, dialect, Deleted(0, floor, tuple(n - 5 for n in floor))),
+        )
 
 
 def rendered(policy: str, dialect: str) -> str:

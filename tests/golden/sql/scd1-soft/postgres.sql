@@ -75,6 +75,12 @@ INSERT INTO "tombstones" AS l ("id", "_cdc_seq_1") SELECT "id", "_cdc_seq_1" FRO
 -- one key: forget deletes
 DELETE FROM "tombstones" AS l WHERE NOT ((l."_cdc_seq_1" > 7));
 
+-- one key: deleted rows that go
+"_cdc_deleted" AND "_cdc_op" = 'd' AND NOT (("_cdc_seq_1" > 7));
+
+-- one key: deleted rows that go, after a truncate
+"_cdc_deleted" AND ("_cdc_op" = 'd' AND NOT (("_cdc_seq_1" > 7)) OR COALESCE("_cdc_op", '') <> 'd' AND ("_cdc_seq_1" IS NULL OR ((2 > "_cdc_seq_1"))));
+
 -- composite key: repair
 SELECT r."_op" AS "_op", r."a" AS "a", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_2" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."b" AS "b", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", CASE WHEN r."_op" = 'd' AND r."_unsent" IS NOT NULL AND NOT CASE WHEN r."_from_2" IS NOT NULL THEN (o."b" IS NULL OR COALESCE(o."_cdc_deleted", FALSE)) ELSE (t."b" IS NULL OR COALESCE(t."_cdc_deleted", FALSE)) END THEN TRUE ELSE r."_cdc_deleted" END AS "_cdc_deleted", r."_cdc_deleted_at" AS "_cdc_deleted_at", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_from_2" AS "_from_2", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
@@ -149,6 +155,12 @@ INSERT INTO "tombstones" AS l ("a", "b", "_cdc_seq_1", "_cdc_seq_2") SELECT "a",
 
 -- composite key: forget deletes
 DELETE FROM "tombstones" AS l WHERE NOT ((l."_cdc_seq_1" > 7) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" > 8));
+
+-- composite key: deleted rows that go
+"_cdc_deleted" AND "_cdc_op" = 'd' AND NOT (("_cdc_seq_1" > 7) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" > 8));
+
+-- composite key: deleted rows that go, after a truncate
+"_cdc_deleted" AND ("_cdc_op" = 'd' AND NOT (("_cdc_seq_1" > 7) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" > 8)) OR COALESCE("_cdc_op", '') <> 'd' AND ("_cdc_seq_1" IS NULL OR ((2 > "_cdc_seq_1") OR (2 = "_cdc_seq_1" AND 3 > "_cdc_seq_2"))));
 
 -- several sequence elements: repair
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", CASE WHEN r."_op" = 'd' AND r."_unsent" IS NOT NULL AND NOT CASE WHEN r."_from_1" IS NOT NULL THEN (o."id" IS NULL OR COALESCE(o."_cdc_deleted", FALSE)) ELSE (t."id" IS NULL OR COALESCE(t."_cdc_deleted", FALSE)) END THEN TRUE ELSE r."_cdc_deleted" END AS "_cdc_deleted", r."_cdc_deleted_at" AS "_cdc_deleted_at", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
@@ -225,6 +237,12 @@ INSERT INTO "tombstones" AS l ("id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "
 -- several sequence elements: forget deletes
 DELETE FROM "tombstones" AS l WHERE NOT ((l."_cdc_seq_1" > 7) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" > 8) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" = 8 AND l."_cdc_seq_3" > 9) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" = 8 AND l."_cdc_seq_3" = 9 AND l."_cdc_seq_4" > 10));
 
+-- several sequence elements: deleted rows that go
+"_cdc_deleted" AND "_cdc_op" = 'd' AND NOT (("_cdc_seq_1" > 7) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" > 8) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" = 8 AND "_cdc_seq_3" > 9) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" = 8 AND "_cdc_seq_3" = 9 AND "_cdc_seq_4" > 10));
+
+-- several sequence elements: deleted rows that go, after a truncate
+"_cdc_deleted" AND ("_cdc_op" = 'd' AND NOT (("_cdc_seq_1" > 7) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" > 8) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" = 8 AND "_cdc_seq_3" > 9) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" = 8 AND "_cdc_seq_3" = 9 AND "_cdc_seq_4" > 10)) OR COALESCE("_cdc_op", '') <> 'd' AND ("_cdc_seq_1" IS NULL OR ((2 > "_cdc_seq_1") OR (2 = "_cdc_seq_1" AND 3 > "_cdc_seq_2") OR (2 = "_cdc_seq_1" AND 3 = "_cdc_seq_2" AND 4 > "_cdc_seq_3") OR (2 = "_cdc_seq_1" AND 3 = "_cdc_seq_2" AND 4 = "_cdc_seq_3" AND 5 > "_cdc_seq_4"))));
+
 -- awkward name: repair
 SELECT r."_op" AS "_op", r."k ""1"" `2`" AS "k ""1"" `2`", CASE WHEN 'v''; \DROP {b}' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v'; \DROP {b}" ELSE t."v'; \DROP {b}" END ELSE r."v'; \DROP {b}" END AS "v'; \DROP {b}", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", CASE WHEN r."_op" = 'd' AND r."_unsent" IS NOT NULL AND NOT CASE WHEN r."_from_1" IS NOT NULL THEN (o."k ""1"" `2`" IS NULL OR COALESCE(o."_cdc_deleted", FALSE)) ELSE (t."k ""1"" `2`" IS NULL OR COALESCE(t."_cdc_deleted", FALSE)) END THEN TRUE ELSE r."_cdc_deleted" END AS "_cdc_deleted", r."_cdc_deleted_at" AS "_cdc_deleted_at", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
@@ -299,5 +317,11 @@ INSERT INTO "tombstones" AS l ("k ""1"" `2`", "_cdc_seq_1") SELECT "k ""1"" `2`"
 
 -- awkward name: forget deletes
 DELETE FROM "tombstones" AS l WHERE NOT ((l."_cdc_seq_1" > 7));
+
+-- awkward name: deleted rows that go
+"_cdc_deleted" AND "_cdc_op" = 'd' AND NOT (("_cdc_seq_1" > 7));
+
+-- awkward name: deleted rows that go, after a truncate
+"_cdc_deleted" AND ("_cdc_op" = 'd' AND NOT (("_cdc_seq_1" > 7)) OR COALESCE("_cdc_op", '') <> 'd' AND ("_cdc_seq_1" IS NULL OR ((2 > "_cdc_seq_1"))));
 
 -- no key, counted: table public.t has no key, which policy scd1 needs

@@ -78,6 +78,12 @@ LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 -- one key: truncate
 NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
 
+-- one key: deleted rows that go
+`_cdc_deleted` AND `_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7));
+
+-- one key: deleted rows that go, after a truncate
+`_cdc_deleted` AND (`_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7)) OR COALESCE(`_cdc_op`, '') <> 'd' AND (`_cdc_seq_1` IS NULL OR ((2 > `_cdc_seq_1`))));
+
 -- composite key: fold
 SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`, `_seq_2`) = `_k` OR struct(`_seq_1`, `_seq_2`) = `_f` THEN 'duplicate' WHEN struct(`_seq_1`, `_seq_2`) < `_k` OR struct(`_seq_1`, `_seq_2`) < `_f` THEN 'superseded' ELSE 'kept' END AS _outcome FROM (SELECT *, max(struct(`_seq_1`, `_seq_2`)) OVER (PARTITION BY `a`, `b` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_k`, max(CASE WHEN `_op` = 't' THEN struct(`_seq_1`, `_seq_2`) END) OVER (ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_f` FROM changes);
 
@@ -155,6 +161,12 @@ LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: truncate
 NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`)));
+
+-- composite key: deleted rows that go
+`_cdc_deleted` AND `_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` > 8));
+
+-- composite key: deleted rows that go, after a truncate
+`_cdc_deleted` AND (`_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` > 8)) OR COALESCE(`_cdc_op`, '') <> 'd' AND (`_cdc_seq_1` IS NULL OR ((2 > `_cdc_seq_1`) OR (2 = `_cdc_seq_1` AND 3 > `_cdc_seq_2`))));
 
 -- several sequence elements: fold
 SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) = `_k` OR struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) = `_f` THEN 'duplicate' WHEN struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) < `_k` OR struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) < `_f` THEN 'superseded' ELSE 'kept' END AS _outcome FROM (SELECT *, max(struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`)) OVER (PARTITION BY `id` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_k`, max(CASE WHEN `_op` = 't' THEN struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) END) OVER (ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_f` FROM changes);
@@ -234,6 +246,12 @@ LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 -- several sequence elements: truncate
 NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`)));
 
+-- several sequence elements: deleted rows that go
+`_cdc_deleted` AND `_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` > 8) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` = 8 AND `_cdc_seq_3` > 9) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` = 8 AND `_cdc_seq_3` = 9 AND `_cdc_seq_4` > 10));
+
+-- several sequence elements: deleted rows that go, after a truncate
+`_cdc_deleted` AND (`_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` > 8) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` = 8 AND `_cdc_seq_3` > 9) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` = 8 AND `_cdc_seq_3` = 9 AND `_cdc_seq_4` > 10)) OR COALESCE(`_cdc_op`, '') <> 'd' AND (`_cdc_seq_1` IS NULL OR ((2 > `_cdc_seq_1`) OR (2 = `_cdc_seq_1` AND 3 > `_cdc_seq_2`) OR (2 = `_cdc_seq_1` AND 3 = `_cdc_seq_2` AND 4 > `_cdc_seq_3`) OR (2 = `_cdc_seq_1` AND 3 = `_cdc_seq_2` AND 4 = `_cdc_seq_3` AND 5 > `_cdc_seq_4`))));
+
 -- awkward name: fold
 SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`) = `_k` OR struct(`_seq_1`) = `_f` THEN 'duplicate' WHEN struct(`_seq_1`) < `_k` OR struct(`_seq_1`) < `_f` THEN 'superseded' ELSE 'kept' END AS _outcome FROM (SELECT *, max(struct(`_seq_1`)) OVER (PARTITION BY `k "1" ``2``` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_k`, max(CASE WHEN `_op` = 't' THEN struct(`_seq_1`) END) OVER (ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_f` FROM changes);
 
@@ -311,5 +329,11 @@ LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: truncate
 NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
+
+-- awkward name: deleted rows that go
+`_cdc_deleted` AND `_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7));
+
+-- awkward name: deleted rows that go, after a truncate
+`_cdc_deleted` AND (`_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7)) OR COALESCE(`_cdc_op`, '') <> 'd' AND (`_cdc_seq_1` IS NULL OR ((2 > `_cdc_seq_1`))));
 
 -- no key, counted: table public.t has no key, which policy scd1 needs

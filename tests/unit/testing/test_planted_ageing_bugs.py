@@ -1,0 +1,92 @@
+"""The suites bite, where deleted rows stay for a time: each planted bug is caught by the test that is there to catch it."""
+
+import pytest
+
+from adapters.engines.local import LocalEngine
+from replicator.domain import retention
+from replicator.domain.plan import CDC_DELETED
+from replicator.testing import fakes, plain_plan
+from replicator.testing.fakes import FakeTarget
+from replicator.testing.sink_contract import SinkContract
+
+pytestmark = pytest.mark.slow
+STORY, HISTORIES = "test_deleted_rows_age_out", "test_histories_in_which_deleted_rows_age_out_equal_the_model"
+
+
+class Suite(SinkContract):
+    def new_target(self):
+        return FakeTarget()
+
+    def new_engine(self):
+        return LocalEngine()
+
+
+Suite.__test__ = False
+
+
+def assert_caught(*names):
+    """Every one of these tests of the suite fails."""
+    for name in names:
+        with pytest.raises((AssertionError, KeyError, pytest.fail.Exception)):
+            getattr(Suite(), name)()
+
+
+def planted(monkeypatch, is_forgotten):
+    """Another rule by which rows go."""
+
+    def forget(self, plan, gone):
+        self.rows = [row for row in self.rows if not is_forgotten(plan, row, gone)]
+
+    monkeypatch.setattr(plain_plan.PlainTarget, "forget_rows", forget)
+
+
+def test_nothing_is_planted():
+    for name in STORY:
+        getattr(Suite(), name)()
+
+
+def test_living_rows_that_go(monkeypatch):
+    def by_age_alone(plan, row, gone):
+        return plain_plan.sequence_of(plan, row) <= gone.high
+
+    planted(monkeypatch, by_age_alone)
+    assert_caught(STORY, HISTORIES)
+
+
+def test_rows_above_the_floor_that_go(monkeypatch):
+    planted(monkeypatch, lambda plan, row, gone: row[CDC_DELETED])
+    assert_caught(STORY)
+
+
+def test_rows_that_never_go(monkeypatch):
+    planted(monkeypatch, lambda plan, row, gone: False)
+    assert_caught(STORY)
+
+
+def test_rows_that_a_truncate_marked_and_that_go_by_their_own_sequence(monkeypatch):
+    planted(monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and plain_plan.sequence_of(plan, row) <= gone.high)
+    assert_caught(STORY)
+
+
+def test_rows_that_a_truncate_marked_and_that_never_go(monkeypatch):
+    right = plain_plan._is_forgotten
+    planted(monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and row["_cdc_op"] == "d" and right(plan, row, gone))
+    assert_caught(STORY)
+
+
+def test_a_truncate_that_is_not_counted(monkeypatch):
+    """Where no row is deleted otherwise, what it marked never goes."""
+    monkeypatch.setattr(retention, "highest", lambda first, *others: first)
+    assert_caught(STORY)
+
+
+def test_a_floor_that_rises_by_deletes_alone(monkeypatch):
+    right = fakes.forgetting
+
+    def deaf(plan, state, at):
+        after = right(plan, state, at)
+        same = state.forgotten and after.forgotten and after.forgotten.high == state.forgotten.high
+        return state if same else after
+
+    monkeypatch.setattr(fakes, "forgetting", deaf)
+    assert_caught("test_what_a_lower_truncate_marked_ages_out")
