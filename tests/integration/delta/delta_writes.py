@@ -23,18 +23,23 @@ Row = tuple[str, Mapping[str, Any]]
 """Operation and values."""
 
 
+def changes_of(rows: Sequence[Row], start: int = 0, table: TableSpec = ITEMS) -> pa.Table:
+    """Changes at consecutive offsets from `start`, whose sequence is their offset."""
+    records = [
+        {OP: op, TS: None, TOPIC: TOPIC_NAME, PARTITION: 0, OFFSET: start + i, sequence_columns(1)[0]: start + i, **values}
+        for i, (op, values) in enumerate(rows)
+    ]
+    return pa.Table.from_pylist(records, changes_schema(table))
+
+
 def write_of(
     rows: Sequence[Row], start: int = 0, *, table: TableSpec = ITEMS, lane: Lane | None = None, policy: str = "scd1"
 ) -> Write[pa.Table]:
     """Changes at consecutive offsets from `start`, whose sequence is their offset."""
     lane = lane or lane_of(policy)
-    records = [
-        {OP: op, TS: None, TOPIC: TOPIC_NAME, PARTITION: 0, OFFSET: start + i, sequence_columns(1)[0]: start + i, **values}
-        for i, (op, values) in enumerate(rows)
-    ]
     plan = plan_for(lane.policy, table)
     span = Span(Position({PARTITION_0: start}), Position({PARTITION_0: start + len(rows)}))
-    folded = LocalEngine().fold(pa.Table.from_pylist(records, changes_schema(table)), plan)
+    folded = LocalEngine().fold(changes_of(rows, start, table), plan)
     return Write(lane, plan, folded, span)
 
 

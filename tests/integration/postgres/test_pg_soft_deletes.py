@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 from pg_case import Feed, Rejects, fetch, opened, put, table_of
 
+from replicator.domain.errors import ReplicatorError
+from replicator.domain.retention import PARTS
 from replicator.domain.shape import Shape
 
 pytestmark = pytest.mark.postgres
@@ -74,3 +77,57 @@ def test_a_lane_of_the_one_kind_is_not_the_other():
     hard = Feed(feed().table)
     assert hard.plan.rule == "scd1 by id"
     assert feed().plan.rule == "scd1 with soft deletes by id"
+
+
+HOUR = timedelta(hours=1)
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Keeping(Feed):
+    """Deletes are remembered for sixteen hours."""
+
+    hour = 0.0
+
+    @property
+    def plan(self):
+        return replace(super().plan, retention=PARTS * HOUR)
+
+    def write(self, *rows, op="u"):
+        return replace(super().write(*rows, op=op), at=BEGINNING + self.hour * HOUR)
+
+
+def keeping() -> Keeping:
+    return Keeping(table_of({"id": pa.int64(), "v": pa.string()}), shape=Shape(soft_deletes=True))
+
+
+def test_what_a_truncate_marked_of_a_table_that_was_there_before_goes_too(postgres_dsn):
+    """It never had a sequence."""
+    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text)")
+    fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 'a'), (2, 'b')")
+    stream = keeping()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "_op": "d"}))
+        stream.hour = 5
+        put(sink, stream.write({"_op": "t"}))
+        for hour, there in ((16, [1, 2]), (18, [2]), (21, [2]), (22, [])):
+            stream.hour = hour + 0.5
+            put(sink, stream.write({"id": 3, "v": "c"}))
+            assert [row[0] for row in fetch(postgres_dsn, ROWS)] == [*there, 3]
+
+
+def test_a_row_that_something_else_refers_to_stops_the_lane(postgres_dsn):
+    """Nothing is lost: without that it goes on where it stood."""
+    stream = keeping()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        put(sink, stream.write({"id": 1, "_op": "d"}))
+        fetch(postgres_dsn, "CREATE TABLE mirror.notes (item bigint REFERENCES mirror.items)")
+        fetch(postgres_dsn, "INSERT INTO mirror.notes VALUES (1)")
+        stream.hour = 20
+        write = stream.write({"id": 2, "v": "b"})
+        with pytest.raises(ReplicatorError, match="notes"):
+            put(sink, write)
+        assert [row[0] for row in fetch(postgres_dsn, ROWS)] == [1]
+        fetch(postgres_dsn, "DROP TABLE mirror.notes")
+        put(sink, write)
+        assert [row[0] for row in fetch(postgres_dsn, ROWS)] == [2]

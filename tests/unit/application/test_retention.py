@@ -12,6 +12,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import Deleted, Facts, LaneState
 from replicator.domain.policies import plan_for
 from replicator.domain.retention import PARTS, can_be_late, deletes_after, forgetting, micros, recalls
+from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
 
 HOUR = timedelta(hours=1)
@@ -82,6 +83,34 @@ def test_without_a_retention_or_a_time_nothing_is_forgotten():
     ):
         assert given(LaneState(), 0, 7, plan) == LaneState()
         assert forgetting(plan, state, BEGINNING + 1000 * HOUR) == state
+
+
+def test_where_deletes_leave_rows_a_truncate_raises_the_floor_as_a_delete_does():
+    soft = plan_for("scd1", TABLE, shape=Shape(soft_deletes=True), retention=PARTS * HOUR)
+    moment = BEGINNING + HOUR / 2
+    for plan, expected in ((PLAN, (at(1, 7),)), (soft, (replace(at(1, 9), truncated=(9,)),))):
+        facts = Facts(deleted=(7,), clear_below=(9,))
+        assert deletes_after(plan, facts, LaneState(), moment) == expected
+    assert deletes_after(PLAN, Facts(clear_below=(9,)), LaneState(), moment) == ()
+    state = given(LaneState(), 0.5, 20, soft)
+    state = replace(state, deletes=deletes_after(soft, Facts(clear_below=(9,)), state, BEGINNING + 3.5 * HOUR))
+    assert state.deletes == (at(1, 20), replace(at(4, 20), truncated=(9,)))
+    state = given(state, 17, None, soft)
+    assert state.forgotten == at(1, 20)
+    assert given(state, 20, None, soft).forgotten == replace(at(4, 20), truncated=(9,))
+    assert deletes_after(soft, Facts(deleted=(21,)), state, BEGINNING + 20 * HOUR)[-1].truncated == (9,)
+
+
+def test_a_row_that_a_truncate_marks_is_there():
+    """Its own sequence decides, so the truncate makes no change of it late."""
+    state = LaneState(forgotten=at(1, 7))
+    facts = Facts(lowest=(3,), clear_below=(3,))
+    below = can_be_late(PLAN, facts, state)
+    assert below is not None
+    assert (below.truncated, below.clears) == ((3,), (3,))
+    below = can_be_late(plan_for("scd1", TABLE, shape=Shape(soft_deletes=True)), facts, state)
+    assert below is not None
+    assert (below.truncated, below.clears) == ((3,), None)
 
 
 @pytest.mark.parametrize("retention", [timedelta(), -HOUR, timedelta(microseconds=15)])

@@ -20,7 +20,7 @@ from replicator.domain.plan import Deleted, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 
 PARTITION = TopicPartition("cdc.items", 3)
-GONE = (Deleted(5, (0, 7)), Deleted(9, (b"\0", "a")))
+GONE = (Deleted(5, (0, 7)), Deleted(9, (b"\0", "a"), (3, 4)))
 STATE = LaneState(Position({PARTITION: 7}), (1, 2), None, (0, 9), (("cdc.items", "id-1"),), reached={PARTITION: -5})
 SPAN = Span(Position({PARTITION: 2}), Position({PARTITION: 7}))
 
@@ -81,7 +81,11 @@ FORGETTING = ("forgotten", "deletes")
         *("", "{", "null", "[]", "{}", '"x"', "[" * 100_000, "\0" * 80, '{"format": "1"}', '{"format": null}'),
         *(json.dumps({**GOOD, name: wrong}) for name in ("state", "span") for wrong in ({}, [], "x", 5)),
         *(json.dumps({**GOOD, "state": {**STATE_JSON, name: 5}}) for name in STATE_JSON),
-        *(json.dumps({**GOOD, "state": {**STATE_JSON, name: w}}) for name in FORGETTING for w in (5, [5], [[1, None]], "x")),
+        *(
+            json.dumps({**GOOD, "state": {**STATE_JSON, name: w}})
+            for name in FORGETTING
+            for w in (5, [5], [[1, None]], [[1, [2], None]], "x")
+        ),
         json.dumps({**GOOD, "state": {**STATE_JSON, "position": {"t": {"0": "x"}}}}),
         json.dumps({**GOOD, "state": {**STATE_JSON, "high": [None]}}),
     ],
