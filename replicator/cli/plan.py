@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.shape import MARKED
 
 from .session import Session, command
 
@@ -27,7 +28,8 @@ def plan(session: Session, table: str | None) -> None:
 
 def _policy(lane: dict[str, Any]) -> str:
     late = [f"late after {lane['watermark']}"] if lane["watermark"] else []
-    return ", ".join([lane["policy"], *late, *lane["shape"]])
+    kept = f"{MARKED}, for {lane['retention'] or 'ever'}"
+    return ", ".join([lane["policy"], *late, *(kept if said == MARKED else said for said in lane["shape"])])
 
 
 def _print(found: list[dict[str, Any]], *, in_full: bool) -> None:

@@ -12,6 +12,9 @@ from .errors import ConfigProblem
 from .expr import Expr
 from .table import Column, TableSpec
 
+MARKED = "deleted rows stay, marked"
+"""What people are told of soft deletes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -48,7 +51,7 @@ class Shape:
             "truncates by condition": self.truncates is not None,
             "deletes by condition": self.deletes is not None,
             "without deletes": self.without_deletes,
-            "deleted rows stay, marked": self.soft_deletes,
+            MARKED: self.soft_deletes,
             f"in the order of ({order})": self.sequence_by,
             "NULL changes nothing": self.keeping,
             f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({chosen})": self.columns,

@@ -118,6 +118,12 @@ def test_plan(answer, ask):
     assert "lake.products" in ask("plan").stdout
 
 
+@pytest.mark.parametrize(("said", "told"), [("3 days", "3 days, 0:00:00"), ("off", "ever")])
+def test_plan_says_how_long_deleted_rows_stay(ask, said, told):
+    more = ("--set", "defaults.deletes=soft", "--set", f"defaults.tombstone_retention={said}")
+    assert f"policy scd1, deleted rows stay, marked, for {told}  key" in ask("plan", *more).stdout
+
+
 def test_plan_of_spark_starts_no_spark(answer, monkeypatch):
     def session(_options):
         raise AssertionError("plan asked for a Spark session")
