@@ -101,8 +101,7 @@ class SinkAgeing(SinkBase):
             lines = Lines(self, target, PARTIAL, Shape(soft_deletes=True), KEPT)
             for hour, changes, there in AGEING:
                 lines.at = at(hour)
-                for change in changes:
-                    lines.send([change])
+                lines.send(changes)
                 assert lines.by_id("_cdc_deleted") == there, f"hour {hour}"
             lines.sink.close()
             assert [row[OFFSET] - FIRST_OFFSET for row in lines.rejects] == LATE
