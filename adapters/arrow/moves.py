@@ -91,7 +91,7 @@ def segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
 
 def places_of_cuts(changes: pa.Table, table: TableSpec) -> list[int]:
     """The row numbers at which a new segment begins. Needs the columns `looked_at` only."""
-    if not table.keys or not _may_need_cuts(changes, table):
+    if not table.keys or table.by_column or not _may_need_cuts(changes, table):
         return []
     return _cuts(_touches(changes, table))
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from replicator.domain.change import MOVED_FROM, UNSENT
-from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
 from replicator.domain.plan import ApplyPlan, Clause, History
 from replicator.domain.table import Column
 
@@ -89,12 +89,14 @@ def _clause(clause: Clause, names: Names) -> Clause:
     return replace(clause, when=_expr(clause.when, names), assign=assign)
 
 
-def _expr(expr: Expr, names: Names) -> Expr:
+def _expr(expr: Expr, names: Names) -> Expr:  # noqa: PLR0911  (a case each)
     match expr:
         case Col(side, name):
             return Col(side, names.get(name, name))
         case Lit():
             return expr
+        case Sent(name):
+            return Sent(names.get(name, name))
         case Compare(op, left, right):
             return Compare(op, _expr(left, names), _expr(right, names))
         case Coalesce(first, other):

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
-from replicator.domain.change import OP
+from replicator.domain.change import OP, UNSENT
 from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
 
 from ..sql.dialect import DELTA_RS
@@ -33,7 +33,8 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Cut | None, cuts: Iterab
         return append_stage(rows)
     if not rows.num_rows and clear is not None and not plan.soft_deletes:
         return delete_where(cleared(plan, DELTA_RS, clear.sequence).replace('t."', '"'))
-    source = rows.select([OP, *(c.name for c in plan.target)])
+    names = [OP, *(c.name for c in plan.target), *([UNSENT] if plan.by_column else [])]
+    source = rows.select(names)
     return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear)
 
 

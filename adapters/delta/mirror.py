@@ -21,7 +21,9 @@ from ..sql.local_repair import repair
 from ..sql.local_watermark import admitted
 from ..sql.repair import from_columns
 from ..sql.rows import to_rows
+from .beside import DeltaBeside
 from .column_names import stored_frame, stored_names, stored_plan
+from .columns import ByColumn
 from .commits import Operation
 from .fit import REJECTED, as_rejects, filled, fit, placed
 from .histories import Histories, Rows
@@ -37,8 +39,9 @@ from .trim import untouched
 class Mirror:
     """Stages the writes of one lane whose table has the columns of `plan.target`."""
 
-    def __init__(self, ledger: TombstoneLedger[pa.Table], marks: DeltaMarks) -> None:
+    def __init__(self, ledger: TombstoneLedger[pa.Table], marks: DeltaMarks, beside: DeltaBeside) -> None:
         self._ledger = ledger
+        self._by_column = ByColumn(beside)
         self._histories = Histories(marks)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
@@ -49,12 +52,14 @@ class Mirror:
         facts, schema = write.folded.facts, schema_of(snapshot)
         frame, trimmed = untouched(write.folded.frame, state.position)
         let_in = admitted(frame, write, state)
-        truncates, frame = _parted(let_in.rows, write.plan)
+        truncates, frame = (0, let_in.rows) if write.plan.by_column else _parted(let_in.rows, write.plan)
         write, named = _named(write, frame, schema)
         plan = write.plan
         rows, unfit = fit(placed(to_rows(named, plan, datetime.now(UTC))), _with_old_keys(schema, plan))
         if plan.history is not None:
             return self._histories.stage(snapshot, state, write, Rows(frame, rows, unfit, trimmed, truncates))
+        if plan.by_column:
+            return self._by_column.stage(snapshot, state, write, Rows(frame, rows, unfit, trimmed, truncates))
         if state.owed and state.forgotten is not None and plan.repair.ledger:
             self._ledger.forget(write.lane, plan, state.forgotten.high)
         rows, refused_rows, counts = self._repaired(snapshot, state, write, rows)

@@ -14,7 +14,8 @@ from replicator.domain.sequence import Sequence, SequenceValue
 
 def state_to_json(state: LaneState) -> dict[str, object]:
     """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark,
-    `cuts` where a history was truncated, and of deletes that are forgotten only where there are some."""
+    `cuts` where a history was truncated, `beside` where it counts, and of deletes
+    that are forgotten only where there are some."""
     return {
         "position": state.position.to_json(),
         "high": _sequence_to_json(state.high),
@@ -24,6 +25,7 @@ def state_to_json(state: LaneState) -> dict[str, object]:
         "rule": state.rule,
         **({"reached": Position(state.reached).to_json()} if state.reached else {}),
         **({"cuts": [[_sequence_to_json(cut.sequence), cut.at] for cut in state.cuts]} if state.cuts else {}),
+        **({} if state.beside is None else {"beside": state.beside}),
         **retention.to_json(state, _sequence_to_json),
     }
 
@@ -39,8 +41,15 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         rule=_text(data["rule"]),
         reached=Position.from_json(data.get("reached", {})).offsets,
         cuts=tuple(Cut(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
+        beside=_version(data.get("beside")),
     )
     return retention.from_json(data, state, _sequence_from_json)
+
+
+def _version(value: Any) -> int | None:
+    if value is not None and not isinstance(value, int):
+        raise TypeError("a version is a number")
+    return value
 
 
 def _text(value: Any) -> str:

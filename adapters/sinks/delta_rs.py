@@ -9,6 +9,7 @@ import pyarrow as pa
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
+from ..delta.beside import DeltaBeside
 from ..delta.column_names import as_stored
 from ..delta.lanes import Lanes
 from ..delta.ledger import DeltaTombstoneLedger
@@ -30,7 +31,8 @@ class DeltaRsSink(Mirrors[pa.Table]):
         lake = said.lake
         ledger = DeltaTombstoneLedger(lake, said.compact_every)
         marks = DeltaMarks(lake, said.compact_every)
-        lanes = Lanes(lake, lambda lane: lake.table(lane.into), Mirror(ledger, marks), compact_every=said.compact_every)
+        stages = Mirror(ledger, marks, DeltaBeside(lake, said.compact_every))
+        lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every)
         super().__init__(lake, lanes, ledger)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:

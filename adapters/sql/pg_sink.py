@@ -18,6 +18,7 @@ from replicator.domain.transactions import Complete
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
 from .made import made_for
+from .pg_columns import ensure_beside
 from .pg_connection import Session
 from .pg_ddl import Catalogue, fits, indexed
 from .pg_errors import refuses_row, translated
@@ -79,6 +80,8 @@ class PostgresLanes:
             ledger, as_text = None, frozenset[str]()
             if plan.repair.ledger:
                 ledger = ensure_ledger(cursor, owned.number, plan, relation)
+            elif plan.by_column:
+                ledger = ensure_beside(cursor, owned.number, plan, relation)
             elif plan.history:
                 ledger = ensure_marks(cursor, owned.number, plan, relation)
                 as_text = without_equality(cursor, relation)

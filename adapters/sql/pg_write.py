@@ -9,9 +9,10 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
 
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.event_log import already_logged
 from replicator.domain.plan import (
     Counts,
@@ -30,10 +31,11 @@ from replicator.domain.sequence import SequenceValue
 from replicator.domain.watermark import reached_after
 from replicator.ports.frames import Write
 
+from .pg_columns import ColumnsInServer, changed_keys
 from .pg_connection import planning
 from .pg_history import VersionsInServer
 from .pg_refused import Refused, merge_bisecting
-from .pg_supply import Entered, Rows, Supply
+from .pg_supply import Entered, Rows, RowsInMemory, Supply, numbered
 from .pg_target import ROW, Target
 from .repair import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, not_sent
 
@@ -101,6 +103,8 @@ class Writing:
             _reject(outcome, rows)
         if write.plan.history:
             return self._versions(entered, write, before, outcome, applied_at)
+        if write.plan.by_column:
+            return self._columns(entered, write, before, outcome)
         if facts.clear_below is not None and write.plan.truncates:
             self._pending.flush()
             self._cursor.execute(self._target.clear(Cut(facts.clear_below, facts.cleared_at)), prepare=False)
@@ -180,6 +184,43 @@ class Writing:
             if versions.remember():
                 outcome.state = replace(outcome.state, ledger_high=highest(before.ledger_high, facts.highest))
         return outcome
+
+    def _columns(self, entered: Entered, write: Write[Supply], before: LaneState, outcome: Outcome) -> Outcome:
+        """Stages 2 to 4 with a sequence for each column. A constraint that refuses a row refuses the write: several changes
+        may have made it."""
+        facts, target = write.folded.facts, self._target
+        self._pending.flush()
+        rows = self._acceptable(entered.rows, outcome)
+        columns, cut = ColumnsInServer(self._cursor, target), facts.clear_below
+        rows, done = columns.decided(rows, before.floor, truncates=cut is not None)
+        outcome.counts += done.counts
+        if cut is not None:
+            self._cursor.execute(target.clear(Cut(cut, facts.cleared_at)), prepare=False)
+        columns.keep(changed_keys(rows, done, target.plan.table.keys), list(done.beside.values()))
+        written = numbered(done.write)
+        if not written.count:
+            return outcome
+        target.make_temporary(self._cursor, self._generation, repaired=False)
+        written.stage(self._cursor, target, target.names(whole=True), careful=False)
+        bulk = written.count >= BULK_ROWS or not target.indexed
+        if bulk:
+            self._cursor.execute(target.analyze(whole=True), prepare=False)
+        with planning(self._cursor, bulk=bulk):
+            self._cursor.execute(target.merge(), prepare=not bulk)
+        return outcome
+
+    def _acceptable(self, rows: Rows, outcome: Outcome) -> pa.Table:
+        """The changes in memory, without those of which the server refuses a value; found with care only."""
+        if not isinstance(rows, RowsInMemory):
+            raise Fatal(f"lane {self._target.lane.id} has sequences per column, which only the local engine keeps")
+        if not self._careful:
+            return rows.rows
+        changes = numbered(rows.rows.drop_columns([ROW]))
+        self._target.make_temporary(self._cursor, self._generation, repaired=False)
+        refused = changes.stage(self._cursor, self._target, self._target.names(whole=True), careful=True)
+        self._given_up(changes, refused, outcome)
+        left = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([number for number, _ in refused], pa.int32())))
+        return changes.rows.filter(left)
 
     def _inlined(self, rows: Rows, facts: Facts, outcome: Outcome) -> bool:
         """Few rows are written by a statement that waits for the commit, to travel with it."""

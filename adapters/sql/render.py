@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.change import UNSENT
+from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
 from replicator.domain.plan import ApplyPlan, Clause
 
 from .dialect import Dialect, text_literal
@@ -13,12 +14,15 @@ from .dialect import Dialect, text_literal
 def expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t") -> str:
     """`expr` as SQL over the relations aliased `source` and `target`."""
 
-    def render(e: Expr) -> str:
+    def render(e: Expr) -> str:  # noqa: PLR0911  (a case each)
         match e:
             case Col(side, name):
                 return dialect.column(source if side == "source" else target, name)
             case Lit(value):
                 return literal(value)
+            case Sent(name):
+                unsent = dialect.contains.format(list=dialect.column(source, UNSENT), item=dialect.text(name))
+                return f"CASE WHEN {unsent} THEN {dialect.column(target, name)} ELSE {dialect.column(source, name)} END"
             case Compare(op, left, right):
                 return f"{render(left)} {op} {render(right)}"
             case Coalesce(first, other):

@@ -35,9 +35,10 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
     """The rows frame: `_op`, the columns of `plan.target` in order and with their types, `_unsent`, `_reset`,
     `_from_1..n` (the old key, null unless the key changed), `_topic`, `_partition`, `_offset`.
 
-    A truncate is no row where `plan.truncates` (see `Facts.clear_below`). `applied_at` is one value for the batch.
+    A truncate is no row where `plan.truncates` (see `Facts.clear_below`), but under
+    `plan.by_column`. `applied_at` is one value for the batch.
     """
-    if plan.truncates and folded.num_rows:
+    if plan.truncates and not plan.by_column and folded.num_rows:
         folded = folded.filter(pc.not_equal(folded[change.OP], change.Op.TRUNCATE.value))
     made = _bookkeeping(folded, plan, applied_at)
     columns: dict[str, pa.Array] = {change.OP: folded[change.OP]}

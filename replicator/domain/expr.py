@@ -70,7 +70,14 @@ class Coalesce:
     other: Expr
 
 
-Expr = Col | Lit | Compare | AllOf | AnyOf | IsNull | Not | Coalesce
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The value of that column in the row to write, or, where its `_unsent` names the column, in the row that is there."""
+
+    name: str
+
+
+Expr = Sent | Col | Lit | Compare | AllOf | AnyOf | IsNull | Not | Coalesce
 
 
 def source(name: str) -> Col:

@@ -144,11 +144,18 @@ class ApplyPlan:
         return self.table.soft_deletes
 
     @property
+    def by_column(self) -> bool:
+        """Of each column the newest value counts (`sql.by_column`); stage 3 is that, and `repair` says nothing but what
+        identifies a change."""
+        return self.table.by_column
+
+    @property
     def rule(self) -> str:
         """The policy, what it identifies rows by and, where the configuration says, what orders them: rows written under
         another rule may not be applied to."""
         by = self.table.keys if self.history else self.merge_keys
         policy = f"{self.policy} with soft deletes" if self.soft_deletes else self.policy
+        policy = f"{self.policy} with sequences per column" if self.by_column else policy
         rule = f"{policy} by {', '.join(sorted(by))}" if by else policy
         order = ", ".join(f"{column.name} ({element_of(column.type)})" for column in self.table.ordered_by)
         return f"{rule} in the order of {order}" if order else rule
@@ -232,7 +239,8 @@ class LaneState:
     among the changes up to `position`, in microseconds since 1970, as far as the lane had a watermark. `cuts`: every
     truncate of a history. `forgotten`: remembered deletes that were older than the retention are gone, none above its
     sequence; `deletes`: what had been deleted by which moment since (`domain.retention`). `owed`: they are perhaps still
-    to be removed.
+    to be removed. `beside`: the version of what a lake keeps beside the target that belongs to these rows, where it
+    has several.
     """
 
     position: Position = field(default_factory=Position)
@@ -246,6 +254,7 @@ class LaneState:
     forgotten: Deleted | None = None
     deletes: tuple[Deleted, ...] = ()
     owed: bool = False
+    beside: int | None = None
 
 
 def overlaps(facts: Facts, state: LaneState) -> bool:

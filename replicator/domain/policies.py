@@ -14,7 +14,7 @@ from .change import OP, Op
 from .chosen import Chosen
 from .elements import shown_as
 from .errors import ConfigProblem
-from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, Not, source, target, tuple_after
+from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, Not, Sent, source, target, tuple_after
 from .plan import (
     CDC_APPLIED_AT,
     CDC_DELETED,
@@ -70,8 +70,11 @@ def newer(table: TableSpec) -> Expr:
 def scd1(table: TableSpec) -> ApplyPlan:
     """Current rows: the newest change of a key decides; a delete removes the row (hard delete). Of columns that the table
     keeps (`TableSpec.keeping`) a NULL changes nothing where there is a row. With `TableSpec.soft_deletes` the row stays,
-    with the values it had, until an upsert brings it back."""
+    with the values it had, until an upsert brings it back. With `TableSpec.by_column` the newest change of each column
+    decides."""
     _refuse_keyless(table, "scd1")
+    if table.by_column:
+        return _scd1_by_column(table)
     if table.soft_deletes:
         return _scd1_marking(table)
     columns = table.columns + bookkeeping(table)
@@ -116,6 +119,31 @@ def _scd1_marking(table: TableSpec) -> ApplyPlan:
             Clause(True, AllOf((newer(table), without_values)), "update", mark),
             Clause(True, AllOf((newer(table), Not(without_values))), "update", update),
             Clause(False, Not(without_values), "insert", row),
+        ),
+        truncates=True,
+    )
+
+
+def _scd1_by_column(table: TableSpec) -> ApplyPlan:
+    """`_cdc_unsent` names the columns that nobody has sent a value for since the row was there: they are NULL."""
+    values = tuple(replace(c, nullable=True) if c.name not in table.keys else c for c in table.columns)
+    columns = (*values, *bookkeeping(table), Column(CDC_UNSENT, pa.list_(pa.string())))
+    always = {*table.keys, CDC_APPLIED_AT, CDC_UNSENT}
+    update = tuple(
+        (c.name, source(c.name) if c.name in always else Sent(c.name)) for c in columns if c.name not in table.keys
+    )
+    identity = (*table.keys, *cdc_sequence_columns(table.sequence))
+    return ApplyPlan(
+        policy="scd1",
+        table=table,
+        fold="none",
+        target=columns,
+        repair=Repair(identity=identity, guard="absent", complete=False, ledger=False),
+        merge_keys=table.keys,
+        clauses=(
+            Clause(True, IS_DELETE, "delete"),
+            Clause(True, NOT_DELETE, "update", update),
+            Clause(False, NOT_DELETE, "insert", tuple((c.name, source(c.name)) for c in columns)),
         ),
         truncates=True,
     )
@@ -231,7 +259,12 @@ def plan_for(
             f"policy {policy} of table {table.name} has no watermark",
             next_step="Remove 'watermark', or set `policy: append`.",
         )
-    if shape.keeping is not None and not plan.repair.complete:
+    if shape.by_column and plan.policy != "scd1":
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} has no sequences per column",
+            next_step="Remove `partial_updates: by_column`, or set `policy: scd1`.",
+        )
+    if shape.keeping is not None and plan.policy != "scd1":
         raise ConfigProblem(
             f"policy {policy} of table {table.name} keeps no row that NULL could leave as it is",
             next_step="Remove 'ignore_null_updates' and its lists, or set `policy: scd1`.",

@@ -30,6 +30,7 @@ class Shape:
     not be among them.
     `keeping`: an upsert of a row that is there leaves what it holds in these columns, where the upsert's value is NULL.
     `soft_deletes`: a delete leaves the row, so of its values it sends none; of its image only the key counts.
+    `by_column`: of each column the newest value counts, whatever came of the others, and in whatever order.
     """
 
     sequence_by: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class Shape:
     without_deletes: bool = False
     keeping: Chosen | None = None
     soft_deletes: bool = False
+    by_column: bool = False
 
     def __bool__(self) -> bool:
         return self != UNSHAPED
@@ -52,6 +54,7 @@ class Shape:
             "deletes by condition": self.deletes is not None,
             "without deletes": self.without_deletes,
             MARKED: self.soft_deletes,
+            "sequences per column": self.by_column,
             f"in the order of ({order})": self.sequence_by,
             "NULL changes nothing": self.keeping,
             f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({chosen})": self.columns,
@@ -63,7 +66,17 @@ class Shape:
         for key, condition in (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates)):
             if condition is not None:
                 refuse_condition(condition, table, key)
-        return self._softly(self._keeping(self._chosen(self._sequenced(table))))
+        return self._by_column(self._softly(self._keeping(self._chosen(self._sequenced(table)))))
+
+    def _by_column(self, table: TableSpec) -> TableSpec:
+        others = {"`deletes: soft`": self.soft_deletes, "'ignore_null_updates' and its lists": self.keeping is not None}
+        other = next((name for name, said in others.items() if said), None)
+        if self.by_column and other:
+            raise ConfigProblem(
+                f"table {table.name} has sequences per column, with which {other} cannot be",
+                next_step=f"Remove {other}, or `partial_updates: by_column`.",
+            )
+        return replace(table, by_column=self.by_column)
 
     def _softly(self, table: TableSpec) -> TableSpec:
         if self.soft_deletes and self.keeping is not None:

@@ -36,7 +36,8 @@ class TableSpec:
     where a lane has `sequence_by` (`domain.shape`); a lane's target need not have them. `counted`: for want of a key the
     last element only counts changes that share the others, and a change that is sent again may come with another count.
     `keeping`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `soft_deletes`: a
-    delete leaves the row with its values, marked, where a lane asks for that. `fingerprint` identifies the schema as it was
+    delete leaves the row with its values, marked, where a lane asks for that. `by_column`: so does `sequences per column`,
+    which a source needs that sends parts of rows in any order. `fingerprint` identifies the schema as it was
     sent; it is opaque and never compared across formats.
     """
 
@@ -50,6 +51,7 @@ class TableSpec:
     textual: tuple[int, ...] = ()
     ordered_by: tuple[Column, ...] = ()
     soft_deletes: bool = False
+    by_column: bool = False
 
     @property
     def sequence_types(self) -> tuple[pa.DataType, ...]:

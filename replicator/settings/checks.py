@@ -26,6 +26,7 @@ POLICIES_OF: dict[str, frozenset[str]] = {
     "ignore_null_updates": frozenset({"scd1"}),
     "ignore_null_updates_column_list": frozenset({"scd1"}),
     "ignore_null_updates_except_column_list": frozenset({"scd1"}),
+    "partial_updates": frozenset({"scd1"}),
     "tombstone_retention": frozenset({"scd1"}),
     "watermark": frozenset({"append"}),
 }
@@ -37,6 +38,7 @@ OF_ONE_POLICY = frozenset(
         "ignore_null_updates",
         "ignore_null_updates_column_list",
         "ignore_null_updates_except_column_list",
+        "partial_updates",
         "tombstone_retention",
     }
 )

@@ -58,7 +58,7 @@ class LaneSettings(Strict):
     watermark: timedelta | None
     """The grace after which a change is late; None: no change is, as under every policy but append."""
     retention: timedelta | None
-    """How long deletes are remembered; None: for ever, as under every policy but scd1."""
+    """How long deletes are remembered; None: for ever, as under every policy but scd1, and with sequences per column."""
     shape: InstanceOf[Shape]
     """What the lane makes of its table's changes before its policy sees them."""
     tracked: InstanceOf[Chosen] | None
@@ -97,7 +97,7 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
-        retention=_retention(said) if policy == "scd1" else None,
+        retention=_retention(said) if policy == "scd1" and not _by_column(said) else None,
         shape=_shape(said, policy, deletes),
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
@@ -112,6 +112,10 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
 def _retention(said: Said) -> timedelta | None:
     kept = first(*(level.tombstone_retention for level in said)) or BY_DEFAULT
     return None if kept == FOR_EVER else timespan(kept)
+
+
+def _by_column(said: Said) -> bool:
+    return first(*(level.partial_updates for level in said)) == "by_column"
 
 
 def _tracked(level: PolicyKeys) -> Chosen | None:
@@ -130,6 +134,7 @@ def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
         without_deletes=deleted == "ignore" and policy != "append",
         keeping=_keeping(said) if policy == "scd1" else None,
         soft_deletes=deleted == "soft" and policy == "scd1",
+        by_column=_by_column(said) and policy == "scd1",
     )
 
 

@@ -10,7 +10,7 @@ from replicator.domain.conditions import columns_of
 from .conditions import NoCondition, condition
 from .findings import Path, Problem, place, quoted
 from .nearest import did_you_mean
-from .tables import POLICIES_THAT_TRUNCATE
+from .tables import FOR_EVER, POLICIES_THAT_TRUNCATE
 from .views import EntryView, TableView, View
 
 LISTS = (
@@ -29,6 +29,7 @@ def shape_problems(config: View) -> Iterator[Problem]:
             continue
         yield from _without_truncates(entry)
         yield from _soft(entry)
+        yield from _by_column(config, entry)
         yield from _without_keys(entry)
         if table.declared is not None:
             yield from _unknown_columns(table, entry)
@@ -55,6 +56,28 @@ def _soft(entry: EntryView) -> Iterator[Problem]:
         key, (other, _) = next(iter(keeps.items()))
         sentence = f"{place(path)} says 'soft', and {place(other)} says {quoted(key)}: they do not go together"
         yield Problem(path, "contradiction", sentence, "keep one")
+
+
+def _by_column(config: View, entry: EntryView) -> Iterator[Problem]:
+    """Sequences per column where nobody keeps them, or beside what they do not go with."""
+    path, said = entry.shape.get("partial_updates", ((), None))
+    if said != "by_column" or entry.policy not in (None, "scd1"):
+        return
+    if config.engine == "spark":
+        sentence = f"{place(path)} says 'by_column', which the engine 'spark' does not keep"
+        yield Problem(path, "engine", sentence, "write `engine: local`, or `partial_updates: ordered`")
+    unfit: dict[str, tuple[object, ...]] = {
+        "deletes": ("hard", "ignore"),
+        "ignore_null_updates": (False,),
+        "ignore_null_updates_column_list": (),
+        "ignore_null_updates_except_column_list": (),
+        "tombstone_retention": (FOR_EVER,),
+    }
+    for key, fitting in unfit.items():
+        other, value = entry.shape.get(key, ((), None))
+        if value is not None and value not in fitting:
+            sentence = f"{place(path)} says 'by_column', and {place(other)} says {quoted(key)}: they do not go together"
+            yield Problem(path, "contradiction", sentence, "keep one")
 
 
 def _without_keys(entry: EntryView) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, _refused
 
 Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
+PartialUpdates = Literal["ordered", "by_column"]
 Tombstones = Literal["delete", "ignore"]
 SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
 POLICIES_THAT_TRUNCATE = frozenset({"scd1"})
@@ -22,7 +23,7 @@ TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vec
 SHAPE = (
     *("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "keys"),
     *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
-    *("deletes", "ignore_null_updates"),
+    *("deletes", "ignore_null_updates", "partial_updates", "tombstone_retention"),
 )
 """Keys that say what becomes of changes before their policy sees them, and the one that they must agree with."""
 
@@ -119,6 +120,10 @@ class PolicyKeys(Strict):
     """The same for these columns only."""
     ignore_null_updates_except_column_list: Layout | None = None
     """The same for all columns but these."""
+    partial_updates: PartialUpdates | None = None
+    """scd1: what a change is compared with that sends a part of the columns only. ordered: with the row, as of a source that
+    keeps the changes of a row in order. by_column: each column with the last change that sent it, in whatever order they
+    come; needs the engine local."""
     column_list: Layout | None = None
     """The columns that the target has, those of the key among them; by default all."""
     except_column_list: Layout | None = None

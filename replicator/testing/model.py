@@ -431,11 +431,14 @@ def fold(
     """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark;
     `untracked`: of a history; `wanted`: what the lane makes of the changes before; `retention`: of remembered deletes;
     `now`: when the last record came, where time is told."""
+    from .model_columns import ByColumn  # noqa: PLC0415  (which is made of these words)
+
     columns = tuple(name for name in columns if wanted is None or wanted.columns is None or name in wanted.columns)
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     target = Scd2(columns, keys, untracked) if untracked else target
     target = Scd1(columns, keys, retention) if retention is not None else target
     target = SoftScd1(columns, keys, retention) if wanted is not None and wanted.soft_deletes else target
+    target = ByColumn(columns, keys) if wanted is not None and wanted.by_column else target
     shaped = target if wanted is None else wanted.before(target)
     outcomes = Counter(shaped.take(change) for change in changes)
     if isinstance(target, Scd1) and now is not None:

@@ -22,7 +22,7 @@ class Wanted:
     target keeps these values, by column, where it does not keep them as they are. `columns`: those that there are from then
     on, all when None. `without_deletes`: neither deletes nor truncates, but for the delete half of a key change. `keeping`:
     columns in which the NULL of a create, update or read leaves what the row holds. `soft_deletes`: the policy leaves what
-    is deleted, marked.
+    is deleted, marked. `by_column`: it has a sequence for each column.
     """
 
     truncates: Condition | None = None
@@ -33,6 +33,7 @@ class Wanted:
     without_deletes: bool = False
     keeping: Container[str] = ()
     soft_deletes: bool = False
+    by_column: bool = False
 
     def before(self, policy: Policy) -> Policy:
         """The policy, taking changes as the lane wants them."""

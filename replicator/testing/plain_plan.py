@@ -9,7 +9,7 @@ from typing import Any
 
 from replicator.domain.change import IF_THERE, MOVED_FROM, OFFSET, OP, PARTITION, RESET, TOPIC, UNSENT, Op, sequence_columns
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
 from replicator.domain.plan import (
     CDC_DELETED,
     CDC_DELETED_AT,
@@ -36,13 +36,15 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -> Any:
+def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -> Any:  # noqa: PLR0911  (a case each)
     """The value of `expr` over two rows, None where SQL says unknown."""
     match expr:
         case Col(side, name):
             return (source if side == "source" else target).get(name)
         case Lit(value):
             return value
+        case Sent(name):
+            return (target if name in (source[UNSENT] or ()) else source).get(name)
         case Coalesce(first, other):
             found = evaluate(first, source, target)
             return evaluate(other, source, target) if found is None else found

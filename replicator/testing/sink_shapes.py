@@ -133,13 +133,15 @@ class Lines:
         self.sink.prepare(self.lane, self.plan)
 
     def send(self, rows: Iterable[Mapping[str, Any]], op: str = "c") -> None:
-        """One batch, in that order; a row may say its own `op`, and its place in the source's log as `log`."""
+        """One batch, in that order; a row may say its own `op`, its place in the source's log as `log`, and the
+        columns that were not sent as `unsent`."""
         place, changes = TopicPartition("cdc.public.items", 0), []
         at = Position({place: FIRST_OFFSET + self.sent})
         for row in rows:
-            image = {name: value for name, value in row.items() if name not in ("op", "log")}
+            image = {name: value for name, value in row.items() if name not in ("op", "log", "unsent")}
             log = row.get("log", self.log)
-            change = Change(row.get("op", op), (log, 0), image, ts=EPOCH + timedelta(seconds=log))
+            unsent = frozenset(row.get("unsent", ()))
+            change = Change(row.get("op", op), (log, 0), image, unsent, ts=EPOCH + timedelta(seconds=log))
             changes.append((Event(0, FIRST_OFFSET + self.sent, 0, None, change), change))
             self.sent, self.log = self.sent + 1, self.log + 1
         frame = self.suite.to_frame(changes_frame(changes, self.table, place.topic))

@@ -55,7 +55,7 @@ class Shape:
     rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values of variable
     length are ever left out. `snapshot`: so many rows are read at the beginning. `disorder`: event times deviate from the
     order of the log by up to so many milliseconds, and some events have none. `whole_moves`: key changes carry all values.
-    `scramble`: records arrive in any order, those of one key too (every value is sent then).
+    `scramble`: records arrive in any order, those of one key too (every value is sent then, unless `parts`).
     """
 
     key: str = "int"
@@ -71,6 +71,7 @@ class Shape:
     disorder: int = 0
     whole_moves: bool = False
     scramble: int | None = None
+    parts: bool = False
 
     @property
     def keeps_order(self) -> bool:
@@ -128,7 +129,7 @@ class SourceTable:
             "resend": self.resend,
         }
         self.order = statement.salt % 3
-        statement = statement if self.shape.scramble is None else replace(statement, mask=0)
+        statement = statement if self.shape.scramble is None or self.shape.parts else replace(statement, mask=0)
         acts.get(statement.act, self.write)(statement)
         self.commit()
 

@@ -11,6 +11,7 @@ from partitioned import Choice, by_key, by_value, moving_history, partitioned
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink
 from replicator.testing.delivery import Delivering, assert_equals_model
+from replicator.testing.sink_columns import SinkColumns
 from replicator.testing.sink_contract import SinkContract
 
 
@@ -44,6 +45,10 @@ class OnDisk:
 
 class TestDeltaRsSink(OnDisk, SinkContract):
     """`DeltaRsSink`."""
+
+
+class TestSequencesPerColumn(OnDisk, SinkColumns):
+    """Kept beside the target."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ from postgres_target import PostgresTarget
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.postgres import PostgresSink
+from replicator.testing.sink_columns import SinkColumns
 from replicator.testing.sink_contract import SinkContract
 from replicator.testing.sink_shapes import SinkShapes
 
@@ -21,6 +22,14 @@ class OnPostgres:
 
 
 class TestPostgresSink(OnPostgres, SinkContract):
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_dsn):
+        self.dsn = postgres_dsn
+
+
+class TestSequencesPerColumn(OnPostgres, SinkColumns):
+    """Kept beside the target."""
+
     @pytest.fixture(autouse=True)
     def database(self, postgres_dsn):
         self.dsn = postgres_dsn

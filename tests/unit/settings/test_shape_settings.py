@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -145,6 +146,41 @@ def test_soft_deletes_are_for_scd1(folder):
     assert "they do not go together" in finding.message
     folder.change("        deletes: hard\n", "        deletes: soft\n        ignore_null_updates: false\n")
     assert folder.load().settings.lanes_for("public.orders")[0].shape.soft_deletes
+
+
+def test_sequences_per_column(folder):
+    """The nearest level that says it counts; deletes are never forgotten then."""
+    loaded = folder.load(overrides=["tables[1].partial_updates=by_column", "tables[1].to[0].partial_updates=ordered"])
+    lanes = loaded.settings.lanes_for("public.orders")
+    assert [lane.shape.by_column for lane in lanes] == [False, True]
+    assert [lane.retention for lane in lanes] == [timedelta(days=7), None]
+    line = folder.change(APPEND, f"{APPEND}    partial_updates: by_column\n")
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("inapplicable", line)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["deletes: soft", "ignore_null_updates: true", "ignore_null_updates_column_list: [at]", "tombstone_retention: 3 days"],
+)
+def test_what_does_not_go_with_sequences_per_column(folder, said):
+    folder.change("        deletes: hard\n", f"        partial_updates: by_column\n        {said}\n")
+    finding = folder.only()
+    assert finding.code == "contradiction"
+    assert f"says '{said.split(':')[0]}': they do not go together" in finding.message
+
+
+@pytest.mark.parametrize("said", ["deletes: ignore", "ignore_null_updates: false", "tombstone_retention: off"])
+def test_what_goes_with_sequences_per_column(folder, said):
+    folder.change("        deletes: hard\n", f"        partial_updates: by_column\n        {said}\n")
+    assert folder.load().settings.lanes_for("public.orders")[0].shape.by_column
+
+
+def test_spark_keeps_no_sequences_per_column(folder):
+    line = folder.change("        deletes: hard\n", "        partial_updates: by_column\n")
+    (finding,) = [f for f in folder.findings(overrides=["engine=spark"]) if "by_column" in f.message]
+    assert (finding.code, finding.line) == ("engine", line)
+    assert "which the engine 'spark' does not keep" in finding.message
 
 
 def test_event_logs_have_none(folder):

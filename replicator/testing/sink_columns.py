@@ -1,0 +1,102 @@
+"""What a sink promises about lanes with a sequence for each column, which parts of rows may reach in any order. Of sinks of
+the local engine: the others have no such lanes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.policies import plan_for
+from replicator.domain.shape import Shape
+from replicator.domain.table import Column, TableSpec
+
+from .delivery import Delivering, assert_equals_model
+from .histories import History, any_history
+from .lane_shapes import KEYED
+from .model_shapes import Wanted
+from .sink_base import SinkBase
+from .sink_shapes import Lines
+
+ITEMS = TableSpec("public.items", tuple(Column(n, pa.int64()) for n in ("run", "id", "a", "b", "c")), ("run", "id"), 2)
+
+PARTS: tuple[dict[str, Any], ...] = (
+    {"op": "c", "log": 1, "a": 1, "b": 1, "c": 1},
+    {"op": "u", "log": 2, "a": 2, "unsent": ("b", "c")},
+    {"op": "d", "log": 3},
+    {"op": "u", "log": 4, "b": 4, "unsent": ("a", "c")},
+    {"op": "u", "log": 5, "a": 5, "unsent": ("b", "c")},
+    {"op": "u", "log": 6, "b": None, "unsent": ("a", "c")},
+)
+
+
+def in_parts() -> st.SearchStrategy[History]:
+    """Histories with a part of the columns in each record, which arrive in any order, those of one key too; or in theirs."""
+
+    def scramble(history: History, seed: int | None) -> History:
+        shape = history.shape if seed is None else replace(history.shape, scramble=seed, shuffle=None)
+        return replace(history, shape=replace(shape, parts=True))
+
+    return st.builds(scramble, any_history(KEYED), st.none() | st.integers(0, 999) | st.integers(0, 999))
+
+
+def plans(policy: str, table: TableSpec) -> ApplyPlan:
+    """`plan_for` with sequences per column."""
+    return plan_for(policy, table, None, Shape(by_column=True))
+
+
+class SinkColumns(SinkBase):
+    """Sequences per column."""
+
+    def test_parts_in_any_order_equal_the_model(self) -> None:
+        """Random histories end as the model says, under every cut, repetition and fault, and every change is accounted
+        for."""
+
+        @self.for_all(history=in_parts())
+        def check(history: History) -> None:
+            with self.target() as target:
+                lane = (self.new_engine(), target, history, "scd1", plans)
+                delivering = Delivering(*lane, Wanted(by_column=True))
+                delivering.run()
+                assert_equals_model(delivering)
+
+    def test_every_order_and_cut_ends_alike(self) -> None:
+        """The parts of a row, a delete among them, in every order they can come in: one key for each of these orders."""
+        orders = list(permutations(PARTS))
+        expected = (5, None, None, ["c"], "u", 6)
+        for size in (1, 2, 3, len(PARTS)):
+            with self.target() as target:
+                lines = Lines(self, target, ITEMS, Shape(by_column=True))
+                for start in range(0, len(PARTS), size):
+                    lines.send(
+                        {"run": run, "id": 1, **row} for run, rows in enumerate(orders) for row in rows[start : start + size]
+                    )
+                found = lines.rows()
+                lines.sink.close()
+            assert len(found) == len(orders), size
+            columns = ("a", "b", "c", "_cdc_unsent", "_cdc_op", "_cdc_seq_1")
+            told = {tuple(map(repr, (row[name] for name in columns))) for row in found}
+            assert told == {tuple(map(repr, expected))}, size
+
+    def test_a_truncate_comes_late(self) -> None:
+        """A row that a late truncate leaves loses what was sent before it, also where the row has no other change."""
+        for size in (1, 2, 5):
+            with self.target() as target:
+                lines = Lines(self, target, ITEMS, Shape(by_column=True))
+                told: list[dict[str, Any]] = [
+                    {"op": "c", "log": 1, "run": 1, "id": 1, "a": 1, "b": 1, "c": 1},
+                    {"op": "u", "log": 9, "run": 1, "id": 1, "a": 9, "unsent": ("b", "c")},
+                    {"op": "c", "log": 2, "run": 1, "id": 2, "a": 2, "b": 2, "c": 2},
+                    {"op": "t", "log": 5},
+                    {"op": "u", "log": 4, "run": 1, "id": 1, "b": 4, "unsent": ("a", "c")},
+                    {"op": "u", "log": 6, "run": 1, "id": 1, "c": 6, "unsent": ("a", "b")},
+                ]
+                for start in range(0, len(told), size):
+                    lines.send(told[start : start + size])
+                (row,) = lines.rows()
+                lines.sink.close()
+            assert [row[n] for n in ("id", "a", "b", "c", "_cdc_unsent", "_cdc_seq_1")] == [1, 9, None, 6, ["b"], 9], size
