@@ -97,6 +97,10 @@ def places_select(floor: int) -> str:
     return _over(PLACES, floor)
 
 
+QUERIES = (verdicts_select, keys_select, places_select)
+"""All that stage 3 asks."""
+
+
 def _over(query: str, floor: int) -> str:
     return f"{WITH}{query}".replace("FLOOR", str(floor))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from replicator.domain.change import TS
 from replicator.domain.plan import ApplyPlan
 
+from . import by_column
 from .dialect import DUCKDB, SPARK, Dialect
 from .fold import change_identity, copies_select, first_select, guard_select, last_select
 from .fold_windows import first_places, guarded_select, last_windows
@@ -29,7 +30,8 @@ def explain(
     write. Under a watermark also what tells late changes, before the lane has seen any.
 
     Stage 3 runs only for batches that need it, and so does what completes values that were not sent; relations are named by
-    what they hold. In DuckDB rows are related by their numbers, and values by the numbers of equal ones.
+    what they hold. In DuckDB rows are related by their numbers, and values by the numbers of equal ones; stage 3 of
+    sequences per column runs there, wherever the write does.
     """
     where = repair or write
     return {
@@ -59,6 +61,8 @@ def _fold(plan: ApplyPlan, dialect: Dialect) -> list[str]:
 
 
 def _repair(plan: ApplyPlan, dialect: Dialect) -> list[str]:
+    if plan.by_column:
+        return [select(by_column.NOTHING) for select in by_column.QUERIES]
     if dialect == DUCKDB:
         return [places_select(plan, ledger=plan.repair.ledger, floor=None)]
     ledger = "tombstones" if plan.repair.ledger else None

@@ -51,6 +51,7 @@ TABLES = {
 }
 VARIANTS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {
     "append-watermark": partial(plan_for, "append", watermark=timedelta(minutes=10)),
+    "scd1-by-column": partial(plan_for, "scd1", shape=Shape(by_column=True)),
     "scd1-soft": partial(plan_for, "scd1", shape=Shape(soft_deletes=True)),
     "scd2-untracked": lambda table: scd2(table, untracked=[c.name for c in table.values]),
 }
@@ -63,7 +64,7 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
     yield from ((name, text) for name, text in explain(plan, DUCKDB, '"target"').items() if name != "write")
     if plan.fold == "last":
         yield "fold, values that were not sent", sent_select(plan, DUCKDB, "kept", "folded", names_of(plan))
-    if plan.history is None:
+    if plan.history is None and not plan.by_column:
         floor = floor_of(plan)
         yield "repair, after a truncate", places_select(plan, ledger=plan.repair.ledger, floor=floor, resent=resent_of(plan))
     for name, below in forgetting_of(plan):
@@ -80,6 +81,8 @@ def delta_rs_stages(plan: ApplyPlan) -> Stages:
 
 
 def spark_stages(plan: ApplyPlan) -> Stages:
+    if plan.by_column:
+        return  # Which Spark refuses.
     yield from explain(plan, SPARK, "`target`", fold=SPARK).items()
     if plan.fold == "last":
         yield "fold, values that were not sent", sent_windows(plan, SPARK, "windows", names_of(plan))
@@ -128,7 +131,7 @@ def forgetting_of(plan: ApplyPlan) -> Iterator[tuple[str, Forgetting]]:
 
 
 def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
-    if plan.history is None:
+    if plan.history is None and not plan.by_column:
         ledger = "tombstones" if plan.repair.ledger else None
         select = partial(repair_select, plan, dialect, rows="folded", related="related", ledger=ledger)
         yield "repair, after a truncate", select(floor=floor_of(plan), resent=resent_of(plan))

@@ -1,0 +1,119 @@
+"""What sequences per column are in a lake: kept beside the table, at the version that belongs to its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from adapters.delta.commits import LaneLog
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.change import changes_schema
+from replicator.domain.errors import Retryable
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.shape import Shape
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Write
+from replicator.testing.delivery import lane_of
+
+LANE, PLACE = lane_of("scd1"), TopicPartition("cdc.public.items", 0)
+ITEMS = TableSpec("public.items", tuple(Column(n, pa.int64()) for n in ("id", "a", "b")), ("id",), 1)
+PLAN = plan_for("scd1", ITEMS, None, Shape(by_column=True))
+
+
+def write(start: int, *rows: Mapping[str, Any]) -> Write[pa.Table]:
+    """Changes at consecutive offsets; `_seq_1` of each is its own."""
+    frame = [
+        {"_op": "u", "_topic": PLACE.topic, "_partition": 0, "_offset": at, **row} for at, row in enumerate(rows, start)
+    ]
+    span = Span(Position({PLACE: start}), Position({PLACE: start + len(rows)}))
+    return Write(LANE, PLAN, LocalEngine().fold(pa.Table.from_pylist(frame, changes_schema(ITEMS)), PLAN), span)
+
+
+def whole(sequence: int, key: int = 1) -> dict[str, Any]:
+    return {"_seq_1": sequence, "_op": "c", "id": key, "a": sequence, "b": sequence}
+
+
+def part(sequence: int, column: str, key: int = 1) -> dict[str, Any]:
+    (other,) = {"a", "b"} - {column}
+    return {"_seq_1": sequence, "id": key, column: sequence, "_unsent": [other]}
+
+
+def put(sink: DeltaRsSink, *writes: Write[pa.Table]) -> None:
+    sink.prepare(LANE, PLAN)
+    for each in writes:
+        sink.apply([each], lambda *rejected: pytest.fail(str(rejected)))
+
+
+def rows(path: Any) -> list[tuple[Any, ...]]:
+    found = DeltaRsSink({"path": str(path)}).read(LANE.into).to_pylist()
+    return sorted((row["id"], row["a"], row["b"], row["_cdc_seq_1"], row["_cdc_unsent"]) for row in found)
+
+
+@pytest.fixture
+def sink(tmp_path):
+    made = DeltaRsSink({"path": str(tmp_path)})
+    yield made
+    made.close()
+
+
+def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch):
+    """What is beside the table is written before the table. A record of such an attempt comes again, in another batch, and
+    another one that is older must not be measured by it."""
+    put(sink, write(0, whole(1)))
+    commit = LaneLog.commit
+
+    def dies(*_: object) -> int:
+        raise Retryable("the store is gone")
+
+    monkeypatch.setattr(LaneLog, "commit", dies)
+    with pytest.raises(Retryable):
+        put(sink, write(1, part(5, "a"), part(9, "a"), {"_seq_1": 7, "_op": "d", "id": 1}))
+    monkeypatch.setattr(LaneLog, "commit", commit)
+    put(sink, write(1, part(5, "a")))
+    assert rows(tmp_path) == [(1, 5, 1, 5, None)]
+    put(sink, write(2, part(9, "a"), {"_seq_1": 7, "_op": "d", "id": 1}), write(4, part(8, "b"), part(6, "b")))
+    assert rows(tmp_path) == [(1, 9, 8, 9, None)]
+
+
+def test_a_second_instance_goes_on(sink, tmp_path):
+    put(sink, write(0, whole(1), part(9, "a")))
+    sink.close()
+    again = DeltaRsSink({"path": str(tmp_path)})
+    put(again, write(2, part(5, "b"), part(7, "a")))
+    again.close()
+    assert rows(tmp_path) == [(1, 9, 5, 9, None)]
+
+
+def test_only_keys_that_need_it_are_kept_beside(sink, tmp_path):
+    """A row whose last change was whole, and has no delete before it, needs nothing."""
+    put(sink, write(0, whole(1), whole(2, key=2), part(3, "a"), whole(4, key=3)))
+    (folder,) = {log.parent for log in tmp_path.rglob("_delta_log") if "tombstones" in log.as_posix()}
+    beside = DeltaTable(str(folder))
+    kept = pa.table(beside.to_pyarrow_table()).to_pylist()
+    assert kept == [{"id": 1, "_cdc_beside": '{"older": {"b": [1]}}'}]
+    put(sink, write(4, whole(6)))
+    beside.update_incremental()
+    assert beside.to_pyarrow_table().num_rows == 0
+    assert not [name for name in DeltaRsSink({"path": str(tmp_path)}).read("items").column_names if "beside" in name]
+
+
+def test_a_reset_forgets_them(sink, tmp_path):
+    put(sink, write(0, whole(1), part(9, "a"), {"_seq_1": 3, "_op": "d", "id": 2}))
+    sink.reset(LANE)
+    put(sink, write(3, part(2, "a"), part(2, "b", key=2)))
+    assert rows(tmp_path) == [(1, 2, None, 2, ["b"]), (2, None, 2, 2, ["a"])]
+
+
+def test_rows_of_another_rule_are_refused(sink):
+    """A lane does not begin to keep sequences per column over rows that have none."""
+    put(sink, write(0, whole(1)))
+    state = sink.state(LANE)
+    assert state is not None
+    assert (state.rule, PLAN.rule) == ("scd1 with sequences per column by id",) * 2
+    assert plan_for("scd1", ITEMS).rule == "scd1 by id"
