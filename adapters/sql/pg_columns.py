@@ -17,6 +17,7 @@ from .local_by_column import Decided, Known, decide, first_of_each, key_numbers,
 from .pg_ledger import ledger_name
 from .pg_literals import text_column
 from .pg_names import quoted
+from .pg_reader import array_of, form_of
 from .pg_target import ROW, Target
 
 
@@ -83,10 +84,12 @@ class ColumnsInServer:
 
     def _every_key(self, schema: pa.Schema) -> pa.Table:
         """The keys of which something is kept, with the types of the rows frame."""
-        columns = ", ".join(f"{quoted(k)}::text" for k in self._keys)
+        forms = {k: form_of(schema.field(k).type) for k in self._keys}
+        columns = ", ".join(how.replace("{0}", quoted(k)) for k, (_, how) in forms.items())
         rows = self._run(f"SELECT {columns} FROM {self._target.ledger}").fetchall()
-        texts = zip(*rows, strict=True) if rows else ((),) * len(self._keys)
-        return pa.table({k: _read(list(v), schema.field(k).type) for k, v in zip(self._keys, texts, strict=True)})
+        values = zip(*rows, strict=True) if rows else ((),) * len(self._keys)
+        read = zip(forms.items(), values, strict=True)
+        return pa.table({k: array_of(each, kind).cast(schema.field(k).type) for (k, (kind, _)), each in read})
 
     def _given(self) -> str:
         """The keys and texts of the parameter, as a relation with the columns of the table beside the target."""
@@ -104,12 +107,6 @@ class ColumnsInServer:
         if objects is None:
             return self._cursor.execute(statement.encode(), prepare=False)
         return self._cursor.execute(statement.replace("%", "%%").replace("\0", "%s").encode(), (objects,))
-
-
-def _read(texts: list[str], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return pa.array([bytes.fromhex(text.removeprefix("\\x")) for text in texts], kind)
-    return pa.array(texts, pa.string()).cast(kind)
 
 
 def changed_keys(rows: pa.Table, done: Decided, keys: Sequence[str]) -> pa.Table:

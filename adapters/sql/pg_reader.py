@@ -136,6 +136,22 @@ def array_of(values: Sequence[object], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
+def form_of(kind: pa.DataType) -> tuple[pa.DataType, str]:
+    """How a column of any type is read whose values came from Arrow values of this one: the type to read it as, from which
+    these are cast, and the SQL template."""
+    t = pa.types
+    if t.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz), MICROS
+    if t.is_date(kind):
+        return pa.date32(), DAYS
+    if t.is_time(kind):
+        return pa.time64("us"), TIME_MICROS
+    plain = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
+    if plain or t.is_binary(kind) or t.is_large_binary(kind):
+        return kind, AS_IS
+    return (kind, AS_TEXT) if t.is_decimal(kind) else (pa.string(), AS_TEXT)
+
+
 def read_type(found: AnyType) -> Read:
     """How a column of that PostgreSQL type is read."""
     if isinstance(found, pg.DOMAIN):

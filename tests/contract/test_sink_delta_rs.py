@@ -92,3 +92,13 @@ class TestPartitionedByValue(Partitioned, SinkContract):
     """A change is looked for in every partition."""
 
     choice = staticmethod(by_value)
+
+
+@pytest.mark.slow
+class TestColumnsPartitionedByValue(OnDisk, SinkColumns):
+    """A row moves from partition to partition by a part of it."""
+
+    one_in = 10
+
+    def new_target(self):
+        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", by_value)
