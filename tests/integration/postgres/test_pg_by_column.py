@@ -82,6 +82,7 @@ def test_a_late_truncate_reads_keys_of_every_type(postgres_dsn, kind):
     with opened(postgres_dsn) as sink:
         put(sink, stream.write({"id": key, "a": 1, "b": "one", "_seq_1": 1}, part(9, "a", 9, key=key)))
         put(sink, stream.write({"_op": "t", "_seq_1": 5}))
+        assert [row[1:] for row in fetch(postgres_dsn, ROWS)] == [(9, None, 9, ["b"])]
         put(sink, stream.write(part(4, "b", "four", key=key)))
     assert [row[1:] for row in fetch(postgres_dsn, ROWS)] == [(9, None, 9, ["b"])]
 
