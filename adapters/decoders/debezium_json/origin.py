@@ -10,6 +10,7 @@ import msgspec
 from replicator.domain.errors import Reject
 
 from ...arrow.json.faults import UNREADABLE, malformed, read, unreadable
+from ...arrow.json.lookalikes import lookalike
 
 MESSAGE = "m"
 """The operation of PostgreSQL's logical messages, which are no change of a table."""
@@ -98,6 +99,6 @@ def _stranger(names: Collection[str]) -> Reject:
             "it looks like a row flattened by ExtractNewRecordState; take that transform out of the connector, "
             "so that whole change events arrive"
         )
-    if {"database", "type", "data"} <= set(names):
-        return malformed("it looks like a Canal or Maxwell message, not a Debezium change event")
+    if other := lookalike(names):
+        return malformed(f"it is no Debezium change event; it looks like `format: {other}`")
     return malformed("it is a JSON object, but no Debezium change event: it has no op and no source")

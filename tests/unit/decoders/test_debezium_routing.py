@@ -171,7 +171,7 @@ STRANGERS: list[tuple[bytes, str]] = [
     (b'{"a":"\xff"}', "MALFORMED"),
     (b'{"id":1,"__deleted":"false"}', "ExtractNewRecordState"),
     (with_schema(FLAT, ROW), "ExtractNewRecordState"),
-    (b'{"database":"d","table":"t","type":"insert","data":{}}', "Canal or Maxwell"),
+    (b'{"database":"d","table":"t","type":"insert","data":{}}', "maxwell_json"),
     (with_schema({"type": "int32"}, 1), "no op, source and after"),
     (with_schema({"no": "schema"}, {}), "not a Kafka Connect schema"),
     (with_schema({"type": "struct", "fields": 5}, {}), "not a Kafka Connect schema"),

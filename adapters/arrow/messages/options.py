@@ -1,0 +1,48 @@
+"""The options of decoders of messages, checked on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from replicator.domain.sequence import MAX_EPOCH
+
+from ..json.limits import Limits, of_table
+from ..json.nodes import Node
+from ..options import read_options as read
+from ..options import refuse_types
+from ..texts import NAMES, reader_of
+
+
+class Options(BaseModel):
+    """`schema`: per table (exact name or glob) its columns and their types, which go before those of the messages. `keys`:
+    per table its key, likewise. `epoch`: see `domain.sequence.with_epoch`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
+
+    declared: dict[str, dict[str, str]] = Field(default_factory=dict, alias="schema")
+    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    tombstones: Literal["ignore"] | dict[str, Literal["ignore"]] = "ignore"
+    epoch: int = Field(default=0, ge=0, le=MAX_EPOCH)
+    limits: Limits = Limits()
+
+    def columns_of(self, table: str) -> Mapping[str, str] | None:
+        """The declared columns of `table`, if any."""
+        return of_table(self.declared, table) or None
+
+    def keys_of(self, table: str) -> tuple[str, ...]:
+        """The configured key of `table`, if any."""
+        return of_table(self.keys, table) or ()
+
+
+def read_options(options: Mapping[str, object], name: str) -> Options:
+    """The options of the format `name`, or ConfigProblem that names every wrong one without its value."""
+    found = read(Options, options, name)
+    refuse_types(found.declared, NAMES, _has_text)
+    return found
+
+
+def _has_text(node: Node) -> bool:
+    return reader_of(node.type) is not None

@@ -1,0 +1,26 @@
+"""Canal's flat messages in JSON (also those of DTS and of Flink's `canal-json`).
+
+`{"data":[{"id":"1","name":"a"}],"old":null,"type":"INSERT","database":"shop","table":"items","mysqlType":{"id":"bigint",
+"name":"varchar(10)"},"pkNames":["id"],"isDdl":false,"es":1700000000000,"ts":1700000000123,"id":7}`
+
+A message has one row or many: `data[i]` is what it is, or was before a delete, and `old[i]` the columns that an update
+changed, with their values before. All values are text. Sources: the class `FlatMessage` of alibaba/canal, and recorded
+messages.
+
+**Tables** are `database.table`. **Types** are those of `mysqlType` (`adapters.arrow.mysql`); binary values are text of
+ISO-8859-1 with a character for each byte. A table may declare its columns instead (`schema:`), and has to where messages
+say no types. **The key** is `pkNames`, or the one in the configuration.
+
+| `type` | |
+| --- | --- |
+| INSERT, UPDATE, DELETE | changes; an update that has a column of the key in `old` with another value moves its row |
+| TRUNCATE | a truncate. It says neither columns nor key: its table must declare both |
+| with `isDdl`, and QUERY | ignored |
+
+**Order** is that of the stream: the offset, then the row in its message. `es` has seconds only, and `id` counts messages of
+one server. So all messages of a table must come through one partition, or those of a key where keys never change.
+"""
+
+from .decoder import CanalJsonDecoder
+
+__all__ = ["CanalJsonDecoder"]

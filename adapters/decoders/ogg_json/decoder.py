@@ -1,0 +1,100 @@
+"""What GoldenGate's messages say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.change import Op
+from replicator.domain.errors import RejectCode
+
+from ...arrow.json.faults import Unfit
+from ...arrow.messages.decoder import MessageDecoder
+from ...arrow.messages.message import NULL, Change, Message, base64, image
+
+OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
+DIGITS = 20
+"""Of a position: ten for the file of the trail, ten for the offset in it."""
+EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+
+
+class Operation(msgspec.Struct, gc=False):
+    """An operation; fields that are not named here do not count."""
+
+    op_type: str
+    table: str | None = None
+    op_ts: str | None = None
+    pos: str | None = None
+    xid: str | None = None
+    primary_keys: tuple[str, ...] | None = None
+    before: msgspec.Raw = NULL
+    after: msgspec.Raw = NULL
+
+
+_operation = msgspec.json.Decoder(Operation).decode
+
+
+class GoldenGate:
+    """`messages.message.Form` of GoldenGate."""
+
+    name, connector, ordered = "ogg_json", "oracle", 2
+
+    def read(self, text: bytes) -> Message:
+        """See `Form.read`."""
+        said = _operation(text)
+        if said.op_type not in OPS:
+            raise Unfit(RejectCode.UNKNOWN_OPERATION, f"its op_type is none of {', '.join(OPS)}")
+        if not said.table:
+            raise Unfit(RejectCode.MALFORMED, "it names no table")
+        op, before, after = OPS[said.op_type], image(said.before), image(said.after)
+        return Message(
+            table=said.table,
+            changes=(_change(op, before, after),),
+            keys=said.primary_keys or (),
+            at=_micros(said.op_ts),
+            tx=said.xid,
+            order=_place(said.pos),
+            before=before,
+            after=after,
+        )
+
+    def type_of(self, said: str) -> pa.DataType:
+        """See `Form.type_of`: messages name none."""
+        raise Unfit(RejectCode.MALFORMED, f"{said[:60]!r} is no type that is known")
+
+    def to_bytes(self, texts: Sequence[str | None]) -> pa.Array:
+        """See `Form.to_bytes`."""
+        return base64(texts)
+
+
+def _change(op: Op, before: bytes | None, after: bytes | None) -> Change:
+    if op == Op.TRUNCATE:
+        return Change(op)
+    row = before if op == Op.DELETE else after
+    if row is None:
+        raise Unfit(RejectCode.MALFORMED, f"it has no image {'before' if op == Op.DELETE else 'after'}")
+    return Change(op, row, before if op == Op.UPDATE else None)
+
+
+def _place(pos: str | None) -> tuple[int, ...]:
+    if pos is None or not (pos.isascii() and pos.isdigit() and len(pos) == DIGITS):
+        raise Unfit(RejectCode.NO_SEQUENCE, f"its pos is not {DIGITS} digits")
+    return int(pos[: DIGITS // 2]), int(pos[DIGITS // 2 :])
+
+
+def _micros(said: str | None) -> int | None:
+    """The time of the operation; None for one that is not written as a time."""
+    try:
+        at = datetime.fromisoformat(said[:26]) if said else None
+    except ValueError:
+        return None
+    return None if at is None else (at.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+
+
+class OggJsonDecoder(MessageDecoder):
+    """`ports.decoder.Decoder` of GoldenGate's operations; `options` as in `messages.options.Options`."""
+
+    FORM = GoldenGate()

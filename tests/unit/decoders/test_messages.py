@@ -1,0 +1,261 @@
+"""Messages of Canal, Maxwell and GoldenGate: what their fields mean, and what becomes of those that mean nothing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from adapters.arrow.json.faults import Unfit
+from adapters.arrow.mysql import arrow_of
+from adapters.decoders.canal_json import CanalJsonDecoder
+from adapters.decoders.maxwell_json import MaxwellJsonDecoder
+from adapters.decoders.ogg_json import OggJsonDecoder
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem, Fatal, Reject
+
+TYPES = {"id": "bigint", "name": "varchar(9)", "price": "decimal(8,2)"}
+COLUMNS = {"id": "int64", "name": "string", "price": "decimal(8,2)"}
+DECLARED = {"schema": {"*": COLUMNS}, "keys": {"*": ["id"]}}
+DECODERS = {"canal": CanalJsonDecoder, "maxwell": MaxwellJsonDecoder, "ogg": OggJsonDecoder}
+
+
+def canal(kind: str, *rows: Any, old: Any = None, **more: Any) -> dict[str, Any]:
+    said = {"type": kind, "database": "shop", "table": "items", "data": list(rows), "old": old, "isDdl": False}
+    return {**said, "mysqlType": TYPES, "pkNames": ["id"], "es": 1_700_000_000_500, **more}
+
+
+def maxwell(kind: str, row: Any, old: Any = None, **more: Any) -> dict[str, Any]:
+    said = {"type": kind, "database": "shop", "table": "items", "ts": 1_700_000_000, "xid": 9, "data": row}
+    return {**said, **({} if old is None else {"old": old}), **more}
+
+
+def ogg(kind: str, before: Any = None, after: Any = None, **more: Any) -> dict[str, Any]:
+    said = {"op_type": kind, "table": "SHOP.ITEMS", "op_ts": "2024-02-29 10:00:00.123456000", "pos": f"{7:010}{11:010}"}
+    return {**said, "before": before, "after": after, **more}
+
+
+def frame(*values: Any) -> pa.Table:
+    texts = [v if v is None or isinstance(v, bytes) else json.dumps(v).encode() for v in values]
+    rows = [{"topic": "all", "partition": 0, "offset": n + 5, "timestamp": 7000, "value": v} for n, v in enumerate(texts)]
+    return pa.Table.from_pylist(rows, RAW)
+
+
+def routed(kind: str, *values: Any, options: Any = DECLARED) -> list[dict[str, Any]]:
+    return DECODERS[kind](options).route(frame(*values)).to_pylist()
+
+
+def decode(kind: str, *values: Any, options: Any = DECLARED) -> list[dict[str, Any]]:
+    """The rows of the first message's table; messages that are no change of it are decoded too."""
+    decoder, raw = DECODERS[kind](options), frame(*values)
+    route = decoder.route(raw).to_pylist()[0]
+    assert route["error"] is None, route
+    return decoder.decode(raw, decoder.learn(raw, route["table"], route["fingerprint"])).to_pylist()
+
+
+def code(row: dict[str, Any]) -> str:
+    return Reject.parse(row.get("_error") or row["error"]).code
+
+
+def test_rows_of_a_canal_message():
+    """One change for each, in their order, with the types of the message."""
+    rows = decode("canal", canal("INSERT", *({"id": str(n), "name": None, "price": "1.50"} for n in (1, 2))), options={})
+    assert [(r["_op"], r["_seq_1"], r["id"], r["price"]) for r in rows] == [("c", 5, n, Decimal("1.50")) for n in (1, 2)]
+    assert rows[0]["_seq_2"] < rows[1]["_seq_2"]
+    assert rows[0]["_ts"] == datetime(2023, 11, 14, 22, 13, 20, 500_000, UTC)
+    assert all(r["name"] is None and r["_unsent"] is None and r["_error"] is None for r in rows)
+
+
+def test_a_changed_key_is_a_delete_and_a_create():
+    """Also of rows of one message that take each other's places; an old key that is the same moves nothing."""
+    new = [{"id": str(n), "name": "a", "price": "1"} for n in (2, 3, 4)]
+    rows = decode("canal", canal("UPDATE", *new, old=[{"id": "1"}, {"id": "2", "name": "b"}, {"id": "4", "name": "c"}]))
+    assert [(r["_op"], r["id"], r["name"]) for r in rows] == [
+        ("d", 1, "a"), ("c", 2, "a"), ("d", 2, "b"), ("c", 3, "a"), ("u", 4, "a"),
+    ]  # fmt: skip
+    assert [r["_moved_from"] for r in rows] == [None, {"id": 1}, None, {"id": 2}, None]
+    assert [r["_moved_to"] for r in rows] == [True, None, True, None, None]
+    order = [(r["_seq_1"], r["_seq_2"]) for r in rows]
+    assert order == sorted(order) and len(set(order)) == 5
+
+
+def test_what_canal_says_beside_changes():
+    """Statements are ignored; a truncate needs a table that declares its columns and its key."""
+    statement = {"isDdl": True, "data": None, "mysqlType": None, "pkNames": None, "sql": "ALTER ..."}
+    assert [r["ignored"] for r in routed("canal", canal("ALTER", **statement), canal("QUERY", **statement | {"table": ""}))]
+    truncate = canal("TRUNCATE", **statement)
+    assert decode("canal", truncate)[0]["_op"] == "t"
+    assert "write `schema:" in routed("canal", truncate, options={})[0]["error"]
+    assert "write `keys:" in routed("canal", truncate, options={"schema": {"*": COLUMNS}})[0]["error"]
+
+
+def test_a_message_is_rejected_whole():
+    """One row of it does not fit, or has no key."""
+    good, bad = {"id": "1", "name": "a", "price": "1"}, {"id": "2", "name": "a", "price": "x"}
+    first = canal("INSERT", good)
+    rows = decode("canal", first, canal("INSERT", good, bad), canal("INSERT", {"id": None}), first)
+    assert [(r["_offset"], r["_error"] and code(r)) for r in rows] == [
+        (5, None), (6, "OUT_OF_RANGE"), (7, "NULL_KEY"), (8, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "why"),
+    [
+        ("canal", canal("INSERT", {"id": "1"}, mysqlType=None), None),
+        ("canal", canal("UPSERT", {"id": "1"}), "UNKNOWN_OPERATION"),
+        ("canal", canal("UPDATE", {"id": "1"}, old=[]), "MALFORMED"),
+        ("canal", canal("INSERT", {"id": "1"}, table=None), "MALFORMED"),
+        ("maxwell", maxwell("replace", {"id": 1}), "UNKNOWN_OPERATION"),
+        ("maxwell", maxwell("insert", None), "MALFORMED"),
+        ("ogg", ogg("X", None, {"ID": 1}), "UNKNOWN_OPERATION"),
+        ("ogg", ogg("I"), "MALFORMED"),
+        ("ogg", ogg("D", None, {"id": 1}), "MALFORMED"),
+        ("ogg", ogg("I", None, {"id": 1}, pos="7"), "NO_SEQUENCE"),
+        ("ogg", ogg("I", None, {"id": 1}, pos=None), "NO_SEQUENCE"),
+        ("ogg", b'[{"op_type": "I"}]', "MALFORMED"),
+        ("maxwell", b'{"op":"c","after":{"id":1}}', "MALFORMED"),
+    ],
+)
+def test_messages_that_mean_nothing(kind, message, why):
+    (route,) = routed(kind, message)
+    assert (route["error"] and code(route)) == why
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "other"),
+    [
+        ("canal", maxwell("insert", {"id": 1}), "maxwell_json"),
+        ("maxwell", canal("INSERT", {"id": "1"}), "canal_json"),
+        ("maxwell", ogg("I", None, {"id": 1}), "ogg_json"),
+        ("ogg", {"op": "c", "source": {}, "after": {}}, "debezium_json"),
+        ("ogg", ogg("X"), None),
+    ],
+)
+def test_messages_of_another_format(kind, message, other):
+    """The reject names the format that it looks like."""
+    (route,) = routed(kind, message)
+    assert (f"it looks like `format: {other}`" in route["error"]) == (other is not None), route
+
+
+def test_rows_without_a_row():
+    assert [code(r) for r in decode("canal", canal("INSERT", {"id": "1"}), canal("INSERT", data=[]))[1:]] == ["MALFORMED"]
+
+
+def test_maxwell():
+    """Values of any JSON type are read as the declared one; text of an object stays as it was written."""
+    types = {"id": "int64", "b": "bool", "at": "timestamp[us]", "d": "date32", "t": "time", "raw": "binary", "doc": "string"}
+    types |= {"price": "decimal(20,3)", "f": "double", "set": "string"}
+    row = (
+        b'{"id":7,"b":1,"at":"2017-12-31 16:00:01.5","d":"2017-12-31","t":"23:59:59","raw":"/wA=","doc":{"a": [1, 2]},'
+        b'"price":12345678901234567.125,"f":1.5,"set":["x","y"]}'
+    )
+    text = json.dumps(maxwell("bootstrap-insert", None)).encode().replace(b'"data": null', b'"data": ' + row)
+    [one] = decode("maxwell", text, options={"schema": {"shop.items": types}})
+    assert (one["_op"], one["_tx"], one["_ts"]) == ("r", "9", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC))
+    assert {k: one[k] for k in types} == {
+        "id": 7, "b": True, "at": datetime(2017, 12, 31, 16, 0, 1, 500_000), "d": date(2017, 12, 31), "t": time(23, 59, 59),
+        "raw": b"\xff\x00", "doc": '{"a": [1, 2]}', "price": Decimal("12345678901234567.125"), "f": 1.5, "set": '["x","y"]',
+    }  # fmt: skip
+
+
+def test_what_maxwell_says_beside_changes():
+    kinds = ("table-alter", "database-drop", "bootstrap-start", "bootstrap-complete")
+    assert [r["ignored"] for r in routed("maxwell", *({"type": kind, "database": "shop"} for kind in kinds))] == [
+        "schema change", "schema change", "bootstrap", "bootstrap",
+    ]  # fmt: skip
+
+
+def test_a_key_that_messages_name():
+    options = {"schema": {"*": COLUMNS}}
+    rows = decode("maxwell", maxwell("delete", {"id": 1}, primary_key_columns=["id"]), options=options)
+    assert (rows[0]["_op"], rows[0]["id"], rows[0]["_moved_from"]) == ("d", 1, None)
+    assert routed("maxwell", maxwell("delete", {"id": 1}, primary_key_columns=["no"]), options=options)[0]["error"]
+
+
+def test_tables_that_say_no_types():
+    """Neither the message nor the configuration; the key alone is not enough."""
+    assert "write `schema:" in routed("maxwell", maxwell("insert", {"id": 1}), options={"keys": {"*": ["id"]}})[0]["error"]
+    with pytest.raises(ConfigProblem, match="carry no types"):
+        MaxwellJsonDecoder({}).learn(frame(b"{}"), "shop.items", "any")
+    with pytest.raises(Fatal, match="no column 'no'"):
+        decode("maxwell", maxwell("insert", {"id": 1}), options={"schema": {"*": COLUMNS}, "keys": {"*": ["no"]}})
+
+
+def test_goldengate():
+    """Ordered by the place in the trail. What an update lacks was not sent, also where it changes the key."""
+    row = {"id": 1, "name": "a", "price": 1}
+    rows = decode(
+        "ogg",
+        ogg("U", {}, {"id": 1, "name": "b"}),
+        ogg("U", row, {"id": 2, "name": "b"}, pos=f"{8:010}{0:010}"),
+        ogg("D", row, None, xid="4.5"),
+        ogg("T"),
+    )
+    assert [(r["_op"], r["id"], r["_unsent"]) for r in rows] == [
+        ("u", 1, ["price"]), ("d", 1, None), ("c", 2, ["price"]), ("d", 1, None), ("t", None, None),
+    ]  # fmt: skip
+    assert [(r["_seq_1"], r["_seq_2"]) for r in rows] == [(7, 11), (8, 0), (8, 0), (7, 11), (7, 11)]
+    assert rows[1]["_seq_3"] < rows[2]["_seq_3"] and rows[2]["_moved_from"] == {"id": 1}
+    assert (rows[0]["_ts"], rows[3]["_tx"]) == (datetime(2024, 2, 29, 10, 0, 0, 123_456, UTC), "4.5")
+
+
+def test_a_deleted_row_whose_values_do_not_fit():
+    """The delete goes on; what does not fit was not sent."""
+    [row] = decode("ogg", ogg("D", {"id": 1, "name": "a", "price": "much"}))
+    assert (row["_op"], row["id"], row["_unsent"], row["_error"]) == ("d", 1, ["price"], None)
+
+
+def test_bytes_of_canal():
+    """A character for each byte."""
+    types = {"id": "int unsigned", "raw": "varbinary(9)"}
+    [row] = decode("canal", canal("INSERT", {"id": "1", "raw": "ÿ\x00é"}, mysqlType=types), options={})
+    assert row["raw"] == b"\xff\x00\xe9"
+    assert code(decode("canal", canal("INSERT", {"id": "1", "raw": "☃"}, mysqlType=types), options={})[0]) == "MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("said", "arrow"),
+    [
+        ("BIGINT(20) UNSIGNED", pa.decimal128(20, 0)), ("int(10) unsigned zerofill", pa.int64()), ("tinyint(1)", pa.int16()),
+        ("mediumint", pa.int32()), ("decimal", pa.decimal128(10, 0)), ("DECIMAL(65, 30)", pa.decimal256(65, 30)),
+        ("double precision", pa.float64()), ("float(7,4)", pa.float32()), ("bit", pa.bool_()), ("bit(9)", pa.int64()),
+        ("bit(64)", pa.decimal128(20, 0)), ("datetime(3)", pa.timestamp("us")), ("year(4)", pa.int32()),
+        ("enum('a','b(c)')", pa.string()), ("set('x''y')", pa.string()), ("json", pa.string()),
+        ("longblob", pa.binary()), ("point", pa.binary()), ("time(6)", pa.time64("us")), ("INTEGER", pa.int32()),
+    ],
+)  # fmt: skip
+def test_types_of_mysql(said, arrow):
+    assert arrow_of(said) == arrow
+
+
+@pytest.mark.parametrize("said", ["", "money", "decimal(x)", "int)", "decimal(1,2,3)", "("])
+def test_types_that_mysql_has_not(said):
+    with pytest.raises(Unfit):
+        arrow_of(said)
+
+
+def test_what_the_event_log_keeps():
+    deleted = canal("DELETE", {"id": "1"})
+    rows = CanalJsonDecoder().envelope(frame(deleted, canal("INSERT", {"id": "2"}), b"{", None)).to_pylist()
+    assert [(r["table"], r["db"], r["op"], r["before"], r["after"]) for r in rows[:2]] == [
+        ("shop.items", "shop", "d", '[{"id": "1"}]', None), ("shop.items", "shop", "c", None, '[{"id": "2"}]'),
+    ]  # fmt: skip
+    assert rows[2]["error"] and not rows[3]["error"] and rows[3]["op"] is None
+    [row] = OggJsonDecoder(DECLARED).envelope(frame(ogg("I", None, {"id": 1}))).to_pylist()
+    assert (row["seq_1"], row["seq_2"], row["connector"]) == (7, 11, "oracle")
+
+
+def test_epochs_come_before_everything():
+    [row] = decode("canal", canal("INSERT", {"id": "1"}), options={**DECLARED, "epoch": 2})
+    assert row["_seq_1"] == (2 << 56) + 5
+
+
+def test_deep_messages_are_refused():
+    text = b'{"type":"insert","database":"a","table":"b","data":{"id":' + b"[" * 500 + b"]" * 500 + b"}}"
+    (route,) = routed("maxwell", text)
+    assert code(route) == "TOO_LARGE"
