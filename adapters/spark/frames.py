@@ -33,10 +33,15 @@ def _dropped(frame: DataFrame) -> None:
 
 
 def kept(frame: DataFrame) -> DataFrame:
-    """`frame`, computed once at its first use. Lost parts are computed again, so it must always give the same rows."""
+    """`frame`, computed once at its first use. Lost parts are computed again, so it must always give the same rows.
+
+    What is derived from it begins at what is stored: Spark would otherwise analyse anew, in every later statement, all that
+    the frame was made of, to find only at the end that it is stored.
+    """
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    setattr(frame, KEPT, (Kept(frame),))
-    return frame
+    stored = _of_plan(frame.sparkSession, frame._jdf.queryExecution().withCachedData())
+    setattr(stored, KEPT, (Kept(frame),))
+    return stored
 
 
 def weighed(frame: DataFrame) -> tuple[DataFrame, int, int]:
@@ -56,9 +61,12 @@ def derived(frame: DataFrame, *parents: DataFrame) -> DataFrame:
 
 def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
     """The same rows as a frame of `spark`: frames of different sessions do not meet in one statement."""
+    return derived(_of_plan(spark, frame._jdf.logicalPlan()), frame)
+
+
+def _of_plan(spark: SparkSession, plan: Any) -> DataFrame:
     java: Any = spark
-    made = java._jvm.org.apache.spark.sql.classic.Dataset.ofRows(java._jsparkSession, frame._jdf.logicalPlan())
-    return derived(DataFrame(made, spark), frame)
+    return DataFrame(java._jvm.org.apache.spark.sql.classic.Dataset.ofRows(java._jsparkSession, plan), spark)
 
 
 def column(name: str) -> Column:

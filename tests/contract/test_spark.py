@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -9,6 +10,7 @@ from itertools import count
 import pyarrow as pa
 import pytest
 from postgres_target import PostgresTarget
+from pyspark.sql import functions as sf
 from recorded_log import TIMES, LogStream
 from spark_case import OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import ReadsRows, RowsStream
@@ -16,7 +18,7 @@ from table_of_rows import ReadsRows, RowsStream
 from adapters.engines.local import LocalEngine
 from adapters.sinks.postgres.spark import PostgresSparkSink
 from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
-from adapters.spark.frames import to_arrow
+from adapters.spark.frames import derived, kept, selected, to_arrow
 from adapters.spark.known import Known, known_of, look
 from replicator.domain.change import RAW
 from replicator.testing.delivery import Delivering, assert_equals_model, canonical_rows
@@ -194,3 +196,32 @@ def test_what_is_known_of_folded_rows_is_so(tmp_path):
         delivering.deliver(delivery)
     delivering.sink.close()
     assert len(folding.frames) > 1 and folding.seen & 3 == 3, folding.seen
+
+
+def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
+    """Also of a statement with WITH, read twice in one statement and in what is kept after it."""
+    log, spark = tmp_path / "computed", engine().spark
+    stored = spark.sparkContext._jsc.getPersistentRDDs
+
+    @sf.udf("bigint")
+    def seen(value):
+        with log.open("a") as file:
+            file.write(".")
+        return value
+
+    gc.collect()
+    before = stored().size()
+    rows = spark.range(3).select(seen("id").alias("v"))
+    windows = "WITH a AS (SELECT * FROM {}) SELECT *, count(*) OVER (PARTITION BY v) AS n FROM a"
+    once = kept(selected(spark, lambda names: windows.format(names["rows"]), {"rows": rows}))
+    twice = "WITH a AS (SELECT * FROM {0} WHERE v > 0) SELECT a.v FROM a JOIN {0} AS b ON a.v = b.v"
+    later = kept(derived(selected(spark, lambda names: twice.format(names["once"]), {"once": once}), once))
+    for _ in range(2):
+        assert sorted(row["v"] for row in later.collect()) == [1, 2]
+        assert sorted(row["v"] for row in once.collect()) == [0, 1, 2]
+    assert log.read_text() == "..." and stored().size() == before + 2
+    del once
+    assert later.count() == 2 and log.read_text() == "..."
+    del later
+    gc.collect()
+    assert stored().size() == before
