@@ -5,12 +5,14 @@ from __future__ import annotations
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 """What makes long jobs fast costs short ones more than it gives. With one tier Java would keep room for 48 MB of code only,
 which Spark fills within two minutes."""
+WHOLE = "-Xms1g -Xmn400m -XX:MetaspaceSize=320m"
+"""Memory that grows by need is collected as a whole at every step; and what plans and tasks leave is young."""
 
 SMALL = {
     # Two tasks side by side, each of which may fail once.
     "spark.master": "local[2,2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": JAVA,
+    "spark.driver.extraJavaOptions": f"{JAVA} {WHOLE}",
     "spark.executor.extraJavaOptions": JAVA,
 }
