@@ -15,7 +15,15 @@ from adapters.engines.spark import SparkEngine
 from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
 
-OPTIONS = {"spark": {**SMALL, "spark.sql.adaptive.enabled": "false"}, "stores": ["s3"]}
+INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    # Of a plan for some rows most of the time went into Java code made of it. The integration tests run such code.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Plans are told to listeners as text.
+    "spark.sql.ui.explainMode": "simple",
+}
+OPTIONS = {"spark": {**SMALL, **INTERPRETED}, "stores": ["s3"]}
 
 
 @cache
