@@ -93,13 +93,15 @@ def mapped(frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: p
 def flat_mapped(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.Table]], schema: pa.Schema) -> DataFrame:
     """`mapped` by a function that gives the rows of a piece in several tables, none of which is kept."""
     given = arrow_schema(frame.schema)
+    # Spark looks for columns by what it reads in their names: quotes, and dots.
+    numbered = frame.toDF(*(f"_{number}" for number in range(len(given))))
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            for table in function(from_travel(pa.Table.from_batches([batch]), given)):
+            for table in function(from_travel(pa.Table.from_batches([batch]).rename_columns(given.names), given)):
                 yield from to_travel(table.cast(schema)).combine_chunks().to_batches()
 
-    return derived(frame.mapInArrow(pieces, spark_schema(schema)), frame)
+    return derived(numbered.mapInArrow(pieces, spark_schema(schema)), frame)
 
 
 def selected(

@@ -20,7 +20,10 @@ from adapters.sinks.postgres.spark import PostgresSparkSink
 from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
 from adapters.spark.frames import derived, kept, selected, to_arrow
 from adapters.spark.known import Known, known_of, look
-from replicator.domain.change import RAW
+from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
+from replicator.domain.policies import plan_for
+from replicator.domain.shape import Shape
+from replicator.domain.table import Column, TableSpec
 from replicator.testing.delivery import Delivering, assert_equals_model, canonical_rows
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.histories import random_history
@@ -52,6 +55,15 @@ class TestSparkEngine(OnSpark, EngineContract):
             assert [engine().count(piece) for piece in engine().segments(other.frame, plan.table)] == [
                 piece.num_rows for piece in local.segments(mine.frame, plan.table)
             ], name
+
+    def test_names_of_columns_are_taken_as_they_are(self):
+        """Also where rows go through Python: Spark would read quotes and dots in them."""
+        names = ("it's `w`", "a.b", "`")
+        table = TableSpec("public.t", tuple(Column(name, pa.int64()) for name in names), names[:1], 1)
+        row = {TOPIC: "t", PARTITION: 0, OFFSET: 0, OP: "c", "_seq_1": 0, **dict.fromkeys(names, 7)}
+        frame = self.to_frame(pa.Table.from_pylist([row], changes_schema(table)))
+        shaped = engine().shape(frame, plan_for("scd1", table, shape=Shape(soft_deletes=True))).frame
+        assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
 
     def test_an_empty_piece_hides_no_rows(self):
         """Of a table that was put together."""
