@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,7 +28,7 @@ class LakeOptions(_Options):
     compact_every: int = Field(EVERY_COMMITS, ge=0)
 
     @classmethod
-    def checked(cls, options: Mapping[str, object]) -> LakeOptions:
+    def checked(cls, options: Mapping[str, object]) -> Self:
         """The options, or ConfigProblem naming each that is missing, unknown or of the wrong type."""
         try:
             return cls.model_validate(dict(options))
@@ -41,6 +42,13 @@ class LakeOptions(_Options):
     def lake(self) -> Lake:
         """The lake that they name; ConfigProblem where it cannot be."""
         return Lake.at(self.path, self.storage)
+
+
+class MirrorOptions(LakeOptions):
+    """Of a sink of mirrors. `schema`: of Spark's catalog, in which its tables have names; other engines have no catalog, and
+    leave it aside."""
+
+    schema_name: str | None = Field(None, alias="schema", pattern=r"^[A-Za-z0-9_]+$")
 
 
 class TableOptions(_Options):

@@ -16,18 +16,18 @@ from ..delta.ledger import DeltaTombstoneLedger
 from ..delta.marks import DeltaMarks
 from ..delta.mirror import Mirror
 from ..delta.mirrors import Mirrors
-from ..delta.options import LakeOptions
+from ..delta.options import MirrorOptions
 from ..sql.dialect import DELTA_RS, DUCKDB
 from ..sql.explain import explain
 
 
 class DeltaRsSink(Mirrors[pa.Table]):
-    """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; options: see `LakeOptions`."""
+    """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; options: see `MirrorOptions`."""
 
     frame = pa.Table
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        said = LakeOptions.checked(options)
+        said = MirrorOptions.checked(options)
         lake = said.lake
         ledger = DeltaTombstoneLedger(lake, said.compact_every)
         marks = DeltaMarks(lake, said.compact_every)

@@ -20,6 +20,7 @@ from .supported import LAKE_STORES, OBJECT_STORES
 SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
 DURATION = r"^\d{1,7} (milliseconds?|seconds?|minutes?|hours?|days?)$"
 LAST_PORT = 65535
+CATALOG = "spark_catalog"
 STORED = re.compile(r"s3a?://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?")
 NO_STORES: frozenset[str] = frozenset()
 SECRET_KEYS = frozenset({"dsn", "token", "access_key_id", "secret_access_key", "session_token"})
@@ -160,6 +161,15 @@ def _into(text: str) -> str:
     return text
 
 
+def _catalog_schema(text: str) -> str:
+    """The schema's own name: Spark keeps views in the session's catalog alone."""
+    name = text.removeprefix(f"{CATALOG}.")
+    if not re.fullmatch(r"[A-Za-z0-9_]+", name):
+        plain = "letters, digits and _"
+        raise _refused("schema", f"must be a schema of Spark's own catalog, such as shop or {CATALOG}.shop, of {plain}")
+    return name
+
+
 def _server(text: str) -> str:
     return _listed(text, 1)
 
@@ -210,6 +220,9 @@ ConfigPath = Annotated[str, AfterValidator(_path)]
 
 LakePath = Annotated[str, AfterValidator(_lake_path)]
 """A path, absolute once loaded, or the URL of a folder in an object store."""
+
+CatalogSchema = Annotated[str, AfterValidator(_catalog_schema)]
+"""A schema of the Spark session's catalog; its own name once loaded."""
 
 Dsn = Annotated[SecretStr, AfterValidator(_dsn)]
 """A PostgreSQL URL."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
 
-from .fields import ConfigPath, Dsn, FromZero, HttpUrl, LakePath, Strict, _refused
+from .fields import CatalogSchema, ConfigPath, Dsn, FromZero, HttpUrl, LakePath, Strict, _refused
 
 Engine = Literal["local", "spark"]
 
@@ -16,6 +16,11 @@ class SinkSettings(Strict):
 
     engines: list[Engine] = Field(["local", "spark"], min_length=1)
     """The engines that may write it. Another one is refused before anything starts."""
+
+    @property
+    def catalog_of(self) -> Engine | None:
+        """The engine in whose catalog the targets have names; only that one can take them away. None: they have none."""
+        return None
 
 
 class StorageSettings(Strict):
@@ -53,6 +58,13 @@ class DeltaSettings(SinkSettings):
     """With an object store: what reaches it."""
     compact_every: FromZero | None = None
     """Small files of a table are compacted after every so many commits, 50 by default; 0 is never."""
+    schema_name: CatalogSchema | None = Field(None, alias="schema")
+    """On Spark: the schema of the session's catalog in which the tables have names, with views of the rows that hold now."""
+
+    @property
+    def catalog_of(self) -> Engine | None:
+        """See `SinkSettings.catalog_of`."""
+        return None if self.schema_name is None else "spark"
 
     @model_validator(mode="after")
     def _stored(self) -> DeltaSettings:

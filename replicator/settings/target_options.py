@@ -15,12 +15,14 @@ NEEDS_SPARK = {
     "deletion_vectors": " until the table has them: delta-rs reads them and writes none",
     "cluster_by": ": delta-rs reads a clustered table and commits nothing to it",
 }
+WITH_SPARK = "run it with '--engine spark', or remove it"
 
 
 def target_option_problems(config: View) -> Iterator[Problem]:
     """Everything wrong with the options of targets that can be told from the config alone."""
     yield from _in_entries(config)
     yield from _of_no_target(config)
+    yield from _names_of_another_engine(config)
     for table, entry in config.entries():
         if config.kind(entry.sink) == "delta":
             yield from _unknown_columns(table, entry)
@@ -77,10 +79,17 @@ def _clusters(entry: EntryView) -> Iterator[Problem]:
         yield Problem(path, "contradiction", sentence, "keep one of the two")
 
 
+def _names_of_another_engine(config: View) -> Iterator[Problem]:
+    for name, sink in (config.sinks or {}).items():
+        if sink.get("kind") == "delta" and sink.get("schema") and config.engine != "spark":
+            sentence = f"schema in sink {quoted(name)} needs the engine 'spark': others have no catalog to name tables in"
+            yield Problem(("sinks", name, "schema"), "engine", sentence, WITH_SPARK, severity="warning")
+
+
 def _of_another_engine(config: View, entry: EntryView) -> Iterator[Problem]:
     for option, why in NEEDS_SPARK.items():
         path, wanted = entry.options.get(option, ((), False))
         if wanted and config.engine != "spark":
             sentence = f"{place(path)} needs the engine 'spark'{why}"
             # An error would keep commands that only look from a config whose daemon is started with another engine.
-            yield Problem(path, "engine", sentence, "run it with '--engine spark', or remove it", severity="warning")
+            yield Problem(path, "engine", sentence, WITH_SPARK, severity="warning")

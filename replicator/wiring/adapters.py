@@ -157,6 +157,13 @@ def sink_of_engine(loaded: Loaded, name: str) -> Sink[Any]:
     return made
 
 
+def sink_that_drops(loaded: Loaded, name: str) -> Sink[Any]:
+    """The sink `name` for taking targets away: the engine's where they have names in its catalog, or else the one in this
+    process."""
+    ours = loaded.settings.sinks[name].catalog_of == loaded.settings.engine
+    return sink_of_engine(loaded, name) if ours else sink(loaded, name)
+
+
 def sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
     """Every sink that some table names, for the pipeline's engine; others are left alone."""
     named = {entry.sink for table in loaded.settings.tables for entry in table.to}

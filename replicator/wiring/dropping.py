@@ -39,8 +39,8 @@ class Found:
 def look(loaded: Loaded, name: str) -> Found:
     """What `name` means: a target, `SINK.TARGET`, or a table as its source calls it; the config need not name it any more.
 
-    ConfigProblem when that is nothing, several, an event log, or nothing that its sink can drop; Fenced when the running
-    daemon writes it.
+    ConfigProblem when that is nothing, several, an event log, or nothing that its sink can drop on this engine; Fenced when
+    the running daemon writes it.
     """
     _refuse_event_logs(loaded, name)
     lanes, refused = _candidates(loaded, name)
@@ -54,14 +54,18 @@ def look(loaded: Loaded, name: str) -> Found:
         raise ConfigProblem(f"{name!r} fits several targets", next_step=f"Name one of them: {names}.")
     if not found and refused:
         raise target_taken(refused[0])
-    if not found:
+    if found:
+        _refuse_out_of_reach(loaded, found[0].lane)
+    else:
         raise _nothing(loaded, name, sorted({lane.sink for lane in lanes if lane.sink not in sinks}))
     with _alone(loaded, found[0].lane):
         return found[0]
 
 
 def drop(loaded: Loaded, lane: Lane) -> None:
-    """Remove the lane and its target. Fenced, and nothing is removed, when an instance writes it."""
+    """Remove the lane and its target. Fenced, and nothing is removed, when an instance writes it; ConfigProblem where `look`
+    says so."""
+    _refuse_out_of_reach(loaded, lane)
     with _alone(loaded, lane), ExitStack() as opened:
         sink = _able(loaded, {lane.sink}, opened)[lane.sink]
         dropping.drop(sink, _register(loaded), loaded.settings.sources, lane)
@@ -79,11 +83,22 @@ def _able(loaded: Loaded, names: set[str], opened: ExitStack) -> dict[str, Any]:
     """Those of the sinks that can drop lanes; closed with `opened`."""
     sinks: dict[str, Any] = {}
     for name in sorted(names):
-        sink: Any = adapters.sink(loaded, name)
+        sink: Any = adapters.sink_that_drops(loaded, name)
         opened.callback(sink.close)
         if hasattr(sink, "drop"):
             sinks[name] = sink
     return sinks
+
+
+def _refuse_out_of_reach(loaded: Loaded, lane: Lane) -> None:
+    """A name in a catalog that leads to nothing would be left."""
+    engine = loaded.settings.sinks[lane.sink].catalog_of
+    if engine not in (None, loaded.settings.engine):
+        line = loaded.where("sinks", lane.sink)
+        raise ConfigProblem(
+            f"{lane.id} has its name in the catalog of the engine {engine!r}, and {loaded.settings.engine!r} reaches none",
+            next_step=f"Repeat with `--set engine={engine}`. If it has none yet, take `schema` out of the sink ({line}).",
+        )
 
 
 def _refuse_event_logs(loaded: Loaded, name: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +25,9 @@ INTERPRETED = {
     # Plans are told to listeners as text.
     "spark.sql.ui.explainMode": "simple",
 }
-OPTIONS = {"spark": {**SMALL, **INTERPRETED}, "stores": ["s3"]}
+WAREHOUSE = tempfile.mkdtemp(prefix="replicator-warehouse-")
+atexit.register(shutil.rmtree, WAREHOUSE, ignore_errors=True)
+OPTIONS = {"spark": {**SMALL, **INTERPRETED, "spark.sql.warehouse.dir": WAREHOUSE}, "stores": ["s3"]}
 
 
 @cache

@@ -29,7 +29,10 @@ from adapters.sql.fold_windows import sent_windows
 from adapters.sql.history_events import ended_by
 from adapters.sql.local_repair import places_select
 from adapters.sql.pg_ledger import forget, upsert
+from adapters.sql.pg_views import view_statements
 from adapters.sql.repair import cleared, forgotten, repair_select
+from adapters.sql.spark_names import Named
+from adapters.sql.views import view_of
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import ApplyPlan, Deleted
 from replicator.domain.policies import POLICIES, plan_for, scd2
@@ -84,6 +87,8 @@ def spark_stages(plan: ApplyPlan) -> Stages:
     if plan.by_column:
         return  # Which Spark refuses.
     yield from explain(plan, SPARK, "`target`", fold=SPARK).items()
+    if shows_names(plan):
+        yield from Named("shop", "it's", "/a 'lake'/it_x0027_s", "lane `a`.b").stages(view_of(plan)).items()
     if plan.fold == "last":
         yield "fold, values that were not sent", sent_windows(plan, SPARK, "windows", names_of(plan))
     yield from after_truncate(plan, SPARK)
@@ -96,6 +101,8 @@ def postgres_stages(plan: ApplyPlan) -> Stages:
     yield from ((name, shown[name]) for name in ("repair", "write"))
     yield from after_truncate(plan, POSTGRES)
     yield from truncate(plan, POSTGRES)
+    if shows_names(plan) and (view := view_statements(plan, "public", "it's")):
+        yield "view", view
     if plan.repair.ledger:
         yield "remember deletes", upsert('"tombstones"', plan, '"rows"')
         yield "forget deletes", forget('"tombstones"', plan, floor_of(plan))
@@ -108,6 +115,11 @@ STAGES: Mapping[str, Callable[[ApplyPlan], Stages]] = {
     "spark": spark_stages,
     "postgres": postgres_stages,
 }
+
+
+def shows_names(plan: ApplyPlan) -> bool:
+    """Once per policy: names and views do not depend on the rest of the table."""
+    return plan.table.keys == ("id",) and plan.table.sequence == 1
 
 
 def names_of(plan: ApplyPlan) -> list[str]:

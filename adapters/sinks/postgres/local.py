@@ -17,6 +17,7 @@ from ...sql.pg_dropping import DroppableLanes
 from ...sql.pg_names import quoted
 from ...sql.pg_options import PostgresOptions
 from ...sql.pg_reader import TableReader
+from ...sql.pg_views import view_statements
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
 
@@ -87,7 +88,9 @@ class PostgresSink:
 
     def explain(self, lane: Lane, plan: ApplyPlan, fold: Dialect = DUCKDB) -> Mapping[str, str]:
         """See `ports.sink.Explains`. `fold`: that of the engine."""
-        return explain(plan, POSTGRES, quoted(self._schema, lane.into), fold=fold)
+        view = view_statements(plan, self._schema, lane.into)
+        stages = explain(plan, POSTGRES, quoted(self._schema, lane.into), fold=fold)
+        return stages if view is None else {**stages, "view": view}
 
     def close(self) -> None:
         """See `ports.sink.Sink.close`."""

@@ -72,6 +72,16 @@ def test_on_spark_it_starts_no_spark(answer, project, monkeypatch):
     assert not files_of(project, "products")
 
 
+def test_a_name_in_a_catalog_that_this_engine_does_not_reach(ask, project):
+    """Nothing is removed: the name would lead nowhere. Other sinks have no such names."""
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("path: ./lake}", "path: ./lake, schema: shop}", 1))
+    result = ask("drop", "products", "--yes")
+    assert result.exit_code == 2 and "lake.products has its name in the catalog of the engine 'spark'" in result.stderr
+    assert "--set engine=spark" in result.stderr and "(config/replicator.yaml:5)" in result.stderr
+    assert files_of(project, "lake/products")
+
+
 def test_a_table_that_the_config_names_no_more(answer, project):
     without_products(project)
     said = answer("drop", "products", "--yes")["result"]

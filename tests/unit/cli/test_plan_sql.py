@@ -48,3 +48,23 @@ def test_a_lake_shows_the_names_that_it_keeps(tmp_path):
     table = TableSpec("public.items", (Column("id", pa.int64()), Column("a b", pa.string())), ("id",), 1)
     shown = DeltaRsSink({"path": str(tmp_path)}).explain(lane_of("scd1"), plan_for("scd1", table))
     assert '"a_x0020_b"' in shown["write"] and '"a b"' not in shown["write"]
+
+
+def test_views_are_shown(project, answer, monkeypatch):
+    """And the names in Spark's catalog, without asking it."""
+    monkeypatch.setattr("adapters.spark.session.session", lambda _options: 1 / 0)
+    config = project / "config" / "replicator.yaml"
+    mirror = "  mirror: {kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d', schema: target}\n  raw:"
+    text = config.read_text().replace("  raw:", mirror, 1).replace("{sink: lake}]", "{sink: lake}, {sink: mirror}]")
+    text = text.replace("path: ./lake}", "path: ./lake, schema: shop}", 1)
+    config.write_text(f"{text}engine: spark\ndefaults: {{policy: scd2}}\n")
+    found = {lane["lane"]: lane["stages"] for lane in answer("plan", "public.products")["result"]}
+    schema, table, view = found["lake.products"]["names"].split(";\n\n")
+    assert schema == "CREATE SCHEMA IF NOT EXISTS `spark_catalog`.`shop`"
+    assert table.startswith(
+        "CREATE TABLE `spark_catalog`.`shop`.`products` USING delta COMMENT 'made by replicator for lane "
+    )
+    assert table.endswith(f" LOCATION '{project}/lake/products'")
+    select = "SELECT * FROM `spark_catalog`.`shop`.`products` WHERE `_cdc_end_seq_1` IS NULL"
+    assert view.startswith("CREATE VIEW `spark_catalog`.`shop`.`products_current` ") and view.endswith(f" AS {select}")
+    assert found["mirror.products"]["view"].startswith('CREATE OR REPLACE VIEW "target"."products_current" AS SELECT')

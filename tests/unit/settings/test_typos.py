@@ -88,7 +88,7 @@ def test_a_key_at_the_wrong_place_is_sent_to_the_right_one(changed):
 
 
 def test_a_key_of_another_kind_is_sent_there(changed):
-    finding, line = changed("    path: ./lake\n", "    path: ./lake\n    schema: x\n")
+    finding, line = changed("    path: ./lake\n", "    path: ./lake\n    dsn: x\n")
     assert finding.line == line
     assert "postgres" in finding.suggestion
 

@@ -19,6 +19,11 @@ INSERT INTO `target` (`id`, `v`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applie
 SELECT s.`id`, s.`v`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`_cdc_unsent`
 FROM rows AS s;
 
+-- one key: names
+CREATE SCHEMA IF NOT EXISTS `spark_catalog`.`shop`;
+
+CREATE TABLE `spark_catalog`.`shop`.`it_x0027_s` USING delta COMMENT 'lane `a`.b' LOCATION '/a \'lake\'/it_x0027_s';
+
 -- one key: repair, after a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, r.`v` AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_unsent` AS `_cdc_unsent`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE

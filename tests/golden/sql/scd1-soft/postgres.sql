@@ -69,6 +69,9 @@ LEFT JOIN tombstones AS l ON l."id" = r."id";
 -- one key: truncate
 NOT COALESCE(t."_cdc_deleted", FALSE) AND (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
 
+-- one key: view
+CREATE OR REPLACE VIEW "public"."it's_living" AS SELECT * FROM "public"."it's" WHERE "_cdc_deleted" IS NOT TRUE; COMMENT ON VIEW "public"."it's_living" IS 'replicator: the rows of it''s that hold now';
+
 -- one key: remember deletes
 INSERT INTO "tombstones" AS l ("id", "_cdc_seq_1") SELECT "id", "_cdc_seq_1" FROM "rows" ON CONFLICT ("id") DO UPDATE SET "_cdc_seq_1" = excluded."_cdc_seq_1" WHERE (excluded."_cdc_seq_1") > (l."_cdc_seq_1");
 

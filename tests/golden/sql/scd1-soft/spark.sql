@@ -26,6 +26,13 @@ WHEN MATCHED AND ((t.`_cdc_seq_1` IS NULL OR s.`_cdc_seq_1` > t.`_cdc_seq_1`) AN
 WHEN MATCHED AND ((t.`_cdc_seq_1` IS NULL OR s.`_cdc_seq_1` > t.`_cdc_seq_1`) AND NOT (s.`_cdc_deleted` IS NULL)) THEN UPDATE SET `v` = s.`v`, `_cdc_op` = s.`_cdc_op`, `_cdc_ts` = s.`_cdc_ts`, `_event_id` = s.`_event_id`, `_cdc_applied_at` = s.`_cdc_applied_at`, `_cdc_seq_1` = s.`_cdc_seq_1`, `_cdc_deleted` = s.`_cdc_deleted`, `_cdc_deleted_at` = s.`_cdc_deleted_at`
 WHEN NOT MATCHED AND NOT (s.`_cdc_deleted` IS NULL) THEN INSERT (`id`, `v`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`, `_cdc_deleted`, `_cdc_deleted_at`) VALUES (s.`id`, s.`v`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`_cdc_deleted`, s.`_cdc_deleted_at`);
 
+-- one key: names
+CREATE SCHEMA IF NOT EXISTS `spark_catalog`.`shop`;
+
+CREATE TABLE `spark_catalog`.`shop`.`it_x0027_s` USING delta COMMENT 'lane `a`.b' LOCATION '/a \'lake\'/it_x0027_s';
+
+CREATE VIEW `spark_catalog`.`shop`.`it_x0027_s_living` COMMENT 'replicator: the rows of it_x0027_s that hold now' AS SELECT * FROM `spark_catalog`.`shop`.`it_x0027_s` WHERE `_cdc_deleted` IS NOT TRUE;
+
 -- one key: fold, values that were not sent
 SELECT *, max_by(`v`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_w`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND TRUE THEN `_i` END) OVER (PARTITION BY `id`) AS `_a` FROM windows;
 

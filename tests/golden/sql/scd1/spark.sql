@@ -26,6 +26,11 @@ WHEN MATCHED AND ((t.`_cdc_seq_1` IS NULL OR s.`_cdc_seq_1` > t.`_cdc_seq_1`) AN
 WHEN MATCHED AND ((t.`_cdc_seq_1` IS NULL OR s.`_cdc_seq_1` > t.`_cdc_seq_1`) AND s.`_op` <> 'd') THEN UPDATE SET `v` = s.`v`, `_cdc_op` = s.`_cdc_op`, `_cdc_ts` = s.`_cdc_ts`, `_event_id` = s.`_event_id`, `_cdc_applied_at` = s.`_cdc_applied_at`, `_cdc_seq_1` = s.`_cdc_seq_1`
 WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`id`, `v`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`) VALUES (s.`id`, s.`v`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`);
 
+-- one key: names
+CREATE SCHEMA IF NOT EXISTS `spark_catalog`.`shop`;
+
+CREATE TABLE `spark_catalog`.`shop`.`it_x0027_s` USING delta COMMENT 'lane `a`.b' LOCATION '/a \'lake\'/it_x0027_s';
+
 -- one key: fold, values that were not sent
 SELECT *, max_by(`v`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_w` FROM windows;
 

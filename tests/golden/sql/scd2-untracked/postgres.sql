@@ -55,6 +55,9 @@ WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts"
 -- one key: truncate
 (t."_cdc_end_seq_1" IS NULL AND ((7 > t."_cdc_seq_1")) AND NOT ((t."_cdc_last_seq_1" > 7)));
 
+-- one key: view
+CREATE OR REPLACE VIEW "public"."it's_current" AS SELECT * FROM "public"."it's" WHERE "_cdc_end_seq_1" IS NULL; COMMENT ON VIEW "public"."it's_current" IS 'replicator: the rows of it''s that hold now';
+
 -- composite key: repair
 SELECT t."a", t."v", t."b", t."_cdc_op", t."_cdc_ts", t."_event_id", t."_cdc_applied_at", t."_cdc_seq_1", t."_cdc_seq_2", t."__START_AT", t."__END_AT", t."_cdc_end_seq_1", t."_cdc_end_seq_2", t."_cdc_last_seq_1", t."_cdc_last_seq_2", t."_cdc_unsent", -1 AS "_place"
 FROM target AS t JOIN (SELECT DISTINCT "a", "b" FROM folded) AS w ON t."a" = w."a" AND t."b" = w."b"

@@ -55,6 +55,13 @@ WHEN MATCHED AND s.`_op` = 'd' THEN DELETE
 WHEN MATCHED AND s.`_op` <> 'd' THEN UPDATE SET `v` = s.`v`, `_cdc_op` = s.`_cdc_op`, `_cdc_ts` = s.`_cdc_ts`, `_event_id` = s.`_event_id`, `_cdc_applied_at` = s.`_cdc_applied_at`, `__START_AT` = s.`__START_AT`, `__END_AT` = s.`__END_AT`, `_cdc_end_seq_1` = s.`_cdc_end_seq_1`, `_cdc_last_seq_1` = s.`_cdc_last_seq_1`, `_cdc_unsent` = s.`_cdc_unsent`
 WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`id`, `v`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`, `__START_AT`, `__END_AT`, `_cdc_end_seq_1`, `_cdc_last_seq_1`, `_cdc_unsent`) VALUES (s.`id`, s.`v`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`__START_AT`, s.`__END_AT`, s.`_cdc_end_seq_1`, s.`_cdc_last_seq_1`, s.`_cdc_unsent`);
 
+-- one key: names
+CREATE SCHEMA IF NOT EXISTS `spark_catalog`.`shop`;
+
+CREATE TABLE `spark_catalog`.`shop`.`it_x0027_s` USING delta COMMENT 'lane `a`.b' LOCATION '/a \'lake\'/it_x0027_s';
+
+CREATE VIEW `spark_catalog`.`shop`.`it_x0027_s_current` COMMENT 'replicator: the rows of it_x0027_s that hold now' AS SELECT * FROM `spark_catalog`.`shop`.`it_x0027_s` WHERE `_cdc_end_seq_1` IS NULL;
+
 -- one key: truncate
 (t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`)) AND NOT ((t.`_cdc_last_seq_1` > 7)));
 

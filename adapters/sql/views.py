@@ -1,0 +1,37 @@
+"""Views of what holds now, beside tables that keep more than that: what is the same wherever they are made."""
+
+from __future__ import annotations
+
+from replicator.domain.plan import CDC_DELETED, ApplyPlan, end_sequence_columns
+from replicator.ports.frames import Lane
+
+from .dialect import Dialect
+
+OURS = "replicator: the rows of {table} that hold now"
+"""What such a view says of itself: one without it is somebody else's."""
+CURRENT, LIVING, NONE = "_current", "_living", ""
+"""What is added to the name of a table: of a history, and of one whose deleted rows stay. Others have no view."""
+VIEWS = (CURRENT, LIVING)
+HISTORY = "scd2"
+COLUMNS = {CURRENT: end_sequence_columns(1)[0], LIVING: CDC_DELETED}
+"""The column that tells the rows that hold now."""
+HOLDS = {CURRENT: "IS NULL", LIVING: "IS NOT TRUE"}
+
+
+def view_of(plan: ApplyPlan) -> str:
+    """Which view belongs to a target."""
+    return _view(history=plan.history is not None, soft_deletes=plan.soft_deletes)
+
+
+def view_of_lane(lane: Lane) -> str:
+    """The same before the lane has a plan."""
+    return _view(history=lane.policy == HISTORY, soft_deletes=lane.shape.soft_deletes)
+
+
+def _view(*, history: bool, soft_deletes: bool) -> str:
+    return CURRENT if history else LIVING if soft_deletes else NONE
+
+
+def holding(view: str, dialect: Dialect, relation: str) -> str:
+    """The query of such a view over `relation`."""
+    return f"SELECT * FROM {relation} WHERE {dialect.quoted(COLUMNS[view])} {HOLDS[view]}"
