@@ -29,6 +29,9 @@ PASSING = (
     "cancelled as part of cancellation of all jobs",
     "org.apache.hadoop.fs.s3a.AWSClientIOException",
     "software.amazon.awssdk.core.exception.SdkClientException",
+    # A Hive metastore that does not answer: at the first question, and at a later one.
+    "Unable to instantiate org.apache.hadoop.hive.ql.metadata.SessionHiveMetaStoreClient",
+    "org.apache.thrift.transport.TTransportException",
 )
 """An executor or a server that went away, a disk that is full, a writer that was faster."""
 OF_STORES = (
