@@ -41,11 +41,11 @@ def source_option_problems(config: View) -> Iterator[Problem]:
             sentence = f"files are read as {quoted(DMS)} alone; {place(('sources', name))} says {quoted(source['format'])}"
             yield Problem(("sources", name, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
         if text(source, "transport") == SNAPSHOTS:
-            yield from _of_snapshots(config, name, source)
+            yield from _of_snapshots(name, source)
     yield from _of_tables(config)
 
 
-def _of_snapshots(config: View, name: str, source: dict[str, Any]) -> Iterator[Problem]:
+def _of_snapshots(name: str, source: dict[str, Any]) -> Iterator[Problem]:
     at = ("sources", name)
     if text(source, "format") not in (ROWS, None):
         sentence = f"snapshots are read as {quoted(ROWS)} alone; {place(at)} says {quoted(source['format'])}"
@@ -67,9 +67,6 @@ def _of_snapshots(config: View, name: str, source: dict[str, Any]) -> Iterator[P
         hint = "write 'table: SCHEMA.TABLE', or with a query any name"
         yield Problem((*at, "table"), "missing", f"missing key 'table' in {place(at)}", hint)
     yield from _of_csv(source, at)
-    if config.engine != "local":
-        sentence = f"{place(at)}: snapshots are compared by the engine local alone"
-        yield Problem((*at, "transport"), "engine", sentence, "run this pipeline with `engine: local`")
 
 
 def _of_csv(source: dict[str, Any], at: Path) -> Iterator[Problem]:

@@ -29,19 +29,18 @@ TASK_ROWS = 65_536
 TASKS_PER_CORE = 4
 
 
-class RowsSparkSource(RowsOfTable[DataFrame]):
-    """`RowsOfTable` whose frames are `pyspark.sql.DataFrame`; its options, and `spark`.
+class RowsOnSpark(RowsOfTable[DataFrame]):
+    """`RowsOfTable` whose frames are `pyspark.sql.DataFrame`.
 
     The driver reads the table's log, and footers of files of the change data feed; executors open the files and make
     records of their rows. So both must see the folder. How many bytes a batch has is known only when it was read:
     `batch_bytes` bounds the ones that follow.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        own, self._spark = split(options)
-        read = RowsOptions.read(own)
-        super().__init__(read, read.path or folder_of(self._spark, read.table or ""))
-        self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
+    def __init__(self, options: RowsOptions, path: str, spark: SparkSession) -> None:
+        super().__init__(options, path)
+        self._spark = spark
+        self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
     def load(self, window: Window, pace: Pace) -> Batch[DataFrame]:  # noqa: ARG002
         """One job, whose records are kept in Spark's storage."""
@@ -64,6 +63,15 @@ class RowsSparkSource(RowsOfTable[DataFrame]):
         tasks = min(len(pieces), TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism)
         numbers = self._spark.range(0, len(pieces), 1, tasks)
         return mapped(numbers, lambda some: _read([pieces[i] for i in some["id"].to_pylist()]), RAW)
+
+
+class RowsSparkSource(RowsOnSpark):
+    """`RowsOnSpark` of the table that the options name; its options, and `spark`."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, spark = split(options)
+        read = RowsOptions.read(own)
+        super().__init__(read, read.path or folder_of(spark, read.table or ""), spark)
 
 
 def _read(pieces: Sequence[Piece]) -> pa.Table:

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.frames import Stop
+from replicator.ports.frames import F, Stop
 
 from ..rows.following import ApplyBatch
-from ..rows.source import RowsInProcess
+from ..rows.source import RowsInProcess, RowsOfTable
 from .asking import AskedIntake
 from .found import Folder
 from .journal import Journal, begin_anew
@@ -21,27 +21,19 @@ from .supply import Intake
 from .texts import form_of
 
 
-class SnapshotsSource(RowsInProcess):
-    """A `Source` over snapshots of a table (see the package); frames are `pyarrow.Table`.
+class OfSnapshots(RowsOfTable[F]):
+    """A `Source` over snapshots of a table (see the package), but for how the rows of its journal become a frame.
 
     Its one topic is called as the table. Lanes without a position begin with the first snapshot that was taken in.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        read = SnapshotsOptions.read(options)
-        if not read.keys:
-            raise ConfigProblem(
-                f"Nothing says what the key of {read.name} is, by which its snapshots are compared.",
-                next_step=f"Write a table with `match: {read.name}` and `keys`.",
-            )
-        self._intake: Intake = FolderIntake(read) if read.dsn is None else AskedIntake(read)
-        super().__init__(read.rows(), str(read.journal))
+    _intake: Intake
 
     def look(self) -> None:
         """Take the next snapshot in, if there is one."""
         self._intake.look()
 
-    def run(self, start: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the newest snapshot that there is now: of a database, up to one new one."""
         self._intake.begin()
         if once:
@@ -74,6 +66,25 @@ class SnapshotsSource(RowsInProcess):
     def close(self) -> None:
         """As the port says."""
         self._intake.close()
+
+
+class SnapshotsSource(OfSnapshots[pa.Table], RowsInProcess):
+    """`OfSnapshots` whose frames are `pyarrow.Table`."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        read = SnapshotsOptions.read(options)
+        self._intake = intake_of(read)
+        super().__init__(read.rows(), str(read.journal))
+
+
+def intake_of(options: SnapshotsOptions) -> Intake:
+    """What takes snapshots in. ConfigProblem where nothing says by which key they are compared."""
+    if not options.keys:
+        raise ConfigProblem(
+            f"Nothing says what the key of {options.name} is, by which its snapshots are compared.",
+            next_step=f"Write a table with `match: {options.name}` and `keys`.",
+        )
+    return FolderIntake(options) if options.dsn is None else AskedIntake(options)
 
 
 class FolderIntake:
