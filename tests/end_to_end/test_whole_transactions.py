@@ -1,0 +1,205 @@
+"""Transactions of a real connector over two tables, which a reader of the target sees whole or not at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from .compare import postgres_table
+from .daemon import Daemon
+from .stack import World, rows
+from .workload import Cursor
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+TRANSACTIONS = 80
+REST = 0.03
+LARGE = 1_500
+"""Items of one order among them: more than comes in one batch of the broker."""
+CREATE = """
+CREATE TABLE orders (id bigint PRIMARY KEY, items int, total bigint, written_by text);
+CREATE TABLE order_items (id bigint PRIMARY KEY, order_id bigint, price bigint);
+"""
+SEEN = """
+SELECT o.id, o.items, o.total, o.written_by, count(i.id), coalesce(sum(i.price), 0)::bigint
+FROM orders o FULL JOIN order_items i ON i.order_id = o.id GROUP BY o.id
+"""
+TOLD = "SELECT transaction, exact, behind FROM _replicator.transactions WHERE source = 'shop'"
+THERE = "SELECT to_regclass('orders'), to_regclass('order_items'), to_regclass('_replicator.transactions')"
+INSERT_ITEMS = """
+INSERT INTO order_items SELECT %(first)s + n, %(order)s, n %% 7 FROM generate_series(0, %(items)s - 1) AS n"""
+Orders = Mapping[int, str]
+"""By order the transaction that wrote it last."""
+
+
+@dataclass
+class Clerk:
+    """Writes orders with their items, each in one transaction; knows what each transaction, by its number, did to orders."""
+
+    dsn: str
+    number: int
+    done: dict[str, dict[int, bool]] = field(default_factory=dict)
+    failures: list[BaseException] = field(default_factory=list)
+    ids: int = 0
+
+    def write(self, turns: int = TRANSACTIONS) -> None:
+        try:
+            with closing(psycopg.connect(self.dsn, autocommit=True)) as connection:
+                for turn in range(turns):
+                    time.sleep(REST)
+                    with connection.transaction(), connection.cursor() as cursor:
+                        self._transaction(cursor, turn)
+        except BaseException as error:
+            self.failures.append(error)
+
+    def next(self, ids: int = 1) -> int:
+        self.ids += ids
+        return self.number * 1_000_000 + self.ids - ids
+
+    def _transaction(self, cursor: Cursor, turn: int) -> None:
+        random, mine = Random(turn), sorted({order for done in self.done.values() for order in done})
+        (me,) = cursor.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",)
+        done: dict[int, bool] = {}
+        order = random.choice(mine) if mine and turn % 3 else None
+        there = order is not None and cursor.execute("SELECT FROM orders WHERE id = %s", (order,)).fetchone() is not None
+        if order is None or not there:
+            order, items = self.next(), LARGE if turn == TRANSACTIONS // 2 else random.randint(1, 5)
+            self._items(cursor, order, items)
+            cursor.execute("INSERT INTO orders VALUES (%s, 0, 0, '')", (order,))
+            self._sum_up(cursor, order, str(me))
+            done[order] = True
+        elif turn % 3 == 1:
+            self._sum_up(cursor, order, str(me), more=1)
+            self._items(cursor, order, 1)
+            done[order] = True
+        else:
+            cursor.execute("DELETE FROM orders WHERE id = %s", (order,))
+            cursor.execute("DELETE FROM order_items WHERE order_id = %s", (order,))
+            done[order] = False
+        self.done[str(me)] = done
+
+    def _items(self, cursor: Cursor, order: int, items: int) -> None:
+        cursor.execute(INSERT_ITEMS.encode(), {"first": self.next(items), "order": order, "items": items})
+
+    def _sum_up(self, cursor: Cursor, order: int, me: str, more: int = 0) -> None:
+        cursor.execute(
+            b"UPDATE orders SET written_by = %(me)s, items = %(more)s + found.items, total = found.total "
+            b"FROM (SELECT count(*) AS items, sum(price) AS total FROM order_items WHERE order_id = %(order)s) found "
+            b"WHERE id = %(order)s",
+            {"me": me, "order": order, "more": more},
+        )
+
+
+@dataclass
+class Reader:
+    """Looks at the target all the time, each time at one moment of it. `states`: what was there whenever another exact
+    watermark was; `torn`: orders and items without each other."""
+
+    dsn: str
+    states: dict[str, Orders] = field(default_factory=dict)
+    torn: list[Any] = field(default_factory=list)
+    looks: int = 0
+    _end: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._look_on, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._end.set()
+            thread.join()
+
+    def _look_on(self) -> None:
+        with closing(psycopg.connect(self.dsn)) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            while not self._end.wait(0.005):
+                with connection.transaction():
+                    self._look(connection)
+
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
+        there = connection.execute(THERE).fetchone() or (None,)
+        if None in there:
+            return
+        self.looks += 1
+        seen = connection.execute(SEEN.encode()).fetchall()
+        self.torn += [row for row in seen if row[1:3] != row[4:6]]
+        for name, exact, _ in connection.execute(TOLD.encode()).fetchall():
+            if exact and name is not None:
+                self.states.setdefault(name, {row[0]: row[3] for row in seen})
+
+
+def orders(dsn: str) -> Orders:
+    return {row["id"]: row["written_by"] for row in postgres_table(dsn, "public", "orders")}
+
+
+def ends(world: World) -> list[str]:
+    """The connector's names of the transactions, in the order of their ends."""
+    told = [r.payload or {} for r in world.topics.read([f"{world.prefix}.transaction"])]
+    return [payload["id"] for payload in told if payload["status"] == "END"]
+
+
+def expected(names: list[str], clerks: list[Clerk]) -> dict[str, Orders]:
+    """What the source held after each of these transactions."""
+    done = {number: change for clerk in clerks for number, change in clerk.done.items()}
+    now: dict[int, str] = {}
+    after: dict[str, Orders] = {}
+    for name in names:
+        number = name.partition(":")[0]
+        for order, written in done.get(number, {}).items():
+            now.pop(order, None)
+            now |= {order: number} if written else {}
+        after[name] = dict(now)
+    return after
+
+
+def test_no_order_is_seen_without_its_items(world: World) -> None:
+    """And wherever the watermark is exact, the target is the source as it was after that transaction."""
+    marks = f"{world.prefix}.transaction"
+    world.rewrite_config({"tables": [{"match": "public.*", "source": "shop", "to": [{"sink": "target"}]}]})
+    world.overrides += [
+        f'sources.shop.topics=["{world.prefix}.public.*", "{marks}"]',
+        f"sources.shop.transactions={{topic: {marks}}}",
+    ]
+    world.execute(CREATE)
+    world.register()
+    clerks, reader = [Clerk(world.source, number) for number in (1, 2)], Reader(world.target)
+    clerks[0].write(1)  # From here on there are topics.
+    daemon = world.daemon()
+    with reader.looking():
+        await_orders(world, daemon)
+        write_side_by_side(clerks)
+        await_orders(world, daemon)
+        last = ends(world)[-1]
+        daemon.until(lambda: rows(world.target, TOLD) == [(last, True, [])], f"the watermark is {last}")
+    after = expected(ends(world), clerks)
+    assert not reader.torn
+    assert {name: after[name] for name in reader.states} == reader.states
+    assert after[last] == orders(world.source)
+    assert len(reader.states) > 3 and reader.looks > 20
+    assert last in world.program("status").stdout
+    assert daemon.stop() == 0
+
+
+def write_side_by_side(clerks: list[Clerk]) -> None:
+    threads = [threading.Thread(target=clerk.write, daemon=True) for clerk in clerks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    failures = [failure for clerk in clerks for failure in clerk.failures]
+    assert not failures and not any(thread.is_alive() for thread in threads), failures
+
+
+def await_orders(world: World, daemon: Daemon) -> None:
+    written = orders(world.source)
+    daemon.until(lambda: orders(world.target) == written, "every order is there")
