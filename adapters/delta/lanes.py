@@ -19,7 +19,7 @@ from .lane import DeltaLane, Shelf, Stages, lane_log
 from .layout import Lake
 from .options import TableOptions, config_place
 from .table_writer import TableWriter
-from .tables import exists
+from .tables import exists, opened
 from .upkeep import EVERY_COMMITS, Upkeep
 
 T = TypeVar("T")
@@ -44,6 +44,7 @@ class Lanes:
         self._stages = stages
         self._held: dict[str, DeltaLane] = {}
         self._shelf: Shelf = {}
+        self._versions: dict[Folder, int | None] = {}
         self._at_once = at_once
         self._compact_every = compact_every
         self._writer = writer
@@ -73,6 +74,17 @@ class Lanes:
                 return None
             log = lane_log(self._lake, path, lane)
             return log.state(log.open())
+
+    def version(self, lane: Lane) -> int | None:
+        """The version that the lane's table has; None while there is none. Not looked up again where this instance has not
+        written the table: nobody else writes the lane."""
+        path = self._path_of(lane)
+        if path in self._shelf:
+            return self._shelf[path].version()
+        if path not in self._versions or _key(lane) in self._held:
+            with translating(lane.into):
+                self._versions[path] = opened(path).version() if exists(path) else None
+        return self._versions[path]
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
         """See `ports.sink.Sink.apply`. Each lane by itself: an error has a note that names the lanes applied before it."""
@@ -141,6 +153,7 @@ class Lanes:
 
     def _let_go(self, lane: Lane) -> None:
         self._shelf.pop(self._path_of(lane), None)
+        self._versions.pop(self._path_of(lane), None)
         held = self._held.pop(_key(lane), None)
         if held is not None:
             held.close()
@@ -160,6 +173,7 @@ class Lanes:
     def _briefly(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
         """Act on the lane under its lock, which is kept only by who has prepared it."""
         was_held = _key(lane) in self._held
+        self._versions.pop(self._path_of(lane), None)
         held = self.hold(lane)
         try:
             act(held)

@@ -71,6 +71,11 @@ class Lake:
         """The Delta table of a target's remembered deletes."""
         return self._home("tombstones", table)
 
+    @property
+    def transactions(self) -> Folder:
+        """The Delta table that says up to which transactions tables are complete."""
+        return self.root / HOME / "transactions"
+
     def schemas(self, table: str) -> Folder:
         """The folder of the source schemas a target was made ready for."""
         return self._home("schemas", table)

@@ -10,7 +10,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Belonging, SinkCapabilities
 
@@ -35,6 +36,7 @@ from .reading import read_table, table_name
 from .schemas import remember_schema
 from .table_writer import DeltaRsTableWriter, TableWriter
 from .tables import create, exists, lacking, refuse_unsafe, schema_of
+from .transactions import TransactionTable
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
@@ -61,6 +63,7 @@ class Mirrors(LaneSink[F]):
         self._lake = lake
         self._ledger = ledger
         self._writer = writer or DeltaRsTableWriter()
+        self._transactions = TransactionTable(lake)
         super().__init__(lanes)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
@@ -119,8 +122,20 @@ class Mirrors(LaneSink[F]):
             raise _spark_alone(lane, "cluster_by", "clusters no tables, and cannot write to those that are")
         return bool(missing or marks or clusters)
 
+    def publish(self, lanes: Sequence[Lane], complete: Complete) -> None:
+        """See `ports.sink.Publishes.publish`."""
+        versions = {lane.into: self._lanes.version(lane) for lane in lanes}
+        for pipeline in {lane.pipeline for lane in lanes}:
+            self._transactions.publish(pipeline, complete, {n: v for n, v in versions.items() if v is not None})
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
+        self._transactions.take_back(lane)
+        super().skip(lane, state)
+
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`. The table stays, empty, with its history; remembered deletes go."""
+        self._transactions.take_back(lane)
         super().reset(lane)
         self._ledger.drop(lane)
 
@@ -132,6 +147,7 @@ class Mirrors(LaneSink[F]):
     def drop(self, lane: Lane) -> None:
         """See `ports.sink.Drops.drop`. Of a lane in a local lake its lock file stays: without it two instances could each
         hold a file of that name."""
+        self._transactions.take_back(lane)
         self._lanes.drop(lane, lambda: self._ledger.drop(lane))
 
     def tables(self) -> Sequence[str]:

@@ -15,7 +15,7 @@ from replicator.ports.decoder import Decoder, TellsTransactions
 from replicator.ports.engine import SeesTransactions
 from replicator.ports.frames import Batch, F
 
-from .handover import Handed
+from .handover import Handed, Told
 from .lanes import LaneRun, LaneStatus
 from .roster import Place, Roster
 from .rules import TransactionRules
@@ -23,6 +23,9 @@ from .shared import Shared
 from .transactions import Transactions
 
 log = structlog.get_logger(__name__)
+
+AGAIN = 10
+"""How many records of the topic of transactions are read again at a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,11 @@ class Aligner(Generic[F]):
             )
         self._engine: SeesTransactions[F] = shared.engine
         self._rules, self._place, self._decoder = rules, place, decoder
-        self._roster, self._clock = roster, shared.clock
+        self._roster, self._clock, self._lanes = roster, shared.clock, shared.lanes
         self._transactions = Transactions(rules, self)
         self._parts: list[Part] = []
         self._bundles = 0
+        self._read = Position()
         self.barrier = self.end = Position()
 
     @property
@@ -86,6 +90,8 @@ class Aligner(Generic[F]):
         if any(run.applied and not told[run.lane.id] for run in runs):
             self._transactions.until = end
         marks = Position.lowest(told.values()) if all(told.values()) else Position()
+        # Some are told again: the last of them may not be published yet.
+        marks = Position({p: max(o - AGAIN, min(o, usual.get(p, o))) for p, o in marks.items()})
         return Position({**start, **Position.lowest(run.handed for run in runs), **self._told(usual), **marks})
 
     def _complete_up_to(self, runs: Sequence[LaneRun]) -> dict[str, Position]:
@@ -136,38 +142,46 @@ class Aligner(Generic[F]):
 
     def turn(self, position: Position, batch: Batch[F] | None = None) -> None:
         """After a batch was decoded, or while none came: where to hold back from now on. `position`: what was read."""
-        now = self._clock()
+        now, self._read = self._clock(), position
         marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
         self._transactions.see(marks, self._parts, batch.size / max(1, batch.records) if batch else 0.0, now)
         self._parts = []
         self._transactions.turn(position, now)
         self.barrier = self._transactions.barrier
 
+    def tell(self) -> None:
+        """Have those sinks publish what is complete that do not with their commits: of a transaction none of whose tables is
+        theirs, or one whose rows were committed before a start, nothing is handed over."""
+        voided = self._lanes.voided
+        for sink in {run.lane.sink for run in self._roster.runs() if not run.is_event_log}:
+            worker = self._place.workers[sink]
+            if not worker.is_atomic:
+                worker.tell(self._place.name, Told(self._complete(sink), voided))
+
     def bundled(self, items: Sequence[Handed[F]]) -> list[Handed[F]]:
         """Writes that are handed over at once, to be committed at once where a sink can, with what is to be published."""
         self._bundles += 1
-        atomic = {
-            i.run.lane.sink for i in items if not i.run.is_event_log and self._place.workers[i.run.lane.sink].is_atomic
-        }
-        told = {sink: self._complete(sink) for sink in atomic}
-        return [self._bundled(item, told) for item in items]
+        voided = self._lanes.voided  # First: what becomes void while it is found out what is complete counts.
+        told = {sink: self._complete(sink) for sink in {i.run.lane.sink for i in items if not i.run.is_event_log}}
+        return [item if item.run.is_event_log else self._bundled(item, told, voided) for item in items]
 
-    def _bundled(self, item: Handed[F], told: Mapping[str, Complete]) -> Handed[F]:
-        lane = item.run.lane
-        if item.run.is_event_log or lane.sink not in told:
-            return item
-        return replace(item, write=replace(item.write, complete=told[lane.sink]), bundle=self._bundles)
+    def _bundled(self, item: Handed[F], told: Mapping[str, Complete], voided: int) -> Handed[F]:
+        sink = item.run.lane.sink
+        bundle = self._bundles if self._place.workers[sink].is_atomic else 0
+        return replace(item, write=replace(item.write, complete=told[sink]), bundle=bundle, voided=voided)
 
     def _complete(self, sink: str) -> Complete:
+        """What is complete in a sink once all that was handed over is committed. A lane is with the others that runs, was
+        given all that was let go, and nothing beyond: it may stand further on after a start."""
         runs = [run for run in self._roster.runs() if run.lane.sink == sink and not run.is_event_log]
-        behind = tuple(sorted(run.lane.id for run in runs if not self._is_together(run)))
-        last = self._transactions.last
-        if behind or last is None:
-            return Complete(self._place.name, exact=not behind and self._transactions.is_exact, behind=behind)
-        return Complete(self._place.name, last.name, last.at, self._transactions.is_exact)
-
-    def _is_together(self, run: LaneRun) -> bool:
-        """True for a lane that stands where the others do: it runs, and has nothing beyond the barrier."""
-        if run.status is not LaneStatus.RUNNING:
-            return False
-        return all(run.handed.get(p, 0) <= offset for p, offset in self.barrier.items() if self._roster.covers(run, p))
+        lacks = {run.lane.id for run in runs if run.status is not LaneStatus.RUNNING}
+        ahead = False
+        for run in runs:
+            let_go = {p: min(o, self.barrier.get(p, o)) for p, o in self._read.items() if self._roster.covers(run, p)}
+            lacks |= {run.lane.id for p, o in let_go.items() if run.handed.get(p, o) < o}
+            ahead |= any(run.handed.get(p, o) > o for p, o in let_go.items())
+        last, behind = self._transactions.last, tuple(sorted(lacks))
+        exact = self._transactions.is_exact and not behind and not ahead
+        if behind or ahead or last is None:
+            return Complete(self._place.name, exact=exact, behind=behind)
+        return Complete(self._place.name, last.name, last.at, exact)

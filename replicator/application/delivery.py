@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Generic
 
 import structlog
@@ -14,8 +15,9 @@ from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane, LaneApplied
 from replicator.ports.sink import Sink
 
-from .handover import Handed, joined, packs, rounds
+from .handover import Handed, Told, joined, packs, rounds
 from .problem import Broken, broken, ensure, problem_of
+from .publishing import Publishing, told_with
 from .retry import Backoff
 from .shared import Shared
 
@@ -31,7 +33,7 @@ class Delivery(Generic[F]):
     `TooManyRejects`, and a dead-letter store that fails, are passed on: they concern the whole program.
     """
 
-    def __init__(self, sink: Sink[F], shared: Shared[F]) -> None:
+    def __init__(self, name: str, sink: Sink[F], shared: Shared[F]) -> None:
         self._sink = sink
         self._engine = shared.engine
         self._lanes = shared.lanes
@@ -41,22 +43,35 @@ class Delivery(Generic[F]):
         self._clock = shared.clock
         self._options = shared.options
         self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
+        self._publishing = Publishing(name, sink, shared)
 
-    def deliver(self, items: Iterable[Handed[F]]) -> None:
-        """Every item is committed, void, or belongs to a suspended lane when this returns, unless `abandon` is set."""
+    def deliver(self, items: Iterable[Handed[F]], told: Mapping[str, Told] = MappingProxyType({})) -> None:
+        """Every item is committed, void, or belongs to a suspended lane when this returns, unless `abandon` is set. `told`:
+        what is complete then, by source, where that is more than the items say."""
         items = tuple(items)
+        self._publishing.begin(items)
         for pack in packs(item for item in items if item.bundle):
             self._attempt(self._as_one(pack), recheck=False)
         for turn in rounds(item for item in items if not item.bundle):
             live = [group for group in turn if self._lanes.is_live(group[0].run, group[0].generation)]
             self._attempt([joined(self._engine, group) for group in live], recheck=False)
+        self._publishing.end(items, told)
+
+    @property
+    def due_in(self) -> float | None:
+        """After so many seconds `deliver` has something to do, be it given nothing; None: it has not."""
+        return self._publishing.due_in
+
+    def finish(self) -> None:
+        """Nothing more is to be delivered."""
+        self._publishing.finish()
 
     def _as_one(self, pack: Sequence[Handed[F]]) -> list[Handed[F]]:
         """Bundles for one commit: per lane in their order, joined where that can be. All of them publish the same."""
         live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
-        told = {item.run.lane.source: item.write.complete for item in live}
+        complete = self._publishing.checked(told_with(live))
         groups = [joined(self._engine, group) for turn in rounds(live) for group in turn]
-        return [replace(g, write=replace(g.write, complete=told[g.run.lane.source])) for g in groups]
+        return [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
 
     def _attempt(self, pending: Sequence[Handed[F]], *, recheck: bool) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)

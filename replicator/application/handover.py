@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Generic
 
 from replicator.domain.plan import Counts, Facts, highest
+from replicator.domain.transactions import Complete
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Folded, Stop, Write
 
@@ -24,7 +25,8 @@ WAKE = 0.2
 @dataclass(frozen=True)
 class Handed(Generic[F]):
     """A write for one lane, void once the lane's generation is another. `raw`: the frames its records came in, for rejects
-    that a sink finds. `size`: the bytes it keeps alive. `bundle`: writes of one number are committed together, or 0."""
+    that a sink finds. `size`: the bytes it keeps alive. `bundle`: writes of one number are committed together, or 0.
+    `voided`: `Lanes.voided` when it was found out what is complete with the write."""
 
     run: LaneRun
     write: Write[F]
@@ -32,6 +34,24 @@ class Handed(Generic[F]):
     raw: tuple[F, ...]
     size: int
     bundle: int = 0
+    voided: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is complete once all that was handed over before is committed. `voided`: `Lanes.voided` when it was found out."""
+
+    complete: Complete
+    voided: int
+
+
+@dataclass(frozen=True)
+class Taken(Generic[F]):
+    """What gathered in a slot: questions to be answered first, writes, and what is complete with the last of them."""
+
+    asked: Sequence[Callable[[], None]] = ()
+    items: Sequence[Handed[F]] = ()
+    told: Mapping[str, Told] = field(default_factory=dict)
 
 
 class Slot(Generic[F]):
@@ -45,6 +65,7 @@ class Slot(Generic[F]):
         self._changed = threading.Condition()
         self._items: list[Handed[F]] = []
         self._asked: deque[Callable[[], None]] = deque()
+        self._told: dict[str, Told] = {}
         self._size = 0
         self._closed = False
 
@@ -74,6 +95,8 @@ class Slot(Generic[F]):
                 self._changed.wait(WAKE)
             if self._closed:
                 raise Stopped
+            for source in {item.run.lane.source for item in items}:
+                self._told.pop(source, None)
             self._items.extend(items)
             self._size += sum(item.size for item in items)
             self._changed.notify_all()
@@ -86,18 +109,27 @@ class Slot(Generic[F]):
             self._asked.append(question)
             self._changed.notify_all()
 
-    def take(self) -> tuple[Sequence[Callable[[], None]], Sequence[Handed[F]]] | None:
-        """Everything that gathered; waits for something. None when closed and empty."""
+    def tell(self, source: str, told: Told) -> None:
+        """What is complete with the writes that were put last; takes no room. Void once there are others of the source."""
         with self._changed:
-            while not (self._items or self._asked or self._closed):
-                self._changed.wait()
-            if not (self._items or self._asked):
+            self._told[source] = told
+            self._changed.notify_all()
+
+    def take(self, seconds: float | None = None) -> Taken[F] | None:
+        """Everything that gathered; waits for something, or so long. None when closed and empty."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_used() or self._closed, seconds)
+            if self._closed and not self._is_used():
                 return None
-            asked, items = tuple(self._asked), tuple(self._items)
+            taken = Taken(tuple(self._asked), tuple(self._items), dict(self._told))
             self._asked.clear()
+            self._told.clear()
             self._items, self._size = [], 0
             self._changed.notify_all()
-            return asked, items
+            return taken
+
+    def _is_used(self) -> bool:
+        return bool(self._items or self._asked or self._told)
 
     def close(self) -> None:
         """Take nothing more; what is in it may still be taken."""
@@ -178,7 +210,8 @@ def joined(engine: Engine[F], group: Sequence[Handed[F]]) -> Handed[F]:
     identity = {k: v for item in group for k, v in item.write.identity.items()}
     raw = tuple({id(frame): frame for item in group for frame in item.raw}.values())
     write = replace(last.write, folded=folded, span=span, identity=identity)
-    return Handed(first.run, write, first.generation, raw, sum(item.size for item in group), group[-1].bundle)
+    size = sum(item.size for item in group)
+    return replace(first, write=write, raw=raw, size=size, bundle=last.bundle, voided=last.voided)
 
 
 def _folded(engine: Engine[F], writes: Sequence[Write[F]]) -> Folded[F]:

@@ -82,6 +82,8 @@ class Lanes:
         self._now = now
         self._lock = threading.RLock()
         self._runs: dict[str, LaneRun] = {}
+        self.voided = 0
+        """How often what some lane had in flight became void: while it stays, everything that was handed over gets there."""
 
     def add(self, lane: Lane) -> LaneRun:
         """A new lane, starting. KeyError when its id is taken."""
@@ -198,6 +200,7 @@ class Lanes:
 
     def _void(self, run: LaneRun, status: LaneStatus) -> None:
         run.generation += 1
+        self.voided += 1
         self._set(run, status)
 
     def _set(self, run: LaneRun, status: LaneStatus) -> None:

@@ -15,7 +15,8 @@ class Options:
     positions of lanes that had nothing to write. `catch_up_offsets`: offsets per partition and read. `catch_up_turn`:
     how long lanes catch up between two batches. `hold_idle`, `hold_batches`: after so many empty or full batches half a key
     change is applied as it is. `hold_bytes`: the same by size. `longest_delay`: the cap of every backoff, which begins
-    with `first_delay`. `max_rejects`: None accepts any number.
+    with `first_delay`. `max_rejects`: None accepts any number. `publish_every`: the least time between two of what a sink
+    publishes beside its commits.
     """
 
     handover_bytes: int = 64 << 20
@@ -31,3 +32,4 @@ class Options:
     first_delay: float = 0.1
     longest_delay: float = 5.0
     max_rejects: int | None = None
+    publish_every: float = 1.0

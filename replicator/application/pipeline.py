@@ -327,6 +327,8 @@ class Pipeline(Generic[F]):
             if run.status is LaneStatus.RUNNING and feed is not None and has_room:
                 empty = feed.empty(self._catalog.table(run.lane.table))
                 self._hand_over(self._writes.owed(run, empty, only_topics(self._identity, run.handed)))
+        if self._aligner:
+            self._aligner.tell()
 
     def _catch_everything_up(self) -> None:
         """Until no lane is behind or waits for its sink."""

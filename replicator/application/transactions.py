@@ -143,6 +143,8 @@ class Transactions:
         if self.until is not None and _reaches(position, self.until):
             self._pass_all()
         if self.sure_at is not None and _reaches(position, self.sure_at):
+            # One that goes on may be visible in part, below what was read since the start.
+            self._let_go |= {tx for tx, one in self._pending.items() if one.begun and not one.first}
             self.sure_at = None
         self._advance()
         while (tx := self._first_waited_for()) is not None and self._is_enough(tx, now):

@@ -14,7 +14,7 @@ from replicator.ports.frames import F, Stop
 from replicator.ports.sink import Sink
 
 from .delivery import Delivery
-from .handover import Handed, Slot
+from .handover import Handed, Slot, Told
 from .problem import Stopped, problem_of
 from .retry import Backoff
 from .shared import Shared
@@ -32,7 +32,7 @@ class Worker(Generic[F]):
     def __init__(self, name: str, sink: Sink[F], shared: Shared[F]) -> None:
         self.name = name
         self._sink = sink
-        self._delivery = Delivery(sink, shared)
+        self._delivery = Delivery(name, sink, shared)
         self._lanes = shared.lanes
         self._options = shared.options
         self._abandon = shared.abandon
@@ -62,6 +62,10 @@ class Worker(Generic[F]):
         """Give writes, in order; waits while the slot is full (back-pressure). Stopped when that will not change."""
         self._slot.put(items, stop)
 
+    def tell(self, source: str, told: Told) -> None:
+        """Have published what is complete with the writes that were handed over last; does not wait."""
+        self._slot.tell(source, told)
+
     def ask(self, question: Callable[[Sink[F]], T]) -> Future[T]:
         """Have `question` answered by the sink, on the worker's thread and before the writes that wait.
 
@@ -87,13 +91,13 @@ class Worker(Generic[F]):
 
     def _work(self) -> None:
         try:
-            while (taken := self._slot.take()) is not None:
-                asked, items = taken
+            while (taken := self._slot.take(self._delivery.due_in)) is not None:
                 self._ended = self._abandon.is_set()
-                for question in asked:
+                for question in taken.asked:
                     question()
                 if not self._ended:
-                    self._delivery.deliver(items)
+                    self._delivery.deliver(taken.items, taken.told)
+            self._delivery.finish()
         except Stopped:
             log.info("worker stopped", sink=self.name)
         except BaseException as error:
@@ -106,7 +110,7 @@ class Worker(Generic[F]):
         """Questions that nobody will answer any more end as Stopped instead of keeping their askers waiting."""
         self._ended = True
         while (taken := self._slot.take()) is not None:
-            for question in taken[0]:
+            for question in taken.asked:
                 question()
 
     def _answer(self, question: Callable[[Sink[F]], T], answer: Future[T]) -> None:

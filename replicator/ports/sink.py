@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.sequence import Sequence as SequenceKey
+from replicator.domain.transactions import Complete
 
 from .frames import Applied, F, Lane, RejectRows, Write
 
@@ -113,6 +114,19 @@ class Drops(Protocol):
         raise DataLoss that names `replicator drop`: never a state whose rows are gone.
 
         A target that this sink did not make stays. The rows that the lane wrote to it go, others do not.
+        """
+
+
+@runtime_checkable
+class Publishes(Protocol):
+    """A sink that commits lane by lane, and can tell readers of its tables up to which transaction these are complete."""
+
+    def publish(self, lanes: Sequence[Lane], complete: Complete) -> None:
+        """`lanes`, which are all of their source, have committed what `complete` says, and nothing since.
+
+        Where it names no transaction, what was published of one stays true and stays, beside what else it says; as it does
+        after a kill, whenever that comes. `skip`, `reset` and `drop` of a lane take it back first. Nothing is committed
+        where nothing is new. Errors as of `Sink.apply`; the outcome may be either.
         """
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from shop_stream import COLUMNS, MARKS, Rows, Shop
+from shop_stream import COLUMNS, MARKS, Broker, Rows, Shop
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
@@ -31,14 +31,12 @@ from replicator.application.shared import Shared
 from replicator.application.supervisor import Supervisor
 from replicator.application.workers import Worker
 from replicator.domain.errors import ExitCode
-from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
 
 pytestmark = pytest.mark.postgres
 
 QUICK = Options(first_delay=0.001, longest_delay=0.002, tell_every=0.05, hold_idle=2, catch_up_turn=0.05, handover_bytes=1)
-PARTITIONS = 3
 RULES = TransactionRules(MARKS, patience=30.0)
 TORN = """
 SELECT o.id FROM mirror.orders o LEFT JOIN mirror.order_items i ON i.order_id = o.id GROUP BY o.id, o.items, o.total
@@ -119,14 +117,6 @@ class Watched(PostgresSink):
         self.told()
         self.at(2 * self.number + 1)
         return applied
-
-
-class Broker(FakeSource):
-    """Has every partition of a topic from the first of its records on."""
-
-    def end(self) -> Position:
-        known = super().end()
-        return Position({**{TopicPartition(p.topic, n): 0 for p in known for n in range(PARTITIONS)}, **known})
 
 
 @dataclass

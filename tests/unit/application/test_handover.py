@@ -83,13 +83,13 @@ def test_a_full_slot_waits_and_a_stop_ends_the_wait():
     stop.set()
     with pytest.raises(Stopped):
         slot.put([handed(run, [], 1, 2)], stop)
-    _, items = slot.take()
+    items = slot.take().items
     assert len(items) == 1 and slot.has_room()
     slot.put([handed(run, [], 1, 2)], stop)  # With room a stop loses nothing.
     slot.close()
     with pytest.raises(Stopped):
         slot.put([handed(run, [], 2, 3)], stop)
-    assert len(slot.take()[1]) == 1 and slot.take() is None
+    assert len(slot.take().items) == 1 and slot.take() is None
 
 
 def test_delays_grow_to_a_bound():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.domain.change import RAW
+from replicator.domain.position import Position, TopicPartition
+from replicator.testing.fakes import FakeSource
 
 COLUMNS = {
     "orders": {"id": "int64", "items": "int64", "total": "int64", "note": "string"},
@@ -18,6 +20,7 @@ COLUMNS = {
     "customers": {"id": "int64", "name": "string"},
 }
 MARKS = "cdc.transaction"
+PARTITIONS = 3
 UNSENT = "__debezium_unavailable_value"
 """In place of the note of an order that changes: such a write cannot be joined with one before it that deletes."""
 Rows = dict[str, dict[int, dict[str, Any]]]
@@ -53,15 +56,26 @@ def schema_of(table: str) -> dict[str, Any]:
 SCHEMAS = {table: schema_of(table) for table in COLUMNS}
 
 
+class Broker(FakeSource):
+    """Has every partition of a topic from the first of its records on."""
+
+    def end(self) -> Position:
+        known = super().end()
+        return Position({**{TopicPartition(p.topic, n): 0 for p in known for n in range(PARTITIONS)}, **known})
+
+
 @dataclass
 class Shop:
-    """Makes transactions. `log` holds every partition's records, `after` the rows after each transaction, by its name."""
+    """Makes transactions. `log` holds every partition's records, `after` the rows after each transaction, by its name, and
+    `changes` how far up the changes before its end reach in each partition."""
 
     random: Random
     partitions: int = 1
     rows: Rows = field(default_factory=lambda: {table: {} for table in COLUMNS})
     log: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
     after: dict[str, Rows] = field(default_factory=dict)
+    changes: dict[str, Position] = field(default_factory=dict)
+    reach: dict[TopicPartition, int] = field(default_factory=dict)
     number: int = 700
     lsn: int = 1000
     ids: int = 0
@@ -95,23 +109,27 @@ class Shop:
         topic, partition = f"cdc.public.{table}", row["id"] % self.partitions
         value = text({**payload, "transaction": block, "op": op}, SCHEMAS[table])
         self.put(topic, partition, text({"id": row["id"]}, key), value)
+        self.reach[TopicPartition(topic, partition)] = len(self.log[topic, partition])
         if op == "d":
             self.put(topic, partition, text({"id": row["id"]}, key), None)
             del self.rows[table][row["id"]]
         else:
             self.rows[table][row["id"]] = row
 
-    def transaction(self, changes: list[tuple[str, str, dict[str, Any]]]) -> str:
-        """One transaction of these changes; its name."""
+    def transaction(self, changes: list[tuple[str, str, dict[str, Any]]], halfway: Callable[[], None] = lambda: None) -> str:
+        """One transaction of these changes; its name. `halfway` sees the log with a part of it."""
         self.number += 1
         self.mark("BEGIN")
         events: dict[str, int] = {}
-        for table, op, row in changes:
+        for number, (table, op, row) in enumerate(changes):
+            if number == len(changes) // 2:
+                halfway()
             self.change(table, op, row)
             events[table] = events.get(table, 0) + 1
         self.lsn += 1
         name = self.mark("END", events)
         self.after[name] = {table: dict(rows) for table, rows in self.rows.items()}
+        self.changes[name] = Position(dict(self.reach))
         return name
 
     def new_order(self, items: int) -> list[tuple[str, str, dict[str, Any]]]:
