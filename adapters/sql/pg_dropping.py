@@ -16,7 +16,7 @@ from .pg_ledger import ledger_name
 from .pg_names import quoted
 from .pg_shared import clear_shared, shared_names
 from .pg_sink import PostgresLanes
-from .pg_state import FORGET_LANE, SCHEMA, SELECT_LANE
+from .pg_state import FORGET_LANE, SCHEMA, SELECT_LANE, take_back
 from .pg_views import own_view
 
 WRITTEN = "_cdc_seq_1"
@@ -62,6 +62,7 @@ class DroppableLanes(PostgresLanes):
         self._own(lane)
         place = self._place(lane)
         with self._alone(lane, "dropping") as cursor:
+            take_back(cursor, lane)
             _remove(cursor, remains(cursor, lane, *place), *place)
             cursor.execute(FORGET_LANE.format(sql.SQL("schemas")), (lane.pipeline, lane.id))
             cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (lane.pipeline, lane.id))

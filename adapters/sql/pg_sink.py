@@ -37,6 +37,7 @@ from .pg_state import (
     WRITE_STATE,
     parsed,
     read_state,
+    take_back,
     to_json,
 )
 from .pg_supply import InMemory, Supply
@@ -216,12 +217,14 @@ class PostgresLanes:
         """See `ports.sink.Sink.skip`."""
         self._own(lane)
         with self._alone(lane, "skipping in") as cursor:
+            take_back(cursor, lane)
             cursor.execute(WRITE_STATE, (to_json(state), lane.pipeline, lane.id))
 
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`. The table stays, with its columns, indexes and grants."""
         number = self._own(lane)
         with self._alone(lane, "resetting") as cursor:
+            take_back(cursor, lane)
             clear_shared(cursor, number)
             relation = quoted(*self._place(lane))
             (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)

@@ -18,6 +18,7 @@ from replicator.domain.plan import Cut, LaneState
 from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.sequence import SequenceValue
+from replicator.ports.frames import Lane
 
 SCHEMA = "_replicator"
 META = sa.MetaData(schema=SCHEMA)
@@ -68,6 +69,12 @@ WRITE_COMPLETE = sql.SQL(
     "exact = excluded.exact, behind = excluded.behind, updated_at = now()"
 )
 
+TAKE_BACK = sql.SQL(
+    "UPDATE _replicator.transactions SET transaction = NULL, ended_at = NULL, exact = false, "
+    "behind = ARRAY(SELECT DISTINCT unnest(behind || %s::text) ORDER BY 1), updated_at = now() "
+    "WHERE pipeline = %s AND source = %s"
+)
+
 CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (POSITIONS, SCHEMAS))
 
 SELECT_STATE = sql.SQL("SELECT state::text FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
@@ -96,6 +103,14 @@ def read_state(cursor: psycopg.Cursor, pipeline: str, lane: str) -> LaneState | 
     (exists,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
     row = cursor.execute(SELECT_STATE, (pipeline, lane)).fetchone() if exists else None
     return parsed(row[0] if row else None, pipeline, lane)
+
+
+def take_back(cursor: psycopg.Cursor, lane: Lane) -> None:
+    """Say of the lane's source that no transaction is known to be complete: the lane lacks something from now on. Not for an
+    event log, which is no table of its."""
+    (there,) = cursor.execute("SELECT to_regclass('_replicator.transactions') IS NOT NULL").fetchone() or (False,)
+    if there and lane.table:
+        cursor.execute(TAKE_BACK, (lane.id, lane.pipeline, lane.source))
 
 
 def parsed(text: str | None, pipeline: str, lane: str) -> LaneState | None:

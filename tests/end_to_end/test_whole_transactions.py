@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from deltalake import DeltaTable
 
 from .compare import postgres_table
 from .daemon import Daemon
@@ -165,7 +167,7 @@ def expected(names: list[str], clerks: list[Clerk]) -> dict[str, Orders]:
 def test_no_order_is_seen_without_its_items(world: World) -> None:
     """And wherever the watermark is exact, the target is the source as it was after that transaction."""
     marks = f"{world.prefix}.transaction"
-    world.rewrite_config({"tables": [{"match": "public.*", "source": "shop", "to": [{"sink": "target"}]}]})
+    world.rewrite_config({"tables": [{"match": "public.*", "source": "shop", "to": [{"sink": "target"}, {"sink": "lake"}]}]})
     world.overrides += [
         f'sources.shop.topics=["{world.prefix}.public.*", "{marks}"]',
         f"sources.shop.transactions={{topic: {marks}}}",
@@ -181,13 +183,33 @@ def test_no_order_is_seen_without_its_items(world: World) -> None:
         await_orders(world, daemon)
         last = ends(world)[-1]
         daemon.until(lambda: rows(world.target, TOLD) == [(last, True, [])], f"the watermark is {last}")
+        daemon.until(lambda: in_lake(world).get("transaction") == last, f"the watermark of the lake is {last}")
     after = expected(ends(world), clerks)
     assert not reader.torn
     assert {name: after[name] for name in reader.states} == reader.states
     assert after[last] == orders(world.source)
     assert len(reader.states) > 3 and reader.looks > 20
+    check_lake(world)
     assert last in world.program("status").stdout
     assert daemon.stop() == 0
+
+
+def in_lake(world: World) -> dict[str, Any]:
+    """What the lake says is complete."""
+    path = world.lake / "_replicator" / "transactions"
+    found = DeltaTable(str(path)).to_pyarrow_table().to_pylist() if (path / "_delta_log").is_dir() else []
+    return dict(found[0]) if found else {}
+
+
+def check_lake(world: World) -> None:
+    """The versions that it names belong together: every order has its items, and is the source's."""
+    told = in_lake(world)
+    versions = dict(told["versions"])
+    tables = {t: DeltaTable(str(world.lake / t), version=v).to_pyarrow_table().to_pylist() for t, v in versions.items()}
+    items = Counter(row["order_id"] for row in tables["order_items"])
+    assert told["exact"] and not told["behind"]
+    assert {row["id"]: row["written_by"] for row in tables["orders"]} == orders(world.source)
+    assert {row["id"]: row["items"] for row in tables["orders"]} == items
 
 
 def write_side_by_side(clerks: list[Clerk]) -> None:

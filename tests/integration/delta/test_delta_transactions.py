@@ -217,6 +217,40 @@ def test_a_kill_makes_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert world.said() == (list(shop.after)[-1], True, [])
 
 
+def test_what_a_kill_kept_from_being_published_is_published_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although there is nothing to be written any more."""
+    shop = shop_of(2, 3)
+    world, pieces, last = World(tmp_path, shop), shop.pieces(), list(shop.after)[-1]
+
+    def kill(point: str) -> None:
+        if point == "before publishing" and world.rows() == shop.rows:
+            raise Killed
+
+    with watched(monkeypatch, kill):
+        assert world.once(pieces) is None
+    assert world.said()[0] != last
+    world.once(pieces)
+    assert world.said() == (last, True, []) and not world.wrong()
+
+
+def test_what_is_visible_in_part_is_so_after_another_start(tmp_path: Path) -> None:
+    """A transaction that was too large, and goes on while the program is started again."""
+    shop = shop_of(2, 3)
+    world = World(tmp_path, shop, rules=TransactionRules(MARKS, max_bytes=3_000, patience=30.0))
+    pieces: list[pa.Table] = []
+
+    def halfway() -> None:
+        pieces.extend(shop.pieces())
+        for _ in range(2):
+            world.once(pieces)
+            assert not world.wrong() and world.table("order_items")
+            assert world.pipeline.flow.alignment is not None and not world.pipeline.flow.alignment.exact
+
+    shop.transaction(shop.new_order(60), halfway)
+
+
 def test_nothing_is_committed_where_nothing_is_new(tmp_path: Path) -> None:
     """Neither with every bundle, nor by another start."""
     shop = shop_of(0, 20)

@@ -279,6 +279,19 @@ def test_lanes_that_had_run_before_are_held_together_from_then_on(postgres_dsn: 
     assert world.rows() == shop.rows and world.told() == (list(shop.after)[-1], True, [])
 
 
+def test_a_lane_that_begins_anew_takes_back_what_was_published(postgres_dsn: str, tmp_path: Path) -> None:
+    shop = shop_of(0, 8)
+    pieces, world, last = shop.pieces(), World(postgres_dsn, tmp_path), list(shop.after)[-1]
+    world.once(pieces)
+    assert world.told() == (last, True, [])
+    sink = PostgresSink({"dsn": postgres_dsn, "schema": "mirror"})
+    sink.reset(world.lanes_of("public.orders").lanes[0])
+    sink.close()
+    assert world.told() == (None, False, ["pg.orders"])
+    world.once(pieces)
+    assert world.told() == (last, True, []) and world.rows() == shop.rows
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
