@@ -11,7 +11,7 @@ from deltalake.table import TableMerger
 from replicator.domain.change import OP, UNSENT
 from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
 
-from ..sql.dialect import DELTA_RS
+from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE
 from ..sql.history_events import ended_by
 from ..sql.render import expression, merge_condition
 from ..sql.repair import cleared, constant
@@ -32,7 +32,7 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Cut | None, cuts: Iterab
     if not plan.merge_keys:
         return append_stage(rows)
     if not rows.num_rows and clear is not None and not plan.soft_deletes:
-        return delete_where(cleared(plan, DELTA_RS, clear.sequence).replace('t."', '"'))
+        return delete_where(cleared(plan, DELTA_RS_ALONE, clear.sequence))
     names = [OP, *(c.name for c in plan.target), *([UNSENT] if plan.by_column else [])]
     source = rows.select(names)
     return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear)

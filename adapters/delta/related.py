@@ -16,7 +16,7 @@ from replicator.domain.change import UNSENT
 from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns
 from replicator.domain.sequence import Sequence
 
-from ..sql.dialect import DELTA_RS
+from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE
 from ..sql.history_events import cut_in_two, reaches
 from ..sql.render import literal
 from ..sql.repair import from_columns
@@ -46,15 +46,10 @@ def related_versions(
     that are open or end at or above `lowest`, and as many of the keys of which `cuts` cut a version in two."""
     wanted = {key: _values(rows[key], rows[old]) for key, old in zip(plan.table.keys, from_columns(plan), strict=True)}
     if cuts:
-        cut = lookup(snapshot, list(plan.table.keys), {}, condition=_plain(cut_in_two(plan, DELTA_RS, cuts)))
+        cut = lookup(snapshot, list(plan.table.keys), {}, condition=cut_in_two(plan, DELTA_RS_ALONE, cuts))
         wanted = {key: pc.unique(pa.chunked_array([values, *cut[key].chunks])) for key, values in wanted.items()}
     near = few({n: wanted[n].to_pylist() for n in prunable(snapshot, plan) if n in wanted})
-    return lookup(snapshot, schema_of(snapshot).names, wanted, near, _plain(reaches(plan, DELTA_RS, lowest)))
-
-
-def _plain(condition: str) -> str:
-    """A condition on `t` where there is only the table."""
-    return condition.replace('t."', '"')
+    return lookup(snapshot, schema_of(snapshot).names, wanted, near, reaches(plan, DELTA_RS_ALONE, lowest))
 
 
 def lookup(

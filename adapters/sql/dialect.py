@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,8 @@ class Dialect:
     `contains` is a template over `list` and `item`: true when a list of text holds an item. `row` names the function that
     makes a comparable tuple of its arguments, ordered from the left. `overriding` goes before the rows of an INSERT, so that
     a column that numbers itself takes the given value. `escape`: what goes before a quote and before itself within a text,
-    where it is not the quote that is doubled. `moment` is a template over `micros`: the text of that time, in UTC.
+    where it is not the quote that is doubled. `moment` is a template over `micros`: the text of that time, in UTC. `alone`:
+    there is one relation, which columns cannot be told by.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Dialect:
     overriding: str = ""
     escape: str = ""
     moment: str = ""
+    alone: bool = False
 
     def quoted(self, name: str) -> str:
         """`name` as an identifier, whatever characters it holds."""
@@ -35,12 +37,14 @@ class Dialect:
 
     def column(self, relation: str, name: str) -> str:
         """A column of a relation that this code base named."""
-        return f"{relation}.{self.quoted(name)}"
+        return self.quoted(name) if self.alone else f"{relation}.{self.quoted(name)}"
 
 
 DUCKDB_MOMENT, SPARK_MOMENT = "CAST(make_timestamp({micros}) AS VARCHAR)", "CAST(timestamp_micros({micros}) AS STRING)"
 DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row", moment=DUCKDB_MOMENT)
 DELTA_RS = Dialect("delta_rs", '"', "array_has({list}, {item})", "struct")
+DELTA_RS_ALONE = replace(DELTA_RS, alone=True)
+"""Conditions for scans and deletes, where the table has no alias."""
 SPARK = Dialect(
     "spark",
     "`",

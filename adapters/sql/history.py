@@ -21,15 +21,15 @@ from .fold import was_sent
 from .history_events import CHANGE, CUT, KIND, MARK, PLACE, TAKEN, THERE, Events, Known, Terms
 from .repair import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 
-OPENS, MANY, SILENT = "_opens", "_many", "_silent"
+OPENS, MANY, SILENT = "_cdc__opens", "_cdc__many", "_cdc__silent"
 """An upsert that begins a version; one whose version has more upserts; a delete that ends no version."""
 
 
 def events_select(plan: ApplyPlan, dialect: Dialect, known: Known) -> str:
-    """Every event with what is found out about it: `_kind`, `_place`, `_op`, the keys, `_cdc_seq_*`, `__START_AT`, the
-    carried values (completed), `_verdict` (of changes: apply, duplicate, incomplete), `_opens`, `_many`, `_silent`;
-    `_k_there` (the target has a version that begins here) and its `_k_was_*`; the last sequence `_last_*` and the last
-    values `_latest_*` of the version that begins here."""
+    """Every event with what is found out about it: its kind, `_place`, `_op`, the keys, `_cdc_seq_*`, `__START_AT`, the
+    carried values (completed), `_verdict` (of changes: apply, duplicate, incomplete), whether it OPENS a version, of
+    MANY, and is SILENT; whether the target has a version that begins here, and what that was; the last sequence and the
+    last values of the version that begins here. Names of what is found out begin with `_cdc__`: no source column's does."""
     text = _Steps(plan, dialect, known)
     steps = {
         "events": Events(plan, dialect, known).select(),
@@ -48,7 +48,7 @@ def events_select(plan: ApplyPlan, dialect: Dialect, known: Known) -> str:
 
 def versions_select(plan: ApplyPlan, dialect: Dialect, known: Known, events: str) -> str:
     """The rows of stage 4, of the relation that `events_select` made: versions that are new or changed, and with `_op` d
-    those that are no more. Columns: `_op`, `_place`, `_last_place` (where the values of untracked columns are from) and
+    those that are no more. Columns: `_op`, `_place`, `_cdc__last_place` (where the values of untracked columns are from) and
     those of the target that are carried."""
     text = _Steps(plan, dialect, known)
     return text.versions(events)
@@ -87,28 +87,28 @@ class _Steps(Terms):
     def ranked(self, relation: str) -> str:
         """Of one key and sequence the first counts; what the target has there is known of it."""
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
-        known = [f"max({self.q(n)}) OVER ({same}) AS {self.q('_k' + n)}" for n in (THERE, *self.was)]
-        nth = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(PLACE)}) AS {self.q('_nth')}"
-        touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_touched')}"
+        known = [f"max({self.q(n)}) OVER ({same}) AS {self.q('_cdc__k' + n)}" for n in (THERE, *self.was)]
+        nth = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(PLACE)}) AS {self.q('_cdc__nth')}"
+        touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
         return f"SELECT *, {nth}, {touched}, {', '.join(known)} FROM {relation}"
 
     def lives(self, relation: str) -> str:
         """A life goes from one delete to the next."""
-        deletes = f"CASE WHEN {self.is_delete} AND {self.q('_nth')} = 1 THEN 1 ELSE 0 END"
+        deletes = f"CASE WHEN {self.is_delete} AND {self.q('_cdc__nth')} = 1 THEN 1 ELSE 0 END"
         partition = f"PARTITION BY {self.names(self.keys)} {self.so_far}"
-        return f"SELECT *, sum({deletes}) OVER ({partition}) AS {self.q('_life')} FROM {relation}"
+        return f"SELECT *, sum({deletes}) OVER ({partition}) AS {self.q('_cdc__life')} FROM {relation}"
 
     def judged(self, relation: str) -> str:
         """A change that did not send everything needs an upsert before it in its life that was there when it came."""
         q = self.q
-        whole = f"{q('_nth')} = 1 AND NOT ({self.is_delete}) AND ({q(KIND)} < {CHANGE} OR {q(CDC_UNSENT)} IS NULL)"
-        window = f"PARTITION BY {self.names(self.keys)}, {q('_life')} {self.so_far}"
+        whole = f"{q('_cdc__nth')} = 1 AND NOT ({self.is_delete}) AND ({q(KIND)} < {CHANGE} OR {q(CDC_UNSENT)} IS NULL)"
+        window = f"PARTITION BY {self.names(self.keys)}, {q('_cdc__life')} {self.so_far}"
         based = f"min(CASE WHEN {whole} THEN {q(PLACE)} END) OVER ({window})"
-        inner = f"SELECT *, {based} AS {q('_based')} FROM {relation}"
+        inner = f"SELECT *, {based} AS {q('_cdc__based')} FROM {relation}"
         partial = f"{q(KIND)} = {CHANGE} AND NOT ({self.is_delete}) AND {q(CDC_UNSENT)} IS NOT NULL"
-        nothing = f"({q('_lost')} OR {q('_based')} IS NULL OR {q('_based')} > {q(PLACE)})"
+        nothing = f"({q('_cdc__lost')} OR {q('_cdc__based')} IS NULL OR {q('_cdc__based')} > {q(PLACE)})"
         case = (
-            f"CASE WHEN {q('_nth')} > 1 THEN {text_literal(DUPLICATE)} "
+            f"CASE WHEN {q('_cdc__nth')} > 1 THEN {text_literal(DUPLICATE)} "
             f"WHEN {partial} AND {nothing} THEN {text_literal(INCOMPLETE)} ELSE {text_literal(APPLY)} END"
         )
         return f"SELECT *, {case} AS {q(VERDICT)} FROM (\n{inner}) AS j"
@@ -118,7 +118,7 @@ class _Steps(Terms):
         q = self.q
         before = f"lag({q(OP)}) {self.over()}"
         nothing = f"COALESCE({before}, {text_literal(Op.DELETE)}) = {text_literal(Op.DELETE)}"
-        first = f"NOT ({self.is_delete}) AND {nothing} AS {q('_first')}"
+        first = f"NOT ({self.is_delete}) AND {nothing} AS {q('_cdc__first')}"
         return f"SELECT *, {first}, {self.is_delete} AND {nothing} AS {q(SILENT)} FROM {relation}"
 
     def grouped(self, relation: str) -> str:
@@ -126,49 +126,50 @@ class _Steps(Terms):
         q = self.q
         parts = []
         for i, name in enumerate(self.known.lacking):
-            gives = f"{q('_first')} OR {was_sent(self.dialect, q(CDC_UNSENT), name)}"
-            parts.append(
-                f"sum(CASE WHEN {gives} THEN 1 ELSE 0 END) {self.over('_life', order=self.so_far)} AS {q(f'_g{i}')}"
-            )
+            gives = f"{q('_cdc__first')} OR {was_sent(self.dialect, q(CDC_UNSENT), name)}"
+            over = self.over("_cdc__life", order=self.so_far)
+            parts.append(f"sum(CASE WHEN {gives} THEN 1 ELSE 0 END) {over} AS {q(f'_cdc__g{i}')}")
         return f"SELECT {', '.join(['*', *parts])} FROM {relation}"
 
     def filled(self, relation: str) -> str:
         """With the values that were not sent."""
         kept = [n for n in self.columns() if n not in self.known.lacking]
         given = [
-            f"first_value({self.q(name)}) {self.over('_life', f'_g{i}')} AS {self.q(name)}"
+            f"first_value({self.q(name)}) {self.over('_cdc__life', f'_cdc__g{i}')} AS {self.q(name)}"
             for i, name in enumerate(self.known.lacking)
         ]
         return f"SELECT {', '.join([*map(self.q, kept), *given])} FROM {relation}"
 
     def columns(self) -> list[str]:
         """What goes on from `filled`."""
-        known = ["_k" + n for n in (THERE, *self.was)]
-        made = [KIND, PLACE, OP, VERDICT, SILENT, "_first", "_life", "_touched", *known]
+        known = ["_cdc__k" + n for n in (THERE, *self.was)]
+        made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", "_cdc__touched", *known]
         return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
 
     def compared(self, relation: str) -> str:
         q = self.q
-        pairs = [(self.value(n), f"lag({self.value(n)}) {self.over('_life')}") for n in self.known.compared]
+        pairs = [(self.value(n), f"lag({self.value(n)}) {self.over('_cdc__life')}") for n in self.known.compared]
         differs = [f"{mine} IS DISTINCT FROM {other}" for mine, other in pairs] or ["FALSE"]
-        opens = f"NOT ({self.is_delete}) AND ({q('_first')} OR {' OR '.join(differs)})"
+        opens = f"NOT ({self.is_delete}) AND ({q('_cdc__first')} OR {' OR '.join(differs)})"
         return f"SELECT *, {opens} AS {q(OPENS)} FROM {relation}"
 
     def value(self, name: str) -> str:
-        return f"CAST({self.q(name)} AS TEXT)" if name in self.known.as_text else self.q(name)
+        return f'CAST({self.q(name)} AS TEXT) COLLATE "C"' if name in self.known.as_text else self.q(name)
 
     def opened(self, relation: str) -> str:
         opened = f"sum(CASE WHEN {self.q(OPENS)} THEN 1 ELSE 0 END) {self.over(order=self.so_far)}"
-        return f"SELECT *, {opened} AS {self.q('_version')} FROM {relation}"
+        return f"SELECT *, {opened} AS {self.q('_cdc__version')} FROM {relation}"
 
     def finished(self, relation: str) -> str:
-        """What the version that begins here came to; its upserts share `_life` and `_version`."""
-        q, version = self.q, ("_life", "_version", "_is_delete")
+        """What the version that begins here came to; its upserts share `_cdc__life` and `_cdc__version`."""
+        q, version = self.q, ("_cdc__life", "_cdc__version", "_cdc__is_delete")
         last = self.over(*version, order=self.backwards)
-        parts = [f"first_value({q(n)}) {last} AS {q(f'_last_{i}')}" for i, n in zip(self.numbers, self.starts, strict=True)]
-        parts += [f"first_value({q(n)}) {last} AS {q(f'_latest_{i}')}" for i, n in enumerate(self.latest)]
+        parts = [
+            f"first_value({q(n)}) {last} AS {q(f'_cdc__last_{i}')}" for i, n in zip(self.numbers, self.starts, strict=True)
+        ]
+        parts += [f"first_value({q(n)}) {last} AS {q(f'_cdc__latest_{i}')}" for i, n in enumerate(self.latest)]
         many = f"count(*) OVER (PARTITION BY {self.names((*self.keys, VERDICT, *version))}) > 1"
-        inner = f"SELECT *, {self.is_delete} AS {q('_is_delete')} FROM {relation}"
+        inner = f"SELECT *, {self.is_delete} AS {q('_cdc__is_delete')} FROM {relation}"
         return f"SELECT *, {', '.join(parts)}, {many} AS {q(MANY)} FROM ({inner}) AS f"
 
     @property
@@ -182,26 +183,29 @@ class _Steps(Terms):
         q = self.q
         boundary = f"{q(VERDICT)} = {text_literal(APPLY)} AND ({q(OPENS)} OR {self.is_delete})"
         window = f"OVER (PARTITION BY {self.names(self.keys)} {self.ordered})"
-        nexts = [f"lead({q(n)}) {window} AS {q(f'_next_{i}')}" for i, n in zip(self.numbers, self.starts, strict=True)]
-        nexts.append(f"lead({q(START_AT)}) {window} AS {q('_next_at')}")
+        nexts = [f"lead({q(n)}) {window} AS {q(f'_cdc__next_{i}')}" for i, n in zip(self.numbers, self.starts, strict=True)]
+        nexts.append(f"lead({q(START_AT)}) {window} AS {q('_cdc__next_at')}")
         inner = f"SELECT *, {', '.join(nexts)} FROM {events} WHERE {boundary}"
-        changed = [f"{q('_k' + THERE)} = 0"]
+        changed = [f"{q('_cdc__k' + THERE)} = 0"]
         for i in self.numbers:
-            changed.append(f"{q(f'_next_{i}')} IS DISTINCT FROM {q(f'_k_was_end_{i}')}")
-            changed.append(f"{q(f'_last_{i}')} IS DISTINCT FROM {q(f'_k_was_last_{i}')}")
-        changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_touched')} = {CHANGE}"] if self.known.lacking else []
+            changed.append(f"{q(f'_cdc__next_{i}')} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_end_{i}')}")
+            changed.append(f"{q(f'_cdc__last_{i}')} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_last_{i}')}")
+        changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_cdc__touched')} = {CHANGE}"] if self.known.lacking else []
         where = f"{q(OPENS)} AND ({' OR '.join(changed)})"
         new = f"SELECT {self.row(text_literal(Op.UPDATE), ended=True)} FROM ({inner}) AS b WHERE {where}"
-        gone = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q('_k' + THERE)} = 1 AND NOT {q(OPENS)}"
+        gone = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q('_cdc__k' + THERE)} = 1 AND NOT {q(OPENS)}"
         return f"{new}\nUNION ALL\nSELECT {self.row(text_literal(Op.DELETE), ended=False)} FROM {events} WHERE {gone}"
 
     def row(self, op: str, *, ended: bool) -> str:
         """A version as the target keeps it."""
-        q, out = self.q, [f"{op} AS {self.q(OP)}", self.q(PLACE), f"{self.q('_latest_0')} AS {self.q('_last_place')}"]
-        latest = {n: f"_latest_{i}" for i, n in enumerate(self.latest)}
-        made = {END_AT: "_next_at"} | dict(zip(self.ends, (f"_next_{i}" for i in self.numbers), strict=True))
+        q, out = (
+            self.q,
+            [f"{op} AS {self.q(OP)}", self.q(PLACE), f"{self.q('_cdc__latest_0')} AS {self.q('_cdc__last_place')}"],
+        )
+        latest = {n: f"_cdc__latest_{i}" for i, n in enumerate(self.latest)}
+        made = {END_AT: "_cdc__next_at"} | dict(zip(self.ends, (f"_cdc__next_{i}" for i in self.numbers), strict=True))
         made = made if ended else {}
-        made |= dict(zip(self.lasts, (f"_last_{i}" for i in self.numbers), strict=True))
+        made |= dict(zip(self.lasts, (f"_cdc__last_{i}" for i in self.numbers), strict=True))
         nothing = set() if ended else {END_AT, *self.ends}
         for name in self.carried():
             value = "NULL" if name in nothing else q(made.get(name, latest.get(name, name)))
@@ -217,7 +221,9 @@ class _Steps(Terms):
 
     def marks(self, events: str) -> str:
         q = self.q
-        first = " AND ".join(f"{q(f'_k_was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True))
+        first = " AND ".join(
+            f"{q(f'_cdc__k_cdc__was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True)
+        )
         unseen = f"({q(KIND)} = {CHANGE} OR ({first}))"
         kept = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {CUT}"]
         kept += [f"{q(OPENS)} AND {q(MANY)} AND {unseen}"] if self.plan.history and self.plan.history.untracked else []

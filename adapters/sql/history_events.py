@@ -21,13 +21,13 @@ from .dialect import Dialect, text_literal
 from .fold import was_sent
 from .repair import after, constant, from_columns
 
-KIND = "_kind"
+KIND = "_cdc__kind"
 PLACE = "_place"
 MARK, VERSION, TAKEN, CUT, ENDING, CHANGE = range(6)
 """Where an event comes from: remembered beside the target, the beginning of a version, the last upsert that was taken into
 it, a truncate, the end of a version, the batch. Of events of one key and sequence the lowest counts."""
 
-THERE = "_there"
+THERE = "_cdc__there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Terms:
     @property
     def was(self) -> list[str]:
         """Where the target's version ends and the last sequence it stands for."""
-        return [f"_was_end_{i}" for i in self.numbers] + [f"_was_last_{i}" for i in self.numbers]
+        return [f"_cdc__was_end_{i}" for i in self.numbers] + [f"_cdc__was_last_{i}" for i in self.numbers]
 
 
 class Events(Terms):
@@ -174,7 +174,7 @@ class Events(Terms):
         named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
         was = there or ["NULL"] * (2 * len(self.starts))
         known = [f"{value} AS {q(name)}" for name, value in zip(self.was, was, strict=True)]
-        head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(PLACE)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_lost')}"]
+        head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(PLACE)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
         head += [f"{1 if there else 0} AS {q(THERE)}"]
         return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *known])}"
 

@@ -39,7 +39,7 @@ from .local_repair import incomplete_sentences, unsent_names, with_error
 from .relatable import relatable
 from .repair import APPLY, DUPLICATE, INCOMPLETE, VERDICT, from_columns
 
-IMAGE = "_image"
+IMAGE = "_cdc__image"
 """One number for the values that are compared and that every event sent."""
 
 
@@ -142,7 +142,7 @@ class _Pool:
         return self.values.take(pc.if_else(there, below, places))
 
     def written(self, found: pa.Table, history: History) -> pa.Table:
-        own, last = self.taken(found[PLACE]), self.taken(found["_last_place"])
+        own, last = self.taken(found[PLACE]), self.taken(found["_cdc__last_place"])
         count = self.plan.table.sequence
         counted = {*end_sequence_columns(count), *last_sequence_columns(count)}
         columns = {OP: found[OP]}

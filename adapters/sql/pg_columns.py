@@ -14,7 +14,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 
 from .beside import BESIDE
 from .local_by_column import Decided, Known, decide, first_of_each, key_numbers, with_keys
-from .pg_ledger import ledger_name
+from .pg_ledger import align, ledger_name
 from .pg_literals import text_column
 from .pg_names import quoted
 from .pg_reader import array_of, form_of
@@ -30,6 +30,7 @@ def ensure_beside(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: 
         cursor.execute(
             f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({keys})".encode(), prepare=False
         )
+    align(cursor, name, target)
     return name
 
 

@@ -23,14 +23,16 @@ from .dialect import POSTGRES
 from .history import events_select, marks_select, versions_select
 from .history_events import CHANGE, KIND, PLACE, Known, carried, ended_by, related_select
 from .pg_instants import instant
-from .pg_ledger import ledger_name
+from .pg_ledger import align, ledger_name
 from .pg_names import quoted
 from .pg_target import ROW, Target
 from .render import merge
 from .repair import INCOMPLETE, VERDICT, constant
 
-WITHOUT_EQUALITY = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle")
-"""Types whose values PostgreSQL cannot compare, or compares by their size."""
+WITHOUT_EQUALITY = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle", "citext")
+"""Types whose values PostgreSQL cannot compare, compares by their size, or takes for equal though they differ."""
+SMALL = 100
+"""Rows of a temporary table up to which an index costs more than it saves."""
 
 
 def ensure_marks(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
@@ -53,14 +55,16 @@ def ensure_marks(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: s
     ).fetchall()
     for column, kind in missing:
         cursor.execute(f"ALTER TABLE {name} ADD COLUMN {quoted(column)} {kind}".encode(), prepare=False)
+    align(cursor, name, target)
     return name
 
 
 def without_equality(cursor: psycopg.Cursor, target: str) -> frozenset[str]:
-    """The columns of the target that are compared as text."""
+    """The columns of the target that are compared as text, byte by byte."""
     rows = cursor.execute(
-        "SELECT a.attname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = %s::regclass "
-        "AND ltrim(t.typname, '_') = ANY(%s)",
+        "SELECT a.attname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+        "LEFT JOIN pg_collation c ON c.oid = a.attcollation WHERE a.attrelid = %s::regclass "
+        "AND (ltrim(t.typname, '_') = ANY(%s) OR NOT c.collisdeterministic)",
         (target, list(WITHOUT_EQUALITY)),
     ).fetchall()
     return frozenset(name for (name,) in rows)
@@ -95,7 +99,7 @@ class VersionsInServer:
         rows = f"(SELECT s.*, s.{quoted(ROW)} AS {quoted(PLACE)} FROM {quoted(target.stage)} AS s)"
         stage = quoted(target.stage)
         related = related_select(plan, POSTGRES, target.relation, stage, lowest, moves=moves, cuts=crossing)
-        self._make(self._related, related)
+        self._make(self._related, related, indexed=(*plan.table.keys, *cdc_sequence_columns(plan.table.sequence)))
         marks = self._marks() if late else None
         self._known = Known(
             rows=rows,
@@ -137,9 +141,11 @@ class VersionsInServer:
         return done.rowcount > 0
 
     def _marks(self) -> str:
-        same = " AND ".join(f"m.{quoted(k)} = s.{quoted(k)}" for k in self._target.plan.table.keys)
-        within = [f"EXISTS (SELECT FROM {place} AS s WHERE {same})" for place in (quoted(self._target.stage), self._related)]
-        return f"(SELECT m.*, -1 AS {quoted(PLACE)} FROM {self._target.ledger} AS m WHERE {' OR '.join(within)})"
+        """What is remembered of the keys at hand."""
+        names = ", ".join(map(quoted, self._target.plan.table.keys))
+        keys = " UNION ".join(f"SELECT {names} FROM {place}" for place in (quoted(self._target.stage), self._related))
+        marks = f"{self._target.ledger} AS m JOIN ({keys}) AS s USING ({names})"
+        return f"(SELECT m.*, -1 AS {quoted(PLACE)} FROM {marks})"
 
     def _lacking(self, marks: str | None) -> tuple[str, ...]:
         places = {quoted(self._target.stage): UNSENT, self._related: CDC_UNSENT} | ({marks: CDC_UNSENT} if marks else {})
@@ -147,9 +153,13 @@ class VersionsInServer:
         found = {name for (name,) in self._run(" UNION ".join(parts)).fetchall()}
         return tuple(n for n in carried(self._target.plan) if n in found)
 
-    def _make(self, name: str, select: str) -> None:
+    def _make(self, name: str, select: str, *, indexed: Sequence[str] = ()) -> None:
+        """A temporary table. Rows of others are looked up in it by the columns of the index."""
         self._run(f"DROP TABLE IF EXISTS pg_temp.{name}")
-        self._run(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select}")
+        made = self._run(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select}")
+        if indexed and made.rowcount > SMALL:
+            self._run(f"CREATE INDEX ON {name} ({', '.join(map(quoted, indexed))})")
+            self._run(f"ANALYZE {name}")
 
     def _run(self, statement: str) -> psycopg.Cursor:
         return self._cursor.execute(statement.encode(), prepare=False)

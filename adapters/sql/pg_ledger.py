@@ -22,6 +22,19 @@ def ledger_name(number: int) -> str:
     return quoted(SCHEMA, f"tombstones_{number}")
 
 
+def align(cursor: psycopg.Cursor, name: str, target: str) -> None:
+    """Give the columns of a table beside the target the types that the target has for them, which may be wider by now."""
+    altered = cursor.execute(
+        "SELECT m.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a JOIN pg_attribute m USING (attname) "
+        "WHERE a.attrelid = %s::regclass AND m.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
+        "AND NOT m.attisdropped AND format_type(a.atttypid, a.atttypmod) <> format_type(m.atttypid, m.atttypmod)",
+        (target, name),
+    ).fetchall()
+    for column, kind in altered:
+        alter = f"ALTER TABLE {name} ALTER COLUMN {quoted(column)} TYPE {kind} USING {quoted(column)}::{kind}"
+        cursor.execute(alter.encode(), prepare=False)
+
+
 def ensure_ledger(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Create the ledger of a lane unless it is there; returns its name as SQL."""
     name = ledger_name(number)
@@ -35,15 +48,13 @@ def ensure_ledger(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: 
             f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({', '.join(keys)})".encode(),
             prepare=False,
         )
+    align(cursor, name, target)
     return name
 
 
-def empty_ledger(cursor: psycopg.Cursor, number: int) -> None:
-    """Forget what a lane remembered."""
-    name = ledger_name(number)
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
-    if there:
-        cursor.execute(f"DELETE FROM {name}".encode())
+def drop_ledger(cursor: psycopg.Cursor, number: int) -> None:
+    """Forget what a lane remembered, and in which columns: under another policy or key it has others."""
+    cursor.execute(f"DROP TABLE IF EXISTS {ledger_name(number)}".encode(), prepare=False)
 
 
 def forget(ledger: str, plan: ApplyPlan, high: Sequence) -> str:

@@ -24,7 +24,7 @@ from .pg_ddl import Catalogue, fits, indexed
 from .pg_errors import refuses_row, translated
 from .pg_history import ensure_marks, without_equality
 from .pg_lanes import Lanes
-from .pg_ledger import empty_ledger, ensure_ledger
+from .pg_ledger import drop_ledger, ensure_ledger
 from .pg_names import check_columns, check_table, quoted
 from .pg_shared import clear_shared, new_shared
 from .pg_state import (
@@ -230,8 +230,9 @@ class PostgresLanes:
             (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
             if there:
                 self.clear(cursor, lane, relation)
-            empty_ledger(cursor, number)
+            drop_ledger(cursor, number)
             cursor.execute(WRITE_STATE, (None, lane.pipeline, lane.id))
+        self._targets.pop(lane.id, None)
 
     def _own(self, lane: Lane) -> int:
         self._ensure_own_tables()

@@ -105,7 +105,7 @@ FOLDED = (pa.field(RESET, pa.bool_(), nullable=False),)
 void: values that were not sent must not be taken from it."""
 
 
-OF_FOLDS = frozenset({"_i", "_row", "_last", "_void", "_outcome", "_moved", "_live", "_copy", "_falls", "_reading"})
+OF_FOLDS = frozenset({"_a", "_i", "_row", "_last", "_void", "_outcome", "_moved", "_live", "_copy", "_falls", "_reading"})
 WORKING = OF_FOLDS | {"_place", "_verdict", "_late", "_mark", "_k", "_f", "_m", "_w"}
 NUMBERED = re.compile(r"_(?:from_|seq_|v|p)\d+")
 """Names that engines and sinks give to columns of their own while they relate rows to each other. Engines fold the case of

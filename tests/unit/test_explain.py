@@ -28,7 +28,7 @@ def test_every_stage_is_shown(policy, dialect):
 def test_a_history_shows_how_versions_are_found():
     for dialect in (POSTGRES, SPARK, DUCKDB):
         repair = explain(plan_for("scd2", TABLE), dialect, '"t"')["repair"]
-        assert "WITH events AS" in repair and dialect.quoted("_opens") in repair
+        assert "WITH events AS" in repair and dialect.quoted("_cdc__opens") in repair
 
 
 def test_a_watermark_is_shown():

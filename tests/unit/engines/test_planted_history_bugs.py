@@ -70,7 +70,7 @@ def test_a_delete_that_begins_a_version(monkeypatch):
 
 
 def test_a_late_change_that_is_taken_for_a_duplicate(monkeypatch):
-    changed(monkeypatch, "events_select", 'ORDER BY "_kind", "_place")', 'ORDER BY "_kind" DESC, "_place")')
+    changed(monkeypatch, "events_select", 'ORDER BY "_cdc__kind", "_place")', 'ORDER BY "_cdc__kind" DESC, "_place")')
     caught()
 
 
@@ -80,12 +80,12 @@ def test_null_that_equals_nothing(monkeypatch):
 
 
 def test_values_that_were_not_sent_stay_null(monkeypatch):
-    changed(monkeypatch, "events_select", 'CASE WHEN "_first" OR', 'CASE WHEN TRUE OR "_first" OR')
+    changed(monkeypatch, "events_select", 'CASE WHEN "_cdc__first" OR', 'CASE WHEN TRUE OR "_cdc__first" OR')
     caught(assert_random_histories, ())
 
 
 def test_the_first_value_of_an_untracked_column(monkeypatch):
-    changed(monkeypatch, "versions_select", '"_latest_0" AS "_last_place"', '"_place" AS "_last_place"')
+    changed(monkeypatch, "versions_select", '"_cdc__latest_0" AS "_cdc__last_place"', '"_place" AS "_cdc__last_place"')
     caught()
 
 
@@ -95,7 +95,9 @@ def test_a_version_that_is_no_more_but_stays(monkeypatch):
     caught()
 
 
-@pytest.mark.parametrize("what", ['"_silent" AND', '"_opens" AND "_many" AND', 'NOT ("_op" = \'d\') AND NOT "_opens"'])
+@pytest.mark.parametrize(
+    "what", ['"_cdc__silent" AND', '"_cdc__opens" AND "_cdc__many" AND', 'NOT ("_op" = \'d\') AND NOT "_cdc__opens"']
+)
 def test_nothing_is_remembered_of(monkeypatch, what):
     changed(monkeypatch, "marks_select", what, f"FALSE AND {what}")
     caught()
@@ -113,5 +115,5 @@ def test_only_open_versions_are_read(monkeypatch):
 
 
 def test_values_that_were_not_sent_from_a_life_before(monkeypatch):
-    changed(monkeypatch, "events_select", '"_life", "_g0"', '"_g0"')
+    changed(monkeypatch, "events_select", '"_cdc__life", "_g0"', '"_g0"')
     caught(assert_random_histories, ())

@@ -64,6 +64,18 @@ class Found:
         """The bytes of its files."""
         return sum(file.stat().st_size for file in self._files(form.suffixes))
 
+    def left(self, form: Form) -> int | None:
+        """The bytes of its files, of one that was taken in; None where it is gone, or about to go: a folder loses its files
+        one by one."""
+        try:
+            if not self.path.is_dir():
+                return self.path.stat().st_size
+            is_still = time.time() - self.path.stat().st_mtime >= SETTLED_SECONDS
+            is_whole = (self.path / DONE).exists() and any(file.name.endswith(form.suffixes) for file in self.path.iterdir())
+            return self.size(form) if is_still and is_whole else None
+        except FileNotFoundError:
+            return None
+
     def _files(self, suffixes: tuple[str, ...]) -> list[Path]:
         if not self.path.is_dir():
             return [self.path]
@@ -96,7 +108,7 @@ class Folder:
         """See `Supply`. DataLoss for one that was taken in and is another now, and for one below those that were."""
         for found in snapshots(self._path, self._form):
             if found.version in taken:
-                _refuse_another(found, found.size(self._form), taken[found.version])
+                _refuse_another(found, found.left(self._form), taken[found.version])
                 continue
             if taken and found.version < max(taken):
                 raise DataLoss(
@@ -104,7 +116,8 @@ class Folder:
                     next_step="Remove it where it is of no use; otherwise: " + self._anew,
                 )
             rows = found.rows(self._form)
-            return None if rows is None else Snapshot(str(found.path), found.version, rows, found.size(self._form))
+            size = None if rows is None else found.left(self._form) if found.path.is_file() else found.size(self._form)
+            return None if rows is None or size is None else Snapshot(str(found.path), found.version, rows, size)
         return None
 
     def settles_in(self, known: Taken) -> float:
@@ -113,8 +126,8 @@ class Folder:
         return max((found.settles_in(self._form) for found in new), default=0.0)
 
 
-def _refuse_another(found: Found, now: int, size: int | None) -> None:
-    if size not in (None, now):
+def _refuse_another(found: Found, now: int | None, size: int | None) -> None:
+    if None not in (size, now) and size != now:
         raise DataLoss(
             f"{found.path} is another one than the version {found.version} that was taken in.",
             next_step="Give it a later version; or put the old one back, or remove it.",

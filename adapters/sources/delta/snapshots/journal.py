@@ -116,12 +116,19 @@ class Journal:
                 )
             return {}
         with translating(self._options.name):
-            newest = int(DeltaTable(str(self._path)).history(1)[0][OF_COMMIT])
+            newest = self._newest()
         if newest > max(noted, default=-1):
             noted = self._with(noted, newest, None)
             self._note(noted)
         self._known = noted
         return noted
+
+    def _newest(self) -> int:
+        """The version whose changes were committed last. Who compacts the journal commits too."""
+        for commit in DeltaTable(str(self._path)).history():
+            if OF_COMMIT in commit:
+                return int(commit[OF_COMMIT])
+        raise DataLoss(f"No commit of {self._path} says which snapshot it is of.", next_step=self._anew)
 
     def _with(self, taken: dict[int, int | None], version: int, size: int | None) -> dict[int, int | None]:
         """What is to be remembered once that was taken in, too: of versions that nobody meets again the newest alone."""
