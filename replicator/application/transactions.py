@@ -39,6 +39,8 @@ class End:
 
     mark: Mark
     over: bool = False
+    held_by: set[str] = field(default_factory=set)
+    """Transactions before it whose end was not told: as long as they are waited for, it is held back with them."""
 
 
 class Tables(Protocol):
@@ -87,6 +89,11 @@ class Transactions:
         """True when nothing of a transaction that is not complete lies below `barrier`. Not known before `sure_at`, the end
         of the stream at the start, was read: an earlier run may have let a part of a transaction go."""
         return self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
+
+    @property
+    def _held(self) -> set[str]:
+        """The transactions that are waited for."""
+        return set(self._pending) - self._let_go
 
     @property
     def given_up(self) -> int:
@@ -207,7 +214,7 @@ class Transactions:
             elif end.mark.tx not in self._let_go:
                 break
         done = 0
-        while done < len(self._ends) and self._ends[done].over:
+        while done < len(self._ends) and self._ends[done].over and not self._ends[done].held_by & self._held:
             self.last = self._ends[done].mark if self.until is None else self.last
             done += 1
         del self._ends[:done]
@@ -220,6 +227,7 @@ class Transactions:
         self._over[tx] = None
         if len(self._over) > REMEMBERED:
             self._over.popitem(last=False)
+        end.held_by = {other for other in self._held if self._precedes(other, mine)}
         for other in [o for o in self._let_go if self._precedes(o, mine)]:
             self._let_go.discard(other)
             self._pending.pop(other, None)

@@ -87,3 +87,57 @@ def test_the_view_goes_with_its_table(postgres_dsn):
         assert ("view", "mirror.items_current") in [(b.what, b.where) for b in sink.belongings(stream.lane)]
         sink.drop(stream.lane)
     assert fetch(postgres_dsn, "SELECT to_regclass('mirror.items'), to_regclass('mirror.items_current')") == [(None, None)]
+
+
+CITEXT = "SELECT 1 FROM pg_available_extensions WHERE name = 'citext'"
+ICU = "SELECT 1 FROM pg_collation WHERE collprovider = 'i'"
+NOCASE = "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+
+
+@pytest.mark.parametrize(
+    ("needed", "made", "kind"),
+    [(CITEXT, "CREATE EXTENSION citext", "public.citext"), (ICU, NOCASE, "text COLLATE public.nocase")],
+    ids=["citext", "collation"],
+)
+def test_text_that_differs_in_case_only_is_another_value(postgres_dsn, needed, made, kind):
+    """Also where the database takes it for equal: by its type, or by the column's collation."""
+    if not fetch(postgres_dsn, needed):
+        pytest.skip("this PostgreSQL was built without it")
+    fetch(postgres_dsn, made)
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        sink.prepare(stream.lane, stream.plan)
+        fetch(postgres_dsn, "DROP VIEW mirror.items_current")
+        fetch(postgres_dsn, f"ALTER TABLE mirror.items ALTER COLUMN v TYPE {kind}")
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        put(sink, stream.write({"id": 1, "v": "A"}))
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 2), (1, "A", 2, None)]
+
+
+KNOWN_IN_SQL = (
+    "_kind",
+    "_there",
+    "_lost",
+    "_opens",
+    "_version",
+    "_image",
+    "_g0",
+    "_last_1",
+    "_k_there",
+    "_last_place",
+    "_life",
+)
+
+
+def test_columns_may_be_called_as_what_is_worked_out_was_called(postgres_dsn):
+    columns = {"id": pa.int64(), **dict.fromkeys(KNOWN_IN_SQL, pa.string())}
+    stream = Feed(table_of(columns), lane_of(policy="scd2"))
+    values = dict.fromkeys(KNOWN_IN_SQL, "a")
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, **values}))
+        put(
+            sink, stream.write({"id": 1, **values, "_lost": None, "_unsent": ["_lost"], "_kind": "b"}, {"id": 1, "_op": "d"})
+        )
+    found = fetch(postgres_dsn, 'SELECT "_lost", "_kind", _cdc_seq_1, _cdc_end_seq_1 FROM mirror.items ORDER BY 3')
+    assert found == [("a", "a", 1, 2), ("a", "b", 2, 3)]

@@ -89,6 +89,21 @@ def test_none_is_let_go_before_an_earlier_one():
     assert not stream.held.barrier and stream.last == "2"
 
 
+def test_a_transaction_behind_one_whose_end_is_lost_is_not_told():
+    """It is held back with that one; when that is given up, nothing is known any more."""
+    stream = Stream(patience=10.0)
+    stream.begin("a")
+    stream.changes("a", "orders")
+    stream.begin("b")
+    stream.changes("b", "orders")
+    stream.end("b", orders=1)
+    assert stream.barrier[ORDERS] == 0
+    assert stream.last is None
+    stream.tell(later=11.0)
+    assert not stream.held.is_exact
+    assert stream.last is None
+
+
 def test_tables_that_nobody_follows_are_not_waited_for():
     stream = Stream(tables=Tables({"orders"}))
     stream.changes("1", "orders")
