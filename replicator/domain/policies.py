@@ -237,6 +237,17 @@ def _untracked(table: TableSpec, tracked: Chosen) -> list[str]:
 POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append": append, "scd2": scd2}
 
 
+def refuse_floating_keys(table: TableSpec) -> None:
+    """Raise ConfigProblem for a key of floating-point numbers, by which rows cannot be told: 0.0 is -0.0 for some, another
+    number for others, NaN is no number at all, and what was computed elsewhere differs in its last digit."""
+    floating = next((k for k in table.keys if pa.types.is_floating(table.column(k).type)), None)
+    if floating is not None:
+        raise ConfigProblem(
+            f"the key of table {table.name} has the column {floating!r} of floating-point numbers",
+            next_step="Name another key with `keys`, or set `policy: append`, which needs none.",
+        )
+
+
 def plan_for(
     policy: str,
     table: TableSpec,
@@ -254,6 +265,8 @@ def plan_for(
         raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
     table = shape.of(table)
     plan = scd2(table, _untracked(table, tracked)) if tracked and policy == "scd2" else POLICIES[policy](table)
+    if plan.merge_keys:
+        refuse_floating_keys(table)
     if watermark is not None and plan.merge_keys:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} has no watermark",

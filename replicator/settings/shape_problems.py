@@ -31,6 +31,7 @@ def shape_problems(config: View) -> Iterator[Problem]:
         yield from _soft(entry)
         yield from _by_column(config, entry)
         yield from _without_keys(entry)
+        yield from _floating_keys(table, entry)
         if table.declared is not None:
             yield from _unknown_columns(table, entry)
 
@@ -89,6 +90,15 @@ def _without_keys(entry: EntryView) -> Iterator[Problem]:
         if lost:
             sentence = f"{place(path)} leaves out {quoted(lost[0])}, a key column of {place(entry.path)}"
             yield Problem(path, "contradiction", sentence, "keep the key columns")
+
+
+def _floating_keys(table: TableView, entry: EntryView) -> Iterator[Problem]:
+    """See `domain.policies.refuse_floating_keys`."""
+    path, said = entry.shape.get("keys", ((), None))
+    bad = [name for name in _names(said) if name in table.floating]
+    if bad and entry.policy in (None, "scd1", "scd2"):
+        sentence = f"{place(path)} names {quoted(bad[0])}, a column of floating-point numbers, by which rows cannot be told"
+        yield Problem(path, "contradiction", sentence, "name another key, or write `policy: append`")
 
 
 def _unknown_columns(table: TableView, entry: EntryView) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from typing import Any
 from .findings import Path
 from .tables import EXCLUSIVE, POLICY_OF_SCD_TYPE, SHAPE, TABLE_OPTIONS
 
+FLOATING = ("double", "float", "float32", "float64")
 OF_TABLE = ("keys", "tombstones")
 """Keys that say how the records of a table are read, which is done once for all its lanes."""
 
@@ -43,6 +44,8 @@ class TableView:
     """The keys that are written in the table."""
     declared: tuple[str, ...] | None
     """The columns that the config declares; None when it declares none."""
+    floating: frozenset[str]
+    """Those of them that are floating-point numbers."""
     to: tuple[EntryView, ...] | None
     """None when `to` is missing or not a list."""
 
@@ -101,8 +104,10 @@ def _table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableVi
         pairs = ((index, item) for index, item in enumerate(to) if isinstance(item, dict))
         entries = tuple(_entry((*path, "to", index), item, (item, raw, defaults)) for index, item in pairs)
     into = text(raw, "into") or text(defaults, "into")
-    declared = tuple(mapping(raw.get("schema"))) or None
-    return TableView(path, text(raw, "match"), text(raw, "source"), into, frozenset(raw), declared, entries)
+    columns = mapping(raw.get("schema"))
+    floating = frozenset(name for name, kind in columns.items() if str(kind).strip().lower() in FLOATING)
+    declared = tuple(columns) or None
+    return TableView(path, text(raw, "match"), text(raw, "source"), into, frozenset(raw), declared, floating, entries)
 
 
 def _entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) -> EntryView:

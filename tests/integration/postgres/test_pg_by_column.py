@@ -68,7 +68,6 @@ KEYS = {
     "instant": (pa.timestamp("us", "UTC"), datetime(2024, 2, 29, 1, 2, 3, 4, UTC)),
     "local time": (pa.timestamp("us"), datetime(2024, 2, 29, 1, 2, 3, 4)),
     "decimal": (pa.decimal128(20, 4), Decimal("12345.6700")),
-    "float": (pa.float64(), 0.1),
     "text": (pa.string(), 'it\'s "%s" é'),
     "boolean": (pa.bool_(), True),
     "time": (pa.time64("us"), datetime(2024, 1, 1, 23, 59, 59, 1).time()),

@@ -103,6 +103,15 @@ def test_columns_that_the_config_does_not_declare(folder):
         assert "names 'ta', which is no column of the declared 'schema'" in finding.message
 
 
+def test_a_key_of_floating_point_numbers(folder):
+    """Which the config declares; others are refused when their first record comes."""
+    text = folder.file.read_text()
+    text = text.replace("schema: {id: int64, at: timestamp}", "schema: {id: double, at: timestamp}")
+    folder.write(text.replace(APPEND, "    policy: scd2\n    keys: [id]\n"))
+    finding = folder.only()
+    assert (finding.code, "floating-point" in finding.message) == ("contradiction", True), str(finding)
+
+
 def test_truncates_are_for_scd1(folder):
     """In the entry or around it: where its policy is another one, nothing would be cleared."""
     line = folder.change(APPEND, f"{APPEND}    apply_as_truncates: id = 0\n")
