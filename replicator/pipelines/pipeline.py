@@ -135,10 +135,11 @@ class Pipeline:
         name: str | None = None,
         ignore_null_updates_column_list: Columns | None = None,
         ignore_null_updates_except_column_list: Columns | None = None,
+        partial_updates: Literal["ordered", "by_column"] | None = None,
         **others: Any,
     ) -> None:
         """Keep the table `target` current from the changes of the table `source`: one entry of `to` in the config, with the
-        same keys and the same meaning.
+        same keys and the same meaning. `partial_updates` is of this program alone.
 
         `source` is SOURCE.TABLE, a source of the pipeline and a table's name there, globs allowed; `target` is SINK.TABLE,
         or SINK alone for the source table's own name. `keys` and `sequence_by` may be left out where the records say their
@@ -247,6 +248,7 @@ FLOW_KEYS = frozenset(
         "ignore_null_updates",
         "ignore_null_updates_column_list",
         "ignore_null_updates_except_column_list",
+        "partial_updates",
         "apply_as_deletes",
         "apply_as_truncates",
         "column_list",

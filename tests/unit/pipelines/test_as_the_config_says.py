@@ -23,6 +23,8 @@ FLOWS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"ignore_null_updates": False}, {"ignore_null_updates": False}),
     ({"ignore_null_updates_column_list": ["role"]}, {"ignore_null_updates_column_list": ["role"]}),
     ({"ignore_null_updates_except_column_list": ["role"]}, {"ignore_null_updates_except_column_list": ["role"]}),
+    ({"partial_updates": "by_column"}, {"partial_updates": "by_column"}),
+    ({"partial_updates": "ordered"}, {"partial_updates": "ordered"}),
     ({"apply_as_deletes": "operation = 'DELETE'"}, {"apply_as_deletes": "operation = 'DELETE'"}),
     ({"apply_as_truncates": "operation = 'TRUNCATE'"}, {"apply_as_truncates": "operation = 'TRUNCATE'"}),
     ({"column_list": ["id", "name"]}, {"column_list": ["id", "name"]}),
@@ -53,6 +55,8 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"keys": []}, {}),
     ({"keys": ["id", "id"]}, {}),
     ({"ignore_null_updates": "maybe"}, {}),
+    ({"partial_updates": "by_row"}, {}),
+    ({"partial_updates": "by_column", "ignore_null_updates": True}, {}),
     ({"target": "lakes.employees"}, {"sink": "lakes"}),
     ({"target": "lake._replicator"}, {"into": "_replicator"}),
 ]
