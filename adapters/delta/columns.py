@@ -42,7 +42,7 @@ class ByColumn:
         good = with_keys(good, beside.select(list(plan.table.keys)) if facts.clear_below else beside.slice(0, 0))
         numbers = key_numbers(good, plan.table.keys)
         first = keys_of(good, plan, first_of_each(numbers))
-        done = decide(plan, good, numbers, _known(plan, first, _related(snapshot, plan, first), beside), state.floor)
+        done = decide(plan, good, numbers, known(plan, first, _related(snapshot, plan, first), beside), state.floor)
         kept = keys_of(good, plan, list(done.beside))
         kept = kept.append_column(BESIDE, pa.array(list(done.beside.values()), pa.string()))
         version = self._beside.write(table, kept, write.lane)
@@ -67,7 +67,7 @@ def _related(snapshot: DeltaTable, plan: ApplyPlan, keys: pa.Table) -> pa.Table:
     return lookup(snapshot, [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence)], wanted, near)
 
 
-def _known(plan: ApplyPlan, keys: pa.Table, related: pa.Table, beside: pa.Table) -> list[Known]:
+def known(plan: ApplyPlan, keys: pa.Table, related: pa.Table, beside: pa.Table) -> list[Known]:
     """What the target and the table beside it say of each of `keys`."""
     sequence = cdc_sequence_columns(plan.table.sequence)
     places = {name: _places(plan, keys, table) for name, table in (("row", related), ("text", beside))}

@@ -17,6 +17,7 @@ from ..delta.mirrors import Mirrors
 from ..delta.options import MirrorOptions
 from ..delta.tables import exists
 from ..spark.applying import SparkLaneSink
+from ..spark.beside import SparkBeside
 from ..spark.catalog import CatalogNames
 from ..spark.ledger import SparkTombstoneLedger
 from ..spark.marks import SparkMarks
@@ -49,7 +50,8 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
         session.reaches(lake.root, said.storage)
         every = said.compact_every
         ledger = SparkTombstoneLedger(session, lake, every)
-        stages, writer = SparkMirror(session, ledger, SparkMarks(session, lake, every)), SparkTableWriter(session)
+        marks, beside = SparkMarks(session, lake, every), SparkBeside(session, lake, every)
+        stages, writer = SparkMirror(session, ledger, marks, beside), SparkTableWriter(session)
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, at_once=AT_ONCE, compact_every=every, writer=writer)
         self._session = session
         schema = said.schema_name

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from replicator.domain.change import ERROR, MOVED_FROM, OP, UNSENT, Op
 from replicator.domain.errors import DataLoss
-from replicator.domain.plan import CDC_DELETED, ApplyPlan, Counts, LaneState, needs_repair, resent_below
+from replicator.domain.plan import CDC_DELETED, ApplyPlan, Counts, Facts, LaneState, needs_repair, resent_below
 from replicator.domain.retention import can_be_late, late, recalls
 from replicator.ports.frames import Lane, Write
 
@@ -39,6 +39,8 @@ from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK
 from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, from_columns, not_sent, repair_select
+from .beside import SparkBeside
+from .columns import SparkColumns
 from .frames import column, derived, kept, mapped, selected, where
 from .histories import SparkHistories
 from .ledger import SparkTombstoneLedger
@@ -58,9 +60,10 @@ Related = Callable[[], DataFrame]
 class SparkMirror:
     """`delta.lane.Stages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema and version."""
 
-    def __init__(self, session: Session, ledger: SparkTombstoneLedger, marks: SparkMarks) -> None:
+    def __init__(self, session: Session, ledger: SparkTombstoneLedger, marks: SparkMarks, beside: SparkBeside) -> None:
         self._session = session
         self._ledger = ledger
+        self._columns = SparkColumns(beside, self._related)
         self._histories = SparkHistories(session, marks)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> Staged:
@@ -69,7 +72,7 @@ class SparkMirror:
         frame, trimmed = untouched(write, state.position)
         let_in = admitted(frame, write, state)
         frame, left_out = let_in.rows, trimmed + let_in.duplicates
-        truncates = len(facts.cuts) or (1 if plan.truncates and facts.clear_below is not None else 0)
+        truncates = _truncates(plan, facts)
         if truncates and trimmed:
             truncates = frame.filter(column(OP) == Op.TRUNCATE.value).count()
         schema = schema_of(snapshot)
@@ -84,6 +87,10 @@ class SparkMirror:
             staged = self._history(snapshot, state, replace(write, plan=plan), good, applied_at, any_rows=counts.applied > 0)
             rejects = _as_rejects(unfit, staged.rejects)
             return replace(staged, counts=staged.counts + kept_apart, rejects=rejects)
+        if plan.by_column:
+            staged = self._by_column(snapshot, state, replace(write, plan=plan), good, any_rows=counts.applied > 0)
+            left = Counts(rejected=counts.rejected, duplicate=left_out)
+            return replace(staged, counts=staged.counts + left, rejects=_as_rejects(unfit, staged.rejects))
         if state.owed and state.forgotten is not None and plan.repair.ledger:
             self._ledger.forget(write.lane, plan, state.forgotten.high)
         partitions = _met(snapshot, plan, good) if counts.applied else {}
@@ -123,6 +130,19 @@ class SparkMirror:
         operation = write_stage(plan, done.write, None, {}, cuts) if done.counts.applied or cuts else None
         rejects = _as_rejects(holes, done.rejects)
         return Staged(operation, moved_on(plan, state, facts, done.recorded), counts, rejects)
+
+    def _by_column(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, *, any_rows: bool
+    ) -> Staged:
+        """Of the rows and truncates that fit the table of a lane with a sequence for each column."""
+        plan, facts = write.plan, write.folded.facts
+        if not any_rows:
+            return Staged(None, moved_on(plan, state, facts, None), Counts(), None)
+        good, nameless, bad = _refused(rows, plan, _nameless(rows, partition_columns(snapshot)))
+        # A truncate may concern rows that the batch does not name.
+        partitions = _met(snapshot, plan, good) if facts.clear_below is None else {}
+        staged = self._columns.stage(snapshot, state, write, good, partitions)
+        return replace(staged, counts=staged.counts + Counts(rejected=bad), rejects=nameless)
 
     def cleared(self, _: LaneState | None) -> Operation:
         """Every row: the table belongs to its lane alone."""
@@ -179,6 +199,13 @@ class SparkMirror:
         if not recalls(write.plan, write.folded.facts, state):
             return None
         return self._ledger.lookup(write.lane, write.plan, rows)
+
+
+def _truncates(plan: ApplyPlan, facts: Facts) -> int:
+    """How many truncates are no rows."""
+    if plan.by_column:
+        return 0
+    return len(facts.cuts) or (1 if plan.truncates and facts.clear_below is not None else 0)
 
 
 def _renamed(frame: DataFrame, names: Names) -> DataFrame:

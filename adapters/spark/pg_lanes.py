@@ -108,7 +108,7 @@ class SparkPostgresLanes:
         return out
 
     def _is_large(self, write: Write[DataFrame]) -> bool:
-        return write.folded.rows > self._through_driver
+        return write.folded.rows > self._through_driver and not write.plan.by_column
 
     def _shared(self, write: Write[DataFrame], before: LaneState, target: Target) -> Shared:
         """The rows in a staging table, copied there by the executors. No transaction is open meanwhile."""

@@ -39,7 +39,8 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
     """The rows frame, with the columns that `adapters.sql.rows.to_rows` promises, in the types in which values travel."""
     made = _bookkeeping(plan, applied_at)
     names = [(c.name, made.get(c.name, column(c.name))) for c in plan.target]
-    rows = folded.filter(column(change.OP) != change.Op.TRUNCATE.value) if plan.truncates else folded
+    clears = plan.truncates and not plan.by_column
+    rows = folded.filter(column(change.OP) != change.Op.TRUNCATE.value) if clears else folded
     columns = [
         column(change.OP),
         *(value.alias(name) for name, value in names),

@@ -57,15 +57,15 @@ def write_stage(
         return append_stage(rows.select([column(c.name) for c in plan.target]))
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
-        _refuse_moved(snapshot, attempt)
+        refuse_moved(snapshot, attempt)
         condition = merge_condition(plan, SPARK)
         meets = sf.expr(condition) if clear is not None or cuts else _within(sf.expr(condition), partitions)
-        with _saying(rows.sparkSession, attempt) as session:
+        with saying(rows.sparkSession, attempt) as session:
             merger = SparkTable.forPath(session, place(attempt.table.uri)).alias("t").merge(rows.alias("s"), meets)
             for cut in cuts:
                 merger = merger.whenNotMatchedBySourceUpdate(ended_by(plan, SPARK, cut.sequence), _ended(plan, cut))
             _merged(merger, plan, clear)
-        _confirm(snapshot, attempt)
+        confirm(snapshot, attempt)
 
     return merge
 
@@ -85,11 +85,11 @@ def append_stage(rows: DataFrame) -> Operation:
     """An append of `rows`, whose columns the table has; others become null."""
 
     def append(snapshot: DeltaTable, attempt: Attempt) -> None:
-        with _saying(rows.sparkSession, attempt):
+        with saying(rows.sparkSession, attempt):
             writer = rows.write.format("delta").mode("append").option("txnAppId", attempt.app)
             writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.name)
             writer.save(place(attempt.table.uri))
-        _confirm(snapshot, attempt)
+        confirm(snapshot, attempt)
 
     return append
 
@@ -108,13 +108,13 @@ def delete_stage(session: Session, condition: str | None = None) -> Operation:
     """Removes the rows for which the condition holds, or every row."""
 
     def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
-        _refuse_moved(snapshot, attempt)
-        with translating(f"removing rows of table {attempt.table.name}"), _saying(session.spark, attempt) as spark:
+        refuse_moved(snapshot, attempt)
+        with translating(f"removing rows of table {attempt.table.name}"), saying(session.spark, attempt) as spark:
             SparkTable.forPath(spark, place(attempt.table.uri)).delete(condition)
         snapshot.update_incremental()
         # Without rows there is nothing that Spark commits.
         if snapshot.transaction_version(attempt.app) == attempt.version:
-            _confirm(snapshot, attempt)
+            confirm(snapshot, attempt)
 
     return delete
 
@@ -131,7 +131,7 @@ def _within(condition: Column, partitions: Partitions) -> Column:
     return condition
 
 
-def _refuse_moved(snapshot: DeltaTable, attempt: Attempt) -> None:
+def refuse_moved(snapshot: DeltaTable, attempt: Attempt) -> None:
     """Raise LostRace when the table is not what stage 2 read any more: Spark would write to what is there now. In an object
     store a version can also be another one than it was: there Spark replaces what somebody wrote in the same moment."""
     now = opened(attempt.table)
@@ -140,7 +140,7 @@ def _refuse_moved(snapshot: DeltaTable, attempt: Attempt) -> None:
         raise LostRace
 
 
-def _confirm(snapshot: DeltaTable, attempt: Attempt) -> None:
+def confirm(snapshot: DeltaTable, attempt: Attempt) -> None:
     """Spark skips a version that the table has already, without a word: then somebody else was first."""
     snapshot.update_incremental()
     if not any(entry.get(USER_METADATA) == attempt.name for entry in snapshot.history(RECENT)):
@@ -148,7 +148,7 @@ def _confirm(snapshot: DeltaTable, attempt: Attempt) -> None:
 
 
 @contextmanager
-def _saying(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
+def saying(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
     """A session of its own whose commits say what `attempt` says: the settings hold for a whole session, and forgotten ones
     would make its next commits silent no-ops. An append says it by options instead."""
     session = spark.newSession()

@@ -86,7 +86,8 @@ class Engine(Protocol[F]):
         taken from the last change that sent them after the key's last delete or truncate (test_fold_equals_model). `_unsent`
         is left empty, not null, where all values are known but no single change sent them all: a row must still be there.
         Under a watermark every change is left, in order, and the facts tell its event times
-        (test_fold_leaves_every_change_under_a_watermark).
+        (test_fold_leaves_every_change_under_a_watermark). With a sequence for each column every change is there once, in the
+        order of arrival over all partitions (test_fold_keeps_the_order_of_arrival).
 
         Folding the concatenation of folded frames gives the same as folding their changes at once
         (test_fold_composes). Input may therefore be a folded frame.

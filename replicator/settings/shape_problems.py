@@ -29,7 +29,7 @@ def shape_problems(config: View) -> Iterator[Problem]:
             continue
         yield from _without_truncates(entry)
         yield from _soft(entry)
-        yield from _by_column(config, entry)
+        yield from _by_column(entry)
         yield from _without_keys(entry)
         yield from _floating_keys(table, entry)
         if table.declared is not None:
@@ -59,14 +59,11 @@ def _soft(entry: EntryView) -> Iterator[Problem]:
         yield Problem(path, "contradiction", sentence, "keep one")
 
 
-def _by_column(config: View, entry: EntryView) -> Iterator[Problem]:
-    """Sequences per column where nobody keeps them, or beside what they do not go with."""
+def _by_column(entry: EntryView) -> Iterator[Problem]:
+    """Sequences per column beside what they do not go with."""
     path, said = entry.shape.get("partial_updates", ((), None))
     if said != "by_column" or entry.policy not in (None, "scd1"):
         return
-    if config.engine == "spark":
-        sentence = f"{place(path)} says 'by_column', which the engine 'spark' does not keep"
-        yield Problem(path, "engine", sentence, "write `engine: local`, or `partial_updates: ordered`")
     unfit: dict[str, tuple[object, ...]] = {
         "deletes": ("hard", "ignore"),
         "ignore_null_updates": (False,),

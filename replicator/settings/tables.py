@@ -123,7 +123,7 @@ class PolicyKeys(Strict):
     partial_updates: PartialUpdates | None = None
     """scd1: what a change is compared with that sends a part of the columns only. ordered: with the row, as of a source that
     keeps the changes of a row in order. by_column: each column with the last change that sent it, in whatever order they
-    come; needs the engine local."""
+    come."""
     column_list: Layout | None = None
     """The columns that the target has, those of the key among them; by default all."""
     except_column_list: Layout | None = None

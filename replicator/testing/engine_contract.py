@@ -14,6 +14,7 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.shape import Shape as PerColumn
 
 from .delivery import Delivering, Plans, assert_equals_model, under
 from .engine_base import PlainFrames
@@ -78,6 +79,24 @@ class EngineContract(EngineShapes):
             assert one.facts.oldest == min(time for _, time in mine)
             assert {place.partition: time for place, time in one.facts.reached.items()} == newest
         assert not engine.fold(self.changes(history), plan_for("append", history.table())).facts.reached
+
+    def test_fold_keeps_the_order_of_arrival(self) -> None:
+        """Where there is a sequence for each column: which changes came before one decides what becomes of it. Also of what
+        is folded again; of changes that come twice the first is there."""
+        engine, shape = self.new_engine(), Shape(partitions=3, snapshot=3, shuffle=5)
+        history = History(shape, (*writes(0, 1, 2, 3, 4, 0, 1, 5, 6, 2), Statement("truncate"), *writes(3, 0, 7)))
+        plan, whole = (
+            plan_for("scd1", history.table(), None, PerColumn(by_column=True)),
+            self.to_arrow(self.changes(history)),
+        )
+        places = list(zip(whole[PARTITION].to_pylist(), whole[OFFSET].to_pylist(), strict=True))
+        parts = [self.to_frame(part) for part in (whole, whole.slice(0, 4))]
+        folded = engine.fold(engine.concat(parts), plan)
+        again = engine.fold(engine.concat([folded.frame]), plan)
+        for one in (folded, again):
+            rows = self.to_arrow(one.frame)
+            assert list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)) == places
+        assert (folded.counts.duplicate, again.counts.total, again.rows) == (4, 0, whole.num_rows)
 
     def _in_order(self, frame: Any) -> dict[int, list[int]]:
         arrow = self.to_arrow(frame)

@@ -1,5 +1,4 @@
-"""What a sink promises about lanes with a sequence for each column, which parts of rows may reach in any order. Of sinks of
-the local engine: the others have no such lanes."""
+"""What a sink promises about lanes with a sequence for each column, which parts of rows may reach in any order."""
 
 from __future__ import annotations
 
@@ -59,8 +58,8 @@ class SinkColumns(SinkBase):
         @self.for_all(history=in_parts())
         def check(history: History) -> None:
             with self.target() as target:
-                lane = (self.new_engine(), target, history, "scd1", plans)
-                delivering = Delivering(*lane, Wanted(by_column=True))
+                lane, frames = (self.new_engine(), target, history, "scd1", plans), (self.to_frame, self.to_arrow)
+                delivering = Delivering(*lane, Wanted(by_column=True), to_frame=frames[0], to_arrow=frames[1])
                 delivering.run()
                 assert_equals_model(delivering)
 

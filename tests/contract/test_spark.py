@@ -28,6 +28,7 @@ from replicator.testing.delivery import Delivering, assert_equals_model, canonic
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.histories import random_history
 from replicator.testing.lane_shapes import CASES
+from replicator.testing.sink_columns import SinkColumns
 from replicator.testing.sink_contract import KEYED, SinkContract
 from replicator.testing.source_contract import SourceContract
 
@@ -111,6 +112,19 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
             assert_equals_model(delivering)
 
 
+class TestSequencesPerColumn(OnSpark, SinkColumns):
+    """Through `DeltaSparkSink`."""
+
+    numbers = count(1)
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path):
+        self.parent = tmp_path
+
+    def new_target(self):
+        return SparkTarget(self.parent / f"columns{next(self.numbers)}")
+
+
 @dataclass
 class SparkLogStream(LogStream):
     def open(self):
@@ -161,6 +175,19 @@ class TestRowsSparkSource(ReadsRows, SourceContract):
 @pytest.mark.postgres
 class TestPostgresSparkSink(OnSpark, SinkContract):
     """`PostgresSparkSink`, every row of which the executors copy."""
+
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_dsn):
+        self.dsn = postgres_dsn
+
+    def new_target(self):
+        engine()
+        return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))
+
+
+@pytest.mark.postgres
+class TestSequencesPerColumnInPostgres(OnSpark, SinkColumns):
+    """Through `PostgresSparkSink`."""
 
     @pytest.fixture(autouse=True)
     def database(self, postgres_dsn):

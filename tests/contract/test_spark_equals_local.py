@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from test_sink_delta_rs import DeltaTarget
 from adapters.engines.local import LocalEngine
 from replicator.domain.plan import CDC_APPLIED_AT
 from replicator.domain.policies import plan_for
+from replicator.testing import sink_columns
 from replicator.testing.contract import EXAMPLES, SEED
 from replicator.testing.delivery import Delivering, canonical_rows, under
 from replicator.testing.histories import History, random_history
@@ -22,9 +24,9 @@ from replicator.testing.sink_watermarks import DISORDER, GRACE
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
 
-KEYS = {"scd1": KEYED, "append": (*KEYED, "none")}
-"""By every policy that is supported."""
-CASES = [("scd1", None), ("append", None), ("append", GRACE)]
+KEYS = {"scd1": KEYED, "append": (*KEYED, "none"), "by_column": KEYED}
+"""By every policy that is supported, and scd1 with a sequence for each column."""
+CASES = [("scd1", None), ("append", None), ("append", GRACE), ("by_column", None)]
 """Policy and watermark; with one, event times are out of order."""
 LENGTH = 14
 EACH = max(1, EXAMPLES // OnSpark.one_in)
@@ -53,6 +55,9 @@ def table(delivering: Delivering, target: Any) -> tuple[pa.Schema, Any, list[str
 def test_local_and_spark_write_the_same(tmp_path, policy, watermark, seed):
     disorder, plans = (0, plan_for) if watermark is None else (DISORDER, under(watermark))
     history = random_history(seed + 49, LENGTH, toast=bool(seed % 2 == 0), keys=KEYS[policy], disorder=disorder)
+    if policy == "by_column":
+        parts = replace(history.shape, parts=True, scramble=seed, shuffle=None)
+        history, policy, plans = replace(history, shape=parts), "scd1", sink_columns.plans
     case, lakes = OnSpark(), (DeltaTarget(tmp_path / "local"), SparkTarget(tmp_path / "spark"))
     local = delivered(LocalEngine(), lakes[0], history, policy, plans=plans)
     spark = delivered(engine(), lakes[1], history, policy, plans=plans, to_frame=case.to_frame, to_arrow=case.to_arrow)

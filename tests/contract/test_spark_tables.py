@@ -399,7 +399,7 @@ def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch
     """A foreign row comes in between the reading of stage 2 and the MERGE: the partial image is completed from it."""
     of, tries = lane(), []
     lake.put(of, [sale("NL", 1)])
-    original = write._refuse_moved
+    original = write.refuse_moved
 
     def foreign(snapshot, attempt):
         tries.append(snapshot)
@@ -410,7 +410,7 @@ def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch
             merger.when_matched_update({"v": "s.v"}).execute()
         original(snapshot, attempt)
 
-    monkeypatch.setattr(write, "_refuse_moved", foreign)
+    monkeypatch.setattr(write, "refuse_moved", foreign)
     assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
     assert len(tries) == 2 and lake.values() == [("NL", 1, "theirs")]
 

@@ -84,8 +84,6 @@ def delta_rs_stages(plan: ApplyPlan) -> Stages:
 
 
 def spark_stages(plan: ApplyPlan) -> Stages:
-    if plan.by_column:
-        return  # Which Spark refuses.
     yield from explain(plan, SPARK, "`target`", fold=SPARK).items()
     if shows_names(plan):
         yield from Named("shop", "it's", "/a 'lake'/it_x0027_s", "lane `a`.b").stages(view_of(plan)).items()

@@ -17,7 +17,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import ERROR, MOVED_FROM, MOVED_TO, OFFSET, PARTITION, RAW, TOPIC, changes_schema
-from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
@@ -152,12 +151,7 @@ class SparkEngine:
 
     @translating("folding a batch")
     def fold(self, changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
-        """See `ports.engine.Engine.fold`. ConfigProblem for sequences per column, which nobody here keeps."""
-        if plan.by_column:
-            raise ConfigProblem(
-                f"table {plan.table.name} has sequences per column, which the engine spark does not keep",
-                next_step="Set `engine: local`, or `partial_updates: ordered`.",
-            )
+        """See `ports.engine.Engine.fold`."""
         return fold(changes, plan)
 
     @translating("counting rows")

@@ -33,7 +33,10 @@ def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
     marked = _last_per_key(numbered, plan, known) if plan.fold == "last" else _distinct(numbered, plan, known)
     marked = kept(derived(marked, changes))
     seen = _seen(marked, plan)
-    frame = derived(marked.filter(column(ROW)).select([column(n) for n in names]), marked)
+    rows = marked.filter(column(ROW))
+    if plan.by_column:
+        rows = rows.sort(PLACE)  # What becomes of a change depends on which came before it, and the windows moved them.
+    frame = derived(rows.select([column(n) for n in names]), marked)
     frame = knowing(frame, _known_of_rows(known, seen))
     counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
     facts = _facts(seen, plan) if plan.watermark is None else replace(_facts(seen, plan), **_event_times(marked))

@@ -24,7 +24,7 @@ def segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
         if not changes.filter(_asks(table)).limit(1).count():
             return [changes]
         return _cut(changes, table)
-    if not table.keys or (known is not None and not known.partial):
+    if not table.keys or table.by_column or (known is not None and not known.partial):
         return [changes]
     if known is None and not changes.filter(column(UNSENT).isNotNull()).limit(1).count():
         return [changes]

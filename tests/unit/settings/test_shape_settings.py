@@ -185,11 +185,9 @@ def test_what_goes_with_sequences_per_column(folder, said):
     assert folder.load().settings.lanes_for("public.orders")[0].shape.by_column
 
 
-def test_spark_keeps_no_sequences_per_column(folder):
-    line = folder.change("        deletes: hard\n", "        partial_updates: by_column\n")
-    (finding,) = [f for f in folder.findings(overrides=["engine=spark"]) if "by_column" in f.message]
-    assert (finding.code, finding.line) == ("engine", line)
-    assert "which the engine 'spark' does not keep" in finding.message
+def test_spark_keeps_sequences_per_column(folder):
+    folder.change("        deletes: hard\n", "        partial_updates: by_column\n")
+    assert folder.load(overrides=["engine=spark"]).settings.lanes_for("public.orders")[0].shape.by_column
 
 
 def test_event_logs_have_none(folder):
