@@ -89,7 +89,7 @@ class RowsStream:
         pass
 
     def expected(self, start: int, end: int) -> pa.Table:
-        """Rows that were there when the stream was opened as reads, in the order of the files' names; others as creates."""
+        """Rows that were there when the stream was opened as reads, in the order in which they came; others as creates."""
         rows, whole = [], self._whole()
         at_sight = next((at for version, _, at in self.places if version == self.seen), None)
         for number in range(start, end):
@@ -102,8 +102,8 @@ class RowsStream:
         return pa.Table.from_pylist(rows, RAW)
 
     def _whole(self) -> dict[int, int]:
-        files = sorted(urlsplit(uri).path for uri in DeltaTable(str(self.path), version=self.seen).file_uris())
-        numbers = [number for file in files for number in pq.read_table(file)["number"].to_pylist()]
+        files = [urlsplit(uri).path for uri in DeltaTable(str(self.path), version=self.seen).file_uris()]
+        numbers = sorted(number for file in files for number in pq.read_table(file)["number"].to_pylist())
         return {number: row for row, number in enumerate(numbers)}
 
     def span(self) -> Span:

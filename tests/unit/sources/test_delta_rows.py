@@ -159,6 +159,14 @@ def test_appended_rows_until_a_commit_is_more(path):
     assert pa.concat_tables(seen).num_rows == 3
 
 
+def test_files_are_read_in_the_order_in_which_they_were_written(path):
+    """At first sight too: the last row of a key is the newest, though files are named at random."""
+    create(path, (1, "0"))
+    for number in range(1, 9):
+        write_deltalake(path, items((1, str(number))), mode="append")
+    assert [p["v"] for p in payloads(read(source(path, "appended")))] == [str(number) for number in range(9)]
+
+
 @pytest.mark.parametrize("rows_first", [1, 3])
 def test_who_begins_again_begins_where_the_stream_is(path, rows_first):
     """Not above it: the stream would pass rows over that only who begins with them reads."""

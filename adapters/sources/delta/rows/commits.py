@@ -205,8 +205,11 @@ def _stored(schema: DeltaSchema) -> pa.Schema:
 
 
 def present(table: DeltaTable) -> list[Stored]:
-    """The files of the table as it is in its version, as a commit that adds them all would say."""
-    actions = pa.table(table.get_add_actions(flatten=True))
+    """The files of the table as it is in its version, as a commit that adds them all would say: in the order in which they
+    were written, as far as their times tell."""
+    actions = pa.table(table.get_add_actions(flatten=True)).sort_by(
+        [("modification_time", "ascending"), ("path", "ascending")]
+    )
     names = table.metadata().partition_columns
     texts = {name: pc.cast(actions[f"partition.{name}"], pa.string()).to_pylist() for name in names}
     counts = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(actions)

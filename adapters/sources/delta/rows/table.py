@@ -133,19 +133,23 @@ class RowsTable:
         return self._version(commit.version, commit.at, state, [(OPS[kind], file) for kind, file in files])
 
     def whole(self, version: int) -> Version:
-        """The rows of the table as it is in `version`. DataLoss when that is no longer known."""
+        """The rows of the table as it is in `version`, older files first. DataLoss when that is no longer known."""
         state = self.state(version)
         with self._opened.reading():
             files = present(self._opened.at(version))
         at = self.commit(version).at if self.has(version) else None
-        found = self._version(version, at, state, [("r", file) for file in files])
+        found = self._numbered(version, at, state, [(on_disk(self._opened.root, file.path), "r", file) for file in files])
         return Version(Content(**{**vars(found.content), "whole": True}), found.files)
 
     def _version(self, version: int, at: int | None, state: State, files: Iterable[tuple[str, Stored]]) -> Version:
         """Deletes before the rest, so that in the stream too a row goes before another of its key comes."""
+        named = [(on_disk(self._opened.root, file.path), op, file) for op, file in files]
+        return self._numbered(version, at, state, sorted(named, key=lambda one: (one[1] != "d", one[0])))
+
+    def _numbered(self, version: int, at: int | None, state: State, files: Iterable[tuple[str, str, Stored]]) -> Version:
+        """Rows count up through the files, each with its path and operation."""
         found, first = [], 0
-        named = [(op != "d", on_disk(self._opened.root, file.path), op, file) for op, file in files]
-        for _, path, op, file in sorted(named, key=lambda one: one[:2]):
+        for path, op, file in files:
             rows = self._rows(version, path, file)
             partition = state.partition(self._partition(version, file, state))
             found.append(DataFile(path, op, rows, partition, first))
