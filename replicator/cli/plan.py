@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.shape import MARKED
 
 from .session import Session, command
 
@@ -27,6 +26,8 @@ def plan(session: Session, table: str | None) -> None:
 
 
 def _policy(lane: dict[str, Any]) -> str:
+    from replicator.domain.shape import MARKED
+
     late = [f"late after {lane['watermark']}"] if lane["watermark"] else []
     kept = f"{MARKED}, for {lane['retention'] or 'ever'}"
     return ", ".join([lane["policy"], *late, *(kept if said == MARKED else said for said in lane["shape"])])
