@@ -18,9 +18,8 @@ from replicator.domain.table import Column, TableSpec
 from ..json.faults import UNREADABLE, fit, unreadable
 from ..json.objects import UNSET
 from ..json.pieces import RECORD_IDS
-from .message import Change, Message
+from .message import Change, Message, Rows
 from .options import Options
-from .rows import RowReader, text_of
 
 STAMP = pa.timestamp("us", "UTC")
 PER_ROW = 2
@@ -43,7 +42,7 @@ class Block:
     """Changes of one reader. `raw` has the records, `messages` what they say. The first reason of a record stays, and a
     record with one is rejected whole."""
 
-    def __init__(self, raw: pa.RecordBatch, messages: Sequence[Message], table: TableSpec, reader: RowReader) -> None:
+    def __init__(self, raw: pa.RecordBatch, messages: Sequence[Message], table: TableSpec, reader: Rows) -> None:
         self._raw, self._messages, self._table, self._reader = raw, messages, table, reader
         self.errors: dict[int, Reject] = {}
         self._rows = [row for place, message in enumerate(messages) for row in self._of(place, message)]
@@ -96,7 +95,7 @@ class Block:
         for key in self._table.keys:
             if key in self._reader.columns:
                 [new], [was] = self._reader.values([image], key), self._reader.values([old], key)
-                if was is not UNSET and text_of(was) != text_of(new):
+                if was is not UNSET and self._reader.text(was) != self._reader.text(new):
                     return True
         return False
 

@@ -12,10 +12,9 @@ from ..json.faults import malformed
 from ..json.pieces import Part, in_order, pieces, rejected, some
 from .changes import Block
 from .layouts import Layout, Layouts
-from .message import Form, Message
+from .message import Form, Message, Rows
 from .options import Options
 from .routing import read
-from .rows import RowReader
 
 MAX_READERS = 512
 EMPTY = malformed("its value is empty")
@@ -27,7 +26,7 @@ class Decoding:
 
     def __init__(self, form: Form, options: Options, layouts: Layouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts
-        self._readers: dict[tuple[Layout, TableSpec], RowReader] = {}
+        self._readers: dict[tuple[Layout, TableSpec], Rows] = {}
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
@@ -38,7 +37,7 @@ class Decoding:
         errors: dict[int, Reject] = {}
         found: dict[Layout, tuple[list[int], list[Message]]] = {}
         for place, text in enumerate(raw.column("value").to_pylist()):
-            message = EMPTY if text is None else read(self._form, text, self._options.limits.depth)
+            message = EMPTY if text is None else read(self._form, text, self._options.limits)
             layout = None if isinstance(message, Reject) else self._layouts.of(message)
             error = self._wrong(message, layout)
             if error is not None or layout is None or isinstance(message, Reject):
@@ -63,10 +62,12 @@ class Decoding:
             return message
         return layout.error if layout and layout.error else None if message.changes else NO_ROW
 
-    def _reader(self, layout: Layout, table: TableSpec) -> RowReader:
+    def _reader(self, layout: Layout, table: TableSpec) -> Rows:
         which = (layout, table)
         if which not in self._readers:
             if len(self._readers) >= MAX_READERS:
                 self._readers.clear()
-            self._readers[which] = RowReader(self._form, table, layout)
+            types = layout.types
+            columns = {column.name: (types[column.name], column.type) for column in table.columns if column.name in types}
+            self._readers[which] = self._form.rows(columns)
         return self._readers[which]

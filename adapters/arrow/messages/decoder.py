@@ -39,7 +39,7 @@ class MessageDecoder(DecoderOfParts):
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
         for text in sample["value"].to_pylist():
-            found = None if text is None else read(self.FORM, text, self._options.limits.depth)
+            found = None if text is None else read(self.FORM, text, self._options.limits)
             if found is None or isinstance(found, Reject):
                 continue
             layout = self._layouts.of(found)

@@ -33,7 +33,7 @@ class Envelopes:
 
     def _piece(self, raw: pa.RecordBatch) -> pa.Table:
         found = [
-            NOTHING if text is None else read(self._form, text, self._options.limits.depth)
+            NOTHING if text is None else read(self._form, text, self._options.limits)
             for text in raw.column("value").to_pylist()
         ]
         messages = [NOTHING if isinstance(one, Reject) else one for one in found]
@@ -41,13 +41,13 @@ class Envelopes:
         layouts = [self._layouts.of(one) if one.table and one.changes else None for one in messages]
         images = {}
         for name in ("before", "after"):
-            texts = [getattr(one, name) for one in messages]
+            texts = [self._form.written(getattr(one, name)) for one in messages]
             images[name], bad = fit(lambda some: pa.array(some, pa.binary()).cast(pa.string()), texts, f"its {name} image")
             errors = bad | errors
         columns = {
             **images,
-            "connector": pa.array([self._form.connector if one.table else None for one in messages], pa.string()),
-            "db": pa.array([one.table.rpartition(".")[0] or None for one in messages], pa.string()),
+            "connector": pa.array([self._form.connector if one.table or one.db else None for one in messages], pa.string()),
+            "db": pa.array([one.table.rpartition(".")[0] or one.db or None for one in messages], pa.string()),
             "table": pa.array([one.table or None for one in messages], pa.string()),
             "op": pa.array([_op(one) for one in messages], pa.string()),
             **self._order(messages),

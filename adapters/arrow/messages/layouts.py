@@ -76,7 +76,10 @@ class Layouts:
         most = self._options.limits.columns
         if len(sent) > most:
             return Reject(RejectCode.TOO_LARGE, f"it has {len(sent)} columns, more than the {most} allowed")
-        try:
-            return tuple(Column(name, self._form.type_of(said), source_type=said) for name, said in sent.items())
-        except Unfit as error:
-            return error.reject
+        found: list[Column] = []
+        for name, said in sent.items():
+            try:
+                found.append(Column(name, self._form.type_of(said), source_type=said))
+            except Unfit as error:
+                return Reject(error.reject.code, f"column {name!r}: {error.reject.sentence}")
+        return tuple(found)

@@ -8,9 +8,8 @@ from replicator.domain.errors import Reject
 from replicator.ports.decoder import ROUTE
 
 from ..json.faults import UNREADABLE, unreadable
-from ..json.framing import refuse_depth
 from ..json.headers import unread
-from ..json.limits import bounded
+from ..json.limits import Limits, bounded
 from ..json.lookalikes import named
 from ..json.pieces import pieces
 from .layouts import Layouts
@@ -22,13 +21,12 @@ Outcome = tuple[str | None, str | None, str | None, str | None]
 """One row of `ports.decoder.ROUTE`."""
 
 
-def read(form: Form, text: bytes, depth: int) -> Message | Reject:
+def read(form: Form, value: bytes, limits: Limits) -> Message | Reject:
     """The message, or why it cannot be read."""
     try:
-        refuse_depth(text, depth)
-        return form.read(text)
+        return form.read(value, limits)
     except UNREADABLE as error:
-        return named(unreadable(error), text, form.name)
+        return named(unreadable(error), value, form.name)
 
 
 class Routing:
@@ -53,7 +51,7 @@ class Routing:
     def _outcome(self, text: bytes | None) -> Outcome:
         if text is None:
             return None, None, TOMBSTONE, None
-        found = read(self._form, text, self._options.limits.depth)
+        found = read(self._form, text, self._options.limits)
         if isinstance(found, Reject):
             return None, None, None, str(found)
         if found.ignored:

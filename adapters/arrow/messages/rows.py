@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.table import TableSpec
-
 from ..json.faults import Build
 from ..json.nodes import Node
 from ..json.objects import UNSET, kind_for
 from ..texts import reader_of
-from .layouts import Layout
-from .message import Form
+from .message import Rows
+
+ToBytes = Callable[[Sequence[str | None]], pa.Array]
 
 
-class RowReader:
-    """Reads the columns of `table` that the layout has. A value may be text or, where that is as exact, a number or a truth
-    value; an array or object is read as its JSON text."""
+class JsonRows(Rows):
+    """`message.Rows` of JSON objects. A value may be text or, where that is as exact, a number or a truth value; an array or
+    object is read as its JSON text. `to_bytes` makes the values of a binary column."""
 
-    def __init__(self, form: Form, table: TableSpec, layout: Layout) -> None:
-        known = {c.name: _node(form, layout.types[c.name], c.type) for c in table.columns if c.name in layout.types}
-        self.columns = known
+    def __init__(self, columns: Mapping[str, tuple[pa.DataType, pa.DataType]], to_bytes: ToBytes) -> None:
+        known = {name: _node(to_bytes, sent, wanted) for name, (sent, wanted) in columns.items()}
+        self.columns = frozenset(known)
         self._fields = kind_for(known)(known)
         self.blank: Any = self._fields.empty()
         self.decode = msgspec.json.Decoder(self._fields.wire).decode
 
     def values(self, rows: Sequence[Any], name: str) -> list[Any]:
-        """A column of every row, as `texts_of` reads it: UNSET where the row lacks it."""
+        """See `Rows.values`."""
         return self._fields.values(rows, name)
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """Values of a column, None for null, as Arrow values. Raises one of `json.faults.FAILURES`."""
+        """See `Rows.array`."""
         return self._fields.nodes[name].build(values)
+
+    def text(self, value: Any) -> str | None:
+        """See `Rows.text`."""
+        return text_of(value)
 
 
 def text_of(value: Any) -> str | None:
@@ -50,10 +53,10 @@ def text_of(value: Any) -> str | None:
     return found
 
 
-def _node(form: Form, sent: pa.DataType, wanted: pa.DataType) -> Node:
+def _node(to_bytes: ToBytes, sent: pa.DataType, wanted: pa.DataType) -> Node:
     read = reader_of(sent)
     if pa.types.is_binary(sent):
-        build: Build = partial(_of_bytes, form)
+        build: Build = partial(_of_bytes, to_bytes)
     elif read is None:
         raise TypeError(f"no text is read as {sent}")
     else:
@@ -65,5 +68,5 @@ def _of_texts(read: Any, values: Sequence[Any]) -> pa.Array:
     return read(pa.array([text_of(value) for value in values], pa.string()))
 
 
-def _of_bytes(form: Form, values: Sequence[Any]) -> pa.Array:
-    return form.to_bytes([text_of(value) for value in values])
+def _of_bytes(to_bytes: ToBytes, values: Sequence[Any]) -> pa.Array:
+    return to_bytes([text_of(value) for value in values])

@@ -14,7 +14,8 @@ from replicator.domain.errors import RejectCode
 from ...arrow import mysql
 from ...arrow.json.faults import Unfit
 from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.message import NULL, Change, Message, image
+from ...arrow.messages.json_form import NULL, JsonForm, image
+from ...arrow.messages.message import Change, Message, micros
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
 TRUNCATE, SCHEMA_CHANGE = "TRUNCATE", "schema change"
@@ -39,13 +40,13 @@ _flat = msgspec.json.Decoder(Flat).decode
 _rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class Canal:
+class Canal(JsonForm):
     """`messages.message.Form` of Canal."""
 
     name, connector, ordered = "canal_json", "mysql", 0
 
-    def read(self, text: bytes) -> Message:
-        """See `Form.read`."""
+    def message(self, text: bytes) -> Message:
+        """See `JsonForm.message`."""
         said = _flat(text)
         kind = said.type.upper()
         if kind != TRUNCATE and (said.isDdl or kind in QUERIES):
@@ -58,7 +59,7 @@ class Canal:
             changes=(Change(Op.TRUNCATE),) if kind == TRUNCATE else tuple(_changes(kind, data, old)),
             types=said.mysqlType or {},
             keys=said.pkNames or (),
-            at=None if said.es is None else said.es * 1000,
+            at=micros(said.es, 1000),
             before=data if kind == "DELETE" else old,
             after=None if kind == "DELETE" else data,
         )
@@ -68,7 +69,7 @@ class Canal:
         return mysql.arrow_of(said)
 
     def to_bytes(self, texts: Sequence[str | None]) -> pa.Array:
-        """See `Form.to_bytes`."""
+        """See `JsonForm.to_bytes`."""
         return pa.array([None if text is None else text.encode("latin-1") for text in texts], pa.binary())
 
 

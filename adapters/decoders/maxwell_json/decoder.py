@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
-import pyarrow as pa
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 
 from ...arrow.json.faults import Unfit
 from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.message import NULL, Change, Message, base64, image
+from ...arrow.messages.json_form import NULL, JsonForm, image
+from ...arrow.messages.message import Change, Message, micros
 
 OPS = {"insert": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "bootstrap-insert": Op.READ}
 IGNORED = {
@@ -39,13 +37,13 @@ class Row(msgspec.Struct, gc=False):
 _row = msgspec.json.Decoder(Row).decode
 
 
-class Maxwell:
+class Maxwell(JsonForm):
     """`messages.message.Form` of Maxwell."""
 
     name, connector, ordered = "maxwell_json", "mysql", 0
 
-    def read(self, text: bytes) -> Message:
-        """See `Form.read`."""
+    def message(self, text: bytes) -> Message:
+        """See `JsonForm.message`."""
         said = _row(text)
         if said.type in IGNORED:
             return Message(ignored=IGNORED[said.type])
@@ -59,19 +57,11 @@ class Maxwell:
             table=f"{said.database}.{said.table}",
             changes=(Change(op, row, old),),
             keys=said.primary_key_columns or (),
-            at=None if said.ts is None else said.ts * 1_000_000,
+            at=micros(said.ts, 1_000_000),
             tx=None if said.xid is None else str(said.xid),
             before=row if op == Op.DELETE else old,
             after=None if op == Op.DELETE else row,
         )
-
-    def type_of(self, said: str) -> pa.DataType:
-        """See `Form.type_of`: messages name none."""
-        raise Unfit(RejectCode.MALFORMED, f"{said[:60]!r} is no type that is known")
-
-    def to_bytes(self, texts: Sequence[str | None]) -> pa.Array:
-        """See `Form.to_bytes`."""
-        return base64(texts)
 
 
 class MaxwellJsonDecoder(MessageDecoder):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-import pyarrow as pa
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 
 from ...arrow.json.faults import Unfit
 from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.message import NULL, Change, Message, base64, image
+from ...arrow.messages.json_form import NULL, JsonForm, image
+from ...arrow.messages.message import Change, Message
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
 DIGITS = 20
@@ -37,13 +36,13 @@ class Operation(msgspec.Struct, gc=False):
 _operation = msgspec.json.Decoder(Operation).decode
 
 
-class GoldenGate:
+class GoldenGate(JsonForm):
     """`messages.message.Form` of GoldenGate."""
 
     name, connector, ordered = "ogg_json", "oracle", 2
 
-    def read(self, text: bytes) -> Message:
-        """See `Form.read`."""
+    def message(self, text: bytes) -> Message:
+        """See `JsonForm.message`."""
         said = _operation(text)
         if said.op_type not in OPS:
             raise Unfit(RejectCode.UNKNOWN_OPERATION, f"its op_type is none of {', '.join(OPS)}")
@@ -60,14 +59,6 @@ class GoldenGate:
             before=before,
             after=after,
         )
-
-    def type_of(self, said: str) -> pa.DataType:
-        """See `Form.type_of`: messages name none."""
-        raise Unfit(RejectCode.MALFORMED, f"{said[:60]!r} is no type that is known")
-
-    def to_bytes(self, texts: Sequence[str | None]) -> pa.Array:
-        """See `Form.to_bytes`."""
-        return base64(texts)
 
 
 def _change(op: Op, before: bytes | None, after: bytes | None) -> Change:

@@ -250,6 +250,15 @@ def test_what_the_event_log_keeps():
     assert (row["seq_1"], row["seq_2"], row["connector"]) == (7, 11, "oracle")
 
 
+def test_times_that_no_year_has():
+    """The change counts, its time does not."""
+    times = [9 * 10**18, -(9 * 10**18), 10**15, 1_700_000_000_000]
+    rows = decode("canal", *(canal("INSERT", {"id": "1"}, es=time) for time in times), options={})
+    assert [(row["_ts"] and row["_ts"].year, row["_error"]) for row in rows] == [(None, None)] * 3 + [(2023, None)]
+    rows = decode("maxwell", maxwell("insert", {"id": 1}, ts=10**16))
+    assert [row["_ts"] for row in rows] == [None]
+
+
 def test_epochs_come_before_everything():
     [row] = decode("canal", canal("INSERT", {"id": "1"}), options={**DECLARED, "epoch": 2})
     assert row["_seq_1"] == (2 << 56) + 5
