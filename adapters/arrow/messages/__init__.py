@@ -1,6 +1,6 @@
 """Decoders of formats whose messages each say their table, their operation and their rows: what they have in common.
 
-A format is a `message.Form`: it reads a message into changes of rows, and columns of these rows; for rows that are JSON
-objects `json_form.JsonForm` does the latter. Everything else is here: routing, types, what rows lack, changes of keys, order,
+A format is a `message.Form`: it reads a message into changes of rows, and columns of these rows; `json_form.JsonForm` does
+the latter for rows that are JSON objects. Everything else is here: routing, types, what rows lack, changes of keys, order,
 envelopes.
 """

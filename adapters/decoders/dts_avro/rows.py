@@ -1,0 +1,106 @@
+"""Columns of images."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.errors import RejectCode
+
+from ...arrow.json.faults import Unfit
+from ...arrow.json.objects import UNSET
+from ...arrow.messages.message import Rows
+from ...arrow.texts import reader_of
+from .values import plain
+
+Image = Mapping[str, Any]
+"""Values by column: None for NULL; a column whose value was not sent is missing."""
+
+Build = Callable[[Sequence[Any]], pa.Array]
+
+
+class ImageRows(Rows):
+    """`messages.message.Rows` of images."""
+
+    def __init__(self, columns: Mapping[str, tuple[pa.DataType, pa.DataType]]) -> None:
+        self._builds = {name: _build(sent, wanted) for name, (sent, wanted) in columns.items()}
+        self.columns = frozenset(columns)
+        self.blank: Image = {}
+
+    def decode(self, row: Image) -> Image:
+        """See `Rows.decode`: values are read by column."""
+        return row
+
+    def values(self, rows: Sequence[Image], name: str) -> list[Any]:
+        """See `Rows.values`."""
+        return [row.get(name, UNSET) for row in rows]
+
+    def array(self, name: str, values: Sequence[Any]) -> pa.Array:
+        """See `Rows.array`."""
+        return self._builds[name](values)
+
+    def text(self, value: Any) -> str | None:
+        """See `Rows.text`."""
+        if value is None or value is UNSET:
+            return None
+        found = plain(value)
+        return found if isinstance(found, str) else found.hex()
+
+
+def written(image: object) -> bytes | None:
+    """An image, or the text of a statement, as JSON; bytes are in Base64, and so are values that cannot be read."""
+    if not isinstance(image, Mapping):
+        return None if image is None else msgspec.json.encode(image)
+    return msgspec.json.encode({name: _shown(value) for name, value in image.items()})
+
+
+def _shown(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        found = plain(value)
+    except Unfit:
+        found = value[1].get("value", b"")
+    if isinstance(found, str):
+        return found
+    return b64encode(found).decode() if isinstance(found, bytes) else None
+
+
+def _build(sent: pa.DataType, wanted: pa.DataType) -> Build:
+    read = reader_of(sent)
+    if pa.types.is_binary(sent):
+        build: Build = _of_bytes
+    elif read is None:
+        raise TypeError(f"no text is read as {sent}")
+    else:
+        build = _of_texts(read)
+    return build if sent == wanted else (lambda values: build(values).cast(wanted))
+
+
+def _of_texts(read: Callable[[pa.Array], pa.Array]) -> Build:
+    def build(values: Sequence[Any]) -> pa.Array:
+        return read(pa.array([None if value is None else _text(value) for value in values], pa.string()))
+
+    return build
+
+
+def _text(value: Any) -> str:
+    found = plain(value)
+    if isinstance(found, bytes):
+        raise Unfit(RejectCode.OUT_OF_RANGE, "holds bytes, not text: in `schema:` of the table it must be `binary`")
+    return found
+
+
+def _of_bytes(values: Sequence[Any]) -> pa.Array:
+    return pa.array([None if value is None else _bytes(value) for value in values], pa.binary())
+
+
+def _bytes(value: Any) -> bytes:
+    found = plain(value)
+    if isinstance(found, str):
+        raise Unfit(RejectCode.OUT_OF_RANGE, "holds text, not bytes: in `schema:` of the table it must be `string`")
+    return found

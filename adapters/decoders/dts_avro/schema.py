@@ -1,0 +1,72 @@
+"""The schema of a record, without `bornTimestamp`, which some servers send behind it (`avro`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastavro import parse_schema
+
+NAMESPACE = "com.alibaba.dts.formats.avro"
+SOURCES = [
+    "MySQL", "Oracle", "SQLServer", "PostgreSQL", "MongoDB", "Redis", "DB2", "PPAS", "DRDS", "HBASE", "HDFS", "FILE",
+    "OTHER",
+]  # fmt: skip
+OPERATIONS = [
+    "INSERT", "UPDATE", "DELETE", "DDL", "BEGIN", "COMMIT", "ROLLBACK", "ABORT", "HEARTBEAT", "CHECKPOINT", "COMMAND",
+    "FILL", "FINISH", "CONTROL", "RDB", "NOOP", "INIT",
+]  # fmt: skip
+PARTS = ("year", "month", "day", "hour", "minute", "second", "millis")
+
+
+def _record(name: str, /, **fields: object) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": kind} for n, kind in fields.items()]}
+
+
+def _enum(name: str, symbols: list[str]) -> dict[str, Any]:
+    return {"type": "enum", "name": name, "symbols": symbols}
+
+
+def _array(items: object) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+VALUES: list[Any] = [
+    "null",
+    _record("Integer", precision="int", value="string"),
+    _record("Character", charset="string", value="bytes"),
+    _record("Decimal", value="string", precision="int", scale="int"),
+    _record("Float", value="double", precision="int", scale="int"),
+    _record("Timestamp", timestamp="long", millis="int"),
+    _record("DateTime", **{part: ["null", "int"] for part in PARTS}),
+    _record("TimestampWithTimeZone", value="DateTime", timezone="string"),
+    _record("BinaryGeometry", type="string", value="bytes"),
+    _record("TextGeometry", type="string", value="string"),
+    _record("BinaryObject", type="string", value="bytes"),
+    _record("TextObject", type="string", value="string"),
+    _enum("EmptyObject", ["NULL", "NONE"]),
+]
+"""What a value of an image may be."""
+AGAIN = [kind if isinstance(kind, str) else kind["name"] for kind in VALUES]
+
+RECORD = parse_schema(
+    {
+        **_record(
+            "Record",
+            version="int",
+            id="long",
+            sourceTimestamp="long",
+            sourcePosition="string",
+            safeSourcePosition="string",
+            sourceTxid="string",
+            source=_record("Source", sourceType=_enum("SourceType", SOURCES), version="string"),
+            operation=_enum("Operation", OPERATIONS),
+            objectName=["null", "string"],
+            processTimestamps=["null", _array("long")],
+            tags={"type": "map", "values": "string"},
+            fields=["null", "string", _array(_record("Field", name="string", dataTypeNumber="int"))],
+            beforeImages=["null", "string", _array(VALUES)],
+            afterImages=["null", "string", _array(AGAIN)],
+        ),
+        "namespace": NAMESPACE,
+    }
+)
