@@ -21,7 +21,7 @@ LATER_KEYS: Mapping[str, frozenset[str]] = {
 """By the class that declares the key."""
 
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
-    "format": frozenset({"debezium_avro", "dts_avro"}),
+    "format": frozenset({"debezium_avro"}),
     "transport": frozenset({"query"}),
     "schema_changes": frozenset({"try_evolve", "ignore", "fail", "quarantine"}),
 }

@@ -34,8 +34,8 @@ Text becomes the column's type as `adapters.arrow.texts` says.
 **Order** is (0 for INIT and 1 for the stream, `id`), not the offset. `id` is unique in the whole stream and grows along its
 one partition. When a store fails over, records come again under other offsets but with their ids: by offset they would be
 newer than what is there, by id they are known. The first element puts the full load before the stream, so that a full load
-that runs, or runs again, beside the stream never undoes a change. A task that is created anew counts its ids anew: raise
-`epoch` then.
+that runs, or runs again, beside the stream never undoes a change. A task that is created anew counts its ids anew: the
+tables have to be loaded anew then, or the option `epoch` has to be raised.
 """
 
 from .decoder import DtsAvroDecoder

@@ -49,7 +49,7 @@ class Dts(Form):
         common: dict[str, Any] = {
             "table": table,
             "db": database,
-            "at": micros(said["sourceTimestamp"] or None, 1_000_000),
+            "at": micros(said["sourceTimestamp"], 1_000_000),
             "tx": said["sourceTxid"] if said["sourceTxid"] not in ("", "0") else None,
             "order": (INIT if kind == "INIT" else STREAM, said["id"]),
         }

@@ -100,7 +100,7 @@ def test_shipped_files_are_valid_by_their_own_schema_header(file):
         (("sinks", "lake", "pth"), "x"),
         (("sinks", "my lake"), {"kind": "delta", "path": "x"}),
         (("sinks", "lake", "kind"), "detla"),
-        (("sources", "shop", "format"), "dts_avro"),
+        (("sources", "shop", "format"), "debezium_avro"),
         (("sources", "shop", "topics"), "cdc"),
         (("tables", 0, "to", 0, "policy"), "scd3"),
         (("tables", 0, "sequence_by"), []),
