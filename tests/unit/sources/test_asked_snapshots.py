@@ -249,6 +249,13 @@ def test_a_database_that_is_away_is_tried_again(shop, tmp_path):
     assert changes(read(away, at)[0]) == [("c", *B)], "what failed was no snapshot"
 
 
+def test_other_keys_stop(shop, tmp_path):
+    shop.put([A])
+    _, at = read(source(shop, tmp_path))
+    with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), and `keys` says \(id\)"):
+        read(source(shop, tmp_path, keys=("id",)), at)
+
+
 def test_a_role_that_may_not_is_refused(shop, tmp_path):
     shop.run("DROP ROLE IF EXISTS stranger", "CREATE ROLE stranger LOGIN")
     with pytest.raises(EnvironmentProblem, match="permission denied"):

@@ -283,6 +283,54 @@ def test_damaged_notes_stop(tmp_path, text):
         read(source(tmp_path))
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"keys": 1}'])
+def test_damaged_keys_stop(tmp_path, text):
+    export(tmp_path, 1, [A])
+    read(source(tmp_path))
+    (tmp_path / "state" / "keys.json").write_text(text)
+    with pytest.raises(DataLoss, match=r"keys.json is damaged"):
+        read(source(tmp_path))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("keys", [("id",), ("id", "Part", "name")])
+def test_other_keys_stop(tmp_path, keys, is_there):
+    """Whether there is a snapshot to be compared by them or not."""
+    file = export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    if not is_there:
+        file.unlink()
+    other = source(tmp_path, keys=keys)
+    for ask in (other.start, other.end, other.look, lambda: other.losses(at, {}), lambda: read(other, at)):
+        if ask == other.look and not is_there:
+            continue  # Nothing to take in.
+        with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), and `keys` says \(id") as caught:
+            ask()
+        assert f"Remove the folder {tmp_path / 'state'}" in caught.value.next_step
+        assert "lanes resync" in caught.value.next_step
+    assert read(source(tmp_path, keys=("Part", "id")), at)[0] == [], "in any order they are the same"
+
+
+def test_keys_that_took_nothing_in_may_be_corrected(tmp_path, monkeypatch):
+    export(tmp_path, 1, [A, B, C])
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "_commit", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            read(source(tmp_path, keys=("id",)))
+    assert len(read(source(tmp_path))[0]) == 3
+    with pytest.raises(DataLoss, match="`keys` says"):
+        source(tmp_path, keys=("id",)).start()
+
+
+def test_keys_that_were_not_remembered_are_those_of_today(tmp_path):
+    export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    (tmp_path / "state" / "keys.json").unlink()
+    assert read(source(tmp_path), at)[0] == []
+    with pytest.raises(DataLoss, match="`keys` says"):
+        read(source(tmp_path, keys=("id",)), at)
+
+
 @pytest.mark.parametrize("lost", ["items", "taken.json", "1.parquet"])
 def test_what_is_lost_of_the_state_is_said(tmp_path, lost):
     export(tmp_path, 1, [A])

@@ -67,6 +67,7 @@ class AskedIntake:
                 f"The first snapshot of {self._name} is being read.",
                 next_step="The program waits for it: where another command said this, `replicator run` first.",
             )
+        self._journal.hold_keys()
 
     def look(self) -> None:
         """See `Intake`: take what was read meanwhile; begin to read when it is time."""

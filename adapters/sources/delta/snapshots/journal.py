@@ -25,6 +25,7 @@ from .supply import Snapshot, Supply, Taken
 
 KEPT_FOR_GOOD = {"delta.enableExpiredLogCleanup": "false"}
 OF_COMMIT = "replicator.snapshot"
+KEYS = "keys.json"
 
 
 def begin_anew(state: Path) -> str:
@@ -36,7 +37,8 @@ class Journal:
     """Takes snapshots in, each once and in order, whatever is killed when.
 
     A snapshot is first kept as the one before of the next (`<version>.parquet`), then its changes are committed, then it is
-    noted (`taken.json`). What the newest commit says counts: changes that were committed are never compared again.
+    noted (`taken.json`). What the newest commit says counts: changes that were committed are never compared again. Before
+    the first, the keys are noted by which all are compared (`keys.json`).
     """
 
     def __init__(self, options: SnapshotsOptions, supply: Supply) -> None:
@@ -55,6 +57,16 @@ class Journal:
         """The versions that were taken in, as far as this object knows."""
         return self._known
 
+    def hold_keys(self) -> None:
+        """Raise DataLoss where the changes that are written down were found by other keys than these, by which they would be
+        others. What was kept by a program that did not remember its keys is taken to be found by these."""
+        if self.is_there and (noted := self._noted_keys()) != set(self._options.keys):
+            was, now = ", ".join(sorted(noted)), ", ".join(self._options.keys)
+            raise DataLoss(
+                f"The snapshots of {self._options.name} were compared by the keys ({was}), and `keys` says ({now}).",
+                next_step=f"{self._anew} Or say the keys of before.",
+            )
+
     def take(self) -> bool:
         """Take the next snapshot in, if there is one that is whole; whether there was. Nothing while another one does."""
         if not self._supply.is_news(self._known) and self.is_there:
@@ -66,11 +78,12 @@ class Journal:
         try:
             return self._take()
         except OSError as error:
-            raise EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.") from error
+            raise self._unwritable(error) from error
         finally:
             lock.release()
 
     def _take(self) -> bool:
+        self.hold_keys()
         taken = self._taken()
         snapshot = self._supply.next(taken)
         if snapshot is not None:
@@ -93,6 +106,8 @@ class Journal:
         if is_equal and self._supply.is_numbered_here:
             self._forget_others(max(taken))
             return
+        if not self.is_there:
+            self._note_keys()
         self._keep(snapshot.version, rows)
         if found.num_rows or not self.is_there:
             self._commit(found, snapshot.version)
@@ -140,6 +155,25 @@ class Journal:
             return {int(version): size for version, size in found.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as damage:
             raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
+
+    def _noted_keys(self) -> set[str]:
+        file = self._state / KEYS
+        if not file.exists():
+            self._note_keys()
+        try:
+            found = json.loads(file.read_bytes())["keys"]
+            return {str(key) for key in found}
+        except (ValueError, KeyError, TypeError) as damage:
+            raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
+
+    def _note_keys(self) -> None:
+        try:
+            write_json(self._state / KEYS, {"keys": list(self._options.keys)})
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> EnvironmentProblem:
+        return EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.")
 
     def _note(self, taken: dict[int, int | None]) -> None:
         write_json(self._state / "taken.json", {"taken": taken})

@@ -48,7 +48,7 @@ class Intake(Protocol):
     """When snapshots are taken into a journal."""
 
     def begin(self) -> None:
-        """Take the first in, unless one ever was. Raises why there is none."""
+        """Take the first in, unless one ever was. Raises why there is none, and where it was compared by other keys."""
 
     def look(self) -> None:
         """Called every second or so while a stream runs: take in what is there."""
