@@ -150,6 +150,7 @@ BROKEN = [
     (".csv", b"id,Part,name\n1,a,x\n", "lacks the column 'price'"),
     (".csv", b"id,Part,name,price,price\n1,a,x,1,2\n", "has two columns 'price'"),
     (".csv", b"", "has no header"),
+    (".csv", b"\n\r\n", "has no header"),
     (".csv", HEADER + b"1,a,\xff,1\n", "holds bytes that are not UTF-8"),
     (".csv", HEADER + b"9223372036854775808,a,x,1\n", "row 1: column 'id' holds a value that its type cannot hold"),
     (".csv.gz", b"\x1f\x8b\x08\x00\x00", "is not a whole gzip file"),
@@ -192,6 +193,9 @@ TYPES = {"id": "int64", "name": "string", "at": "timestamp[us, UTC]", "cost": "d
         ('1|"x"\n', {"delimiter": "|", "quote": "none"}, [(1, '"x"')]),
         ("", {}, []),
         ("id,name\n", {"header": True}, []),
+        ("\n\r\n\nid,name\n\n1,x\n", {"header": True}, [(1, "x")]),
+        ("\r\rid,name\r1,x", {"header": True}, [(1, "x")]),
+        ("\n\n1,x\n", {}, [(1, "x")]),
     ],
 )
 def test_how_csv_is_written(text, dialect, rows):

@@ -103,6 +103,7 @@ class Csv(Text):
             text.decode()
         except UnicodeDecodeError:
             raise broken(file, "holds bytes that are not UTF-8") from None
+        text = text.lstrip(b"\r\n")  # Blank lines do not count, nor before a header.
         names, count = self._outline(text, file)
         self._refuse_names(names, file)
         cells = self._cells(text, names, file)
