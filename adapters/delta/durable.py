@@ -33,8 +33,9 @@ def sync_commit(table: Path, version: int) -> None:
     """Return when a commit of a Delta table and the data files it added are on the disk (delta-rs does not ask for it)."""
     log = table / "_delta_log"
     entry = log / f"{version:020}.json"
-    for line in entry.read_text(encoding="utf-8").splitlines():
-        added = json.loads(line).get("add")
+    # Not by str.splitlines: values in statistics may hold what it takes for the end of a line.
+    for line in entry.read_bytes().split(b"\n"):
+        added = json.loads(line).get("add") if line.strip() else None
         if added:
             file = table / added["path"]
             sync(file)

@@ -238,6 +238,135 @@ def test_nothing_there_yet(tmp_path):
         source(tmp_path).end()
 
 
+UNEVEN = [
+    ["2024-1-31", "2024-2-1"],
+    ["x_v10_2024-01-05", "x_v2_2024-01-06"],
+    ["2024-01-05", "20240106"],
+    ["9", "10", "2024-01-05"],
+]
+
+
+@pytest.mark.parametrize("names", UNEVEN)
+def test_names_whose_order_is_not_said_are_refused(tmp_path, names):
+    for name in names:
+        export(tmp_path, name, [A])
+    with pytest.raises(ConfigProblem, match="parts of other widths") as caught:
+        read(source(tmp_path))
+    said = [name for name in names if f"/{name}.parquet " in caught.value.sentence]
+    assert len(said) == 2 and said[-1] == names[-1] and "2024-01-05" in caught.value.next_step
+
+
+def test_numbers_alone_may_have_any_width(tmp_path):
+    for name, row in (("v9", A), ("v10", B), ("x_100", A)):
+        export(tmp_path, name, [row])
+    assert [s.version for s in snapshots(str(tmp_path / "items"))] == [9, 10, 100]
+
+
+def parquet(folder: Path, version: int, columns: list[tuple[str, Any]]) -> Path:
+    file = folder / "items" / f"{version}.parquet"
+    file.parent.mkdir(exist_ok=True)
+    given = [("id", [1]), ("Part", ["a"]), *columns]
+    pq.write_table(pa.Table.from_arrays([pa.array(v) for _, v in given], names=[n for n, _ in given]), file)
+    return file
+
+
+def test_two_columns_of_one_name_stop(tmp_path):
+    """They do not pass for a file that is not whole yet, behind which all others wait."""
+    export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    parquet(tmp_path, 2, [("v", [1]), ("v", [2])])
+    export(tmp_path, 3, [A, B])
+    with pytest.raises(DataLoss, match=r"2.parquet has two columns 'v'"):
+        read(source(tmp_path), at)
+
+
+def test_what_is_whole_and_no_parquet_stops(tmp_path):
+    file = export(tmp_path, 1, [A])
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100] + whole[-8:])
+    with pytest.raises(DataLoss, match=r"1.parquet is a whole file and cannot be read as Parquet"):
+        read(source(tmp_path))
+    for part in (b"", whole[:3], whole[:4], whole[:-1]):
+        file.write_bytes(part)
+        with pytest.raises(EnvironmentProblem, match="no whole snapshot"):
+            read(source(tmp_path))
+
+
+PAIR = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["d", "D"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([("v", [1]), ("V", [2])], "has columns 'v' and 'V', which differ in case only"),
+        ([("v", PAIR)], "has columns 'd' and 'D', which differ in case only within column 'v'"),
+        ([("v", pa.ListArray.from_arrays([0, 1], PAIR))], "which differ in case only within column 'v'"),
+        *(([(name, [1])], f"has a column '{name}'") for name in ("_op", "_version", "_row", "_order", "_before", "_Change")),
+        *(([(name, [1])], f"column '{name}' of table items has a name") for name in ("_unsent", "_TS", "_seq_1", "_mark")),
+        ([("", [1])], "has a column without a name"),
+        ([("a\0b", [1])], "has a NUL character in its name"),
+    ],
+)
+def test_names_that_cannot_be_are_refused_before_anything_is_kept(tmp_path, columns, said):
+    parquet(tmp_path, 1, columns)
+    with pytest.raises(ConfigProblem) as caught:
+        read(source(tmp_path))
+    assert said in caught.value.sentence and "1.parquet" in caught.value.sentence and caught.value.next_step
+    assert [file.name for file in (tmp_path / "state").iterdir()] == ["lock"]
+    parquet(tmp_path, 1, [("v", [1])])
+    _, at = read(source(tmp_path))
+    before = sorted(str(file) for file in (tmp_path / "state").rglob("*.[pj]*"))
+    parquet(tmp_path, 2, [("v", [1]), *((name, value) for name, value in columns if name != "v")])
+    if len(columns) > 1 or columns[0][0] != "v":
+        with pytest.raises(ConfigProblem):
+            read(source(tmp_path), at)
+        assert sorted(str(file) for file in (tmp_path / "state").rglob("*.[pj]*")) == before
+
+
+def days(*numbers: int | None) -> pa.Array:
+    return pa.array(numbers, pa.int32()).cast(pa.date32())
+
+
+FIRST, LAST = -96_465_292, 95_026_236
+INFINITE = days(2**31 - 1)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        INFINITE,
+        days(-(2**31)),
+        days(FIRST - 1),
+        days(LAST + 1),
+        pa.ListArray.from_arrays([0, 1], INFINITE),
+        pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], INFINITE)], ["d"]),
+        pa.MapArray.from_arrays([0, 1], pa.array(["a"]), INFINITE),
+    ],
+)
+def test_days_that_no_delta_table_keeps_stop(tmp_path, column):
+    parquet(tmp_path, 1, [("day", column)])
+    with pytest.raises(DataLoss, match=r"Column 'day' of .*1.parquet holds infinity, or a day") as caught:
+        read(source(tmp_path))
+    assert "as text" in caught.value.next_step
+    assert [file.name for file in (tmp_path / "state").iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("day", [FIRST, LAST, None])
+def test_the_days_between_are_kept(tmp_path, day):
+    parquet(tmp_path, 1, [("day", days(day)), ("all", pa.ListArray.from_arrays([0, 1], days(day)))])
+    assert len(read(source(tmp_path))[0]) == 1
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x1c", "\x1d", "\x1e", "\x0b", "\x0c", "\r", "\n"])
+def test_signs_that_end_lines_elsewhere_are_text(tmp_path, sign):
+    """They stand in the statistics of the journal's commits as they are."""
+    export(tmp_path, 1, [(1, f"a{sign}b", f"{sign}x", 1.5)])
+    found, at = read(source(tmp_path))
+    assert found == [("c", 1, 1, f"a{sign}b", f"{sign}x", 1.5)]
+    export(tmp_path, 2, [(1, f"a{sign}b", "y", 1.5)])
+    assert read(source(tmp_path), at)[0] == [("u", 2, 1, f"a{sign}b", "y", 1.5)]
+
+
 class Killed(BaseException):
     pass
 

@@ -24,10 +24,6 @@ def refuse_unusable(snapshot: Snapshot, keys: Sequence[str]) -> None:
     """Raise for a snapshot whose rows cannot be told apart: ConfigProblem for a key that is none, DataLoss for keys that are
     NULL or there twice."""
     rows = snapshot.rows
-    for name in (CHANGE, VERSION):
-        if name in rows.schema.names:
-            sentence = f"{snapshot.name} has a column {name!r}, which records have for themselves."
-            raise ConfigProblem(sentence, next_step="Give it another name.")
     for key in keys:
         if key not in rows.schema.names:
             sentence = f"{snapshot.name} has no column {key!r}, which `keys` names."

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from os import SEEK_END
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from replicator.domain.errors import DataLoss
+
+MAGIC = 4
+"""Bytes at the begin of a Parquet file, and at its end."""
 
 
 class Form(Protocol):
@@ -30,11 +36,31 @@ class Parquet:
     settles = False
 
     def read(self, file: Path) -> pa.Table | None:
-        """See `Form`: readable only once its footer, the last thing in it, is written."""
+        """See `Form`: whole once its footer, the last thing in it, is written."""
+        if not _has_footer(file):
+            return None
         try:
             return pq.read_table(file)
-        except pa.ArrowInvalid:
-            return None
+        except pa.ArrowException:
+            if not _has_footer(file):
+                return None  # Begun anew meanwhile.
+            raise DataLoss(f"{file} {_what_is_wrong(file)}.", next_step="Write the snapshot anew, or remove it.") from None
+
+
+def _has_footer(file: Path) -> bool:
+    with file.open("rb") as stream:
+        size = stream.seek(0, SEEK_END)
+        stream.seek(max(0, size - MAGIC))
+        return size > 2 * MAGIC and stream.read() in (b"PAR1", b"PARE")
+
+
+def _what_is_wrong(file: Path) -> str:
+    try:
+        names = pq.read_schema(file).names
+    except (pa.ArrowException, OSError):
+        names = []
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return f"has two columns {twice[0]!r}" if twice else "is a whole file and cannot be read as Parquet"
 
 
 PARQUET: Form = Parquet()

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,7 +136,7 @@ def _refuse_another(found: Found, now: int | None, size: int | None) -> None:
 
 def snapshots(path: str, form: Form = PARQUET) -> list[Found]:
     """The snapshots in the folder `path`, by version. EnvironmentProblem when it cannot be looked at, ConfigProblem for a
-    name without a version and for two names with one."""
+    name without a version, for two names with one, and for two whose versions do not say which is later."""
     found: dict[int, Found] = {}
     for snapshot in (_named(entry, form) for entry in _listed(path, form)):
         other = found.setdefault(snapshot.version, snapshot)
@@ -145,7 +145,21 @@ def snapshots(path: str, form: Form = PARQUET) -> list[Found]:
                 f"{other.path} and {snapshot.path} are both version {snapshot.version}.",
                 next_step="Remove one of them, or rename it.",
             )
+    _refuse_uneven([one.path for one in found.values()], form)
     return sorted(found.values())
+
+
+def _refuse_uneven(paths: Sequence[Path], form: Form) -> None:
+    """Digits of several parts are one number only where each part has as many: 2024-1-31 would be above 2024-2-1."""
+    by_widths = {tuple(map(len, _parts(path, form))): path for path in reversed(paths)}
+    apart = next((widths for widths in by_widths if len(widths) > 1), None)
+    if apart is not None and len(by_widths) > 1:
+        other = next(path for widths, path in by_widths.items() if widths != apart)
+        one, two = sorted([by_widths[apart], other])
+        raise ConfigProblem(
+            f"The versions in the names of {one} and {two} have parts of other widths: which is later is not said.",
+            next_step="Write each part with as many digits in all names: 2024-01-05, not 2024-1-5.",
+        )
 
 
 def _listed(path: str, form: Form) -> Iterator[Path]:
@@ -162,8 +176,7 @@ def _listed(path: str, form: Form) -> Iterator[Path]:
 
 
 def _named(path: Path, form: Form) -> Found:
-    suffix = next((one for one in sorted(form.suffixes, key=len, reverse=True) if path.name.endswith(one)), "")
-    digits = re.sub(r"\D", "", found[1]) if (found := DIGITS.search(path.name.removesuffix(suffix))) else ""
+    digits = "".join(_parts(path, form))
     if not digits or len(digits) > MOST_DIGITS:
         raise ConfigProblem(
             f"The name of {path} does not end in a version of 1 to {MOST_DIGITS} digits.",
@@ -171,3 +184,10 @@ def _named(path: Path, form: Form) -> Found:
             "elsewhere.",
         )
     return Found(int(digits), path)
+
+
+def _parts(path: Path, form: Form) -> list[str]:
+    """The digits of its version, as separators part them."""
+    suffix = next((one for one in sorted(form.suffixes, key=len, reverse=True) if path.name.endswith(one)), "")
+    found = DIGITS.search(path.name.removesuffix(suffix))
+    return re.findall(r"\d+", found[1]) if found else []

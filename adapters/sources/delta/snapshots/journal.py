@@ -22,6 +22,7 @@ from ....delta.tables import exists
 from .compared import changes, fitted, refuse_unusable
 from .options import SnapshotsOptions
 from .supply import Snapshot, Supply, Taken
+from .unkept import refuse_unkept
 
 KEPT_FOR_GOOD = {"delta.enableExpiredLogCleanup": "false"}
 OF_COMMIT = "replicator.snapshot"
@@ -92,6 +93,7 @@ class Journal:
 
     def _take_in(self, snapshot: Snapshot, taken: dict[int, int | None]) -> None:
         rows = snapshot.rows
+        refuse_unkept(snapshot, self._options.name)
         refuse_unusable(snapshot, self._options.keys)
         if not rows.num_rows and not self._options.allow_empty:
             raise DataLoss(
