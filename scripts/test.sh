@@ -17,7 +17,7 @@ run() {
 FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 --dist worksteal -m "not slow" -q)
 case "${1:-}" in
     "")
-        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-40}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-5}"
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-25}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-5}"
         run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist worksteal -q
         run tests/integration -n 2 --dist loadfile -q
         # The whole system and its kills want the machine for themselves, so these run one after the other.
