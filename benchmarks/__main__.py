@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|freshness|memory|spark|policies]`; `throughput` is the default."""
+"""`python -m benchmarks [throughput|freshness|memory|spark|policies|decode|columns]`; `throughput` is the default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import freshness, lanes, memory, policies, report, spark, throughput
+from . import columns, decode, freshness, lanes, memory, policies, report, spark, throughput
 from .applying import Case
 
 
@@ -68,6 +68,20 @@ def measure_policies(options: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+def measure_decode(options: argparse.Namespace) -> dict[str, Any]:
+    """Decoders beside plain parsers of the same bytes, on one core."""
+    figures = decode.measure(options.transactions, options.rounds, options.formats)
+    decode.show(figures)
+    return figures
+
+
+def measure_columns(options: argparse.Namespace) -> dict[str, Any]:
+    """What rules for columns cost, beside the same run without."""
+    figures = columns.measure(options.events, options.rounds, options.batch)
+    columns.show(figures)
+    return figures
+
+
 def _with_policies(applying: argparse.ArgumentParser) -> None:
     applying.add_argument("--rows", type=int, default=10_000_000)
     applying.add_argument("--changes", type=int, default=100_000)
@@ -81,7 +95,7 @@ def _with_policies(applying: argparse.ArgumentParser) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     _with_throughput(parser)
-    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark|policies")
+    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark|policies|decode|columns")
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
     fresh.add_argument("--rate", type=int, default=500, help="rows a second")
@@ -96,7 +110,22 @@ def _parser() -> argparse.ArgumentParser:
     on_spark.add_argument("--workers", type=int, nargs="*", default=[1, 2], help="sizes of clusters to measure too")
     applying = commands.add_parser("policies", help=measure_policies.__doc__)
     _with_policies(applying)
-    measures = {fresh: measure_freshness, long: measure_memory, on_spark: measure_spark, applying: measure_policies}
+    decoding = commands.add_parser("decode", help=measure_decode.__doc__)
+    decoding.add_argument("--transactions", type=int, default=2_000)
+    decoding.add_argument("--rounds", type=int, default=5, help="of each, in turns; the least counts")
+    decoding.add_argument("--formats", choices=tuple(decode.TO_REACH), nargs="+", default=list(decode.TO_REACH))
+    ruled = commands.add_parser("columns", help=measure_columns.__doc__)
+    ruled.add_argument("--events", type=int, default=100_000)
+    ruled.add_argument("--rounds", type=int, default=3, help="of each, in turns; the least counts")
+    ruled.add_argument("--batch", type=int, default=20_000, metavar="EVENTS")
+    measures = {
+        fresh: measure_freshness,
+        long: measure_memory,
+        on_spark: measure_spark,
+        applying: measure_policies,
+        decoding: measure_decode,
+        ruled: measure_columns,
+    }
     for command, run in measures.items():
         command.add_argument("--json", type=Path, help="file for all figures")
         command.set_defaults(measure=run)

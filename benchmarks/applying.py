@@ -45,8 +45,8 @@ class Case:
         """The lane's plan."""
         return plan_for(self.policy, self.table)
 
-    def values(self, ids: Any, salt: int) -> dict[str, pa.Array]:
-        """The columns of these rows."""
+    def values(self, ids: Any, salt: Any) -> dict[str, pa.Array]:
+        """The columns of these rows; `salt`: a number, or one for each row. Rows of a key with other salts differ."""
         out = {"id": pa.array(ids, pa.int64())}
         for i, column in enumerate(self.table.values):
             numbers = (ids * 31 + salt * 7 + i) % 100_003
@@ -78,7 +78,7 @@ class Case:
         lot = random.random(self.changes)
         ids = np.where(lot < 0.1, self.rows + np.arange(self.changes), ids).astype(np.int64)
         ops = np.where(lot < 0.1, "c", np.where(lot < 0.2, "d", "u"))
-        made = self.values(ids, 1) | {
+        made = self.values(ids, np.arange(1, self.changes + 1)) | {
             "_op": pa.array(ops, pa.string()),
             "_seq_1": pa.array(np.arange(2, self.changes + 2)),
             "_ts": pa.repeat(pa.scalar(WHEN, pa.timestamp("us", "UTC")), self.changes),
@@ -94,8 +94,8 @@ class Case:
         """Of the changes."""
         return Span(Position({AT: 0}), Position({AT: self.changes}))
 
-    def last(self) -> pa.Table:
-        """The last change of each key, with `_op`: what a MERGE written by hand is given."""
-        frame = self.frame().select(["_op", "_offset", *self.table.column_names])
+    def last(self, changes: pa.Table) -> pa.Table:
+        """The last change of each key, with `_op`: what a MERGE written by hand needs."""
+        frame = changes.select(["_op", "_offset", *self.table.column_names])
         last = frame.group_by("id").aggregate([("_offset", "max")])["_offset_max"]
         return frame.take(last).drop_columns(["_offset"])

@@ -6,12 +6,12 @@ The table is loaded once per case, and copied for every run, so that each starts
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 from adapters.sinks.delta_rs import DeltaRsSink
 from adapters.sinks.postgres import PostgresSink
 from adapters.sql.pg_names import quoted
+from replicator.allocators import SETTINGS
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.table import Column
@@ -47,7 +48,9 @@ def measure(cases: Sequence[Case], sinks: Sequence[str], runs: int) -> dict[str,
 
 def show(figures: dict[str, Any]) -> None:
     """Print what `measure` found: the least of the runs."""
-    print("policy         rows  columns     keys      sink       s  by hand  ratio     MB  written")
+    print(
+        "policy         rows  columns     keys      sink       s  by hand  ratio     MB  written  versions by hand   alone"
+    )
     for run in figures["runs"]:
         case, ours, plain = run["case"], run["ours"], run["plain"]
         seconds, by_hand = (min(r["seconds"] for r in some) for some in (ours, plain))
@@ -56,7 +59,13 @@ def show(figures: dict[str, Any]) -> None:
         print(
             f"{case['policy']:7}{case['rows']:12,}{case['columns']:9}{case['keys']:>9}{run['sink']:>10}{seconds:8.2f}"
             f"{by_hand:9.2f}{seconds / by_hand:7.2f}{most:7,.0f}{written:9.1f}"
+            + "".join(f"{min(r['seconds'] for r in some):{w}.2f}" for some, w in _by_hand(run))
         )
+
+
+def _by_hand(run: dict[str, Any]) -> list[tuple[list[dict[str, Any]], int]]:
+    """Runs that write a history by hand, and how wide their column is."""
+    return [(run[name], width) for name, width in (("versions", 18), ("alone", 7)) if run[name]]
 
 
 def _loaded(case: Case) -> LaneState:
@@ -89,13 +98,16 @@ def _of_lake(case: Case, sink: str, lake: Path, runs: int) -> dict[str, Any]:
 
 
 def _of_postgres(case: Case, runs: int) -> dict[str, Any]:
-    """Every run in a database of its own."""
+    """Every run in a copy of one database."""
     with servers(connect=False) as stack:
-        numbers = count()
+        loaded, mine = (stack.create_database("target", name) for name in ("loaded", "run"))
+        _load(loaded, case)
+        owner = psycopg.conninfo.conninfo_to_dict(mine)["user"]
 
         def run(target: str) -> dict[str, Any]:
-            mine = stack.create_database("target", f"bench_policies_{next(numbers)}")
-            _load(mine, case)
+            with psycopg.connect(stack.dsn("target", "postgres", superuser=True), autocommit=True) as connection:
+                connection.execute("DROP DATABASE run WITH (FORCE)")
+                connection.execute(f"CREATE DATABASE run TEMPLATE loaded OWNER {owner} STRATEGY file_copy".encode())
             before = _wal(mine)
             done = _child(case, target, mine)
             return done | {"written": _wal(mine) - before}
@@ -133,17 +145,23 @@ def _wal(dsn: str) -> int:
 
 def _in_turns(case: Case, sink: str, run: Any, runs: int) -> dict[str, Any]:
     ours, plain = [], []
+    versions, alone = [], []
     for _ in range(runs):
         plain.append(run(f"{sink}-plain"))
         ours.append(run(sink))
+        if (sink, case.policy) == ("postgres", "scd2"):
+            versions.append(run("postgres-versions"))
+            alone.append(run("postgres-alone"))
     changed = case.frame().select(case.table.column_names).nbytes
-    return {"case": asdict(case), "sink": sink, "ours": ours, "plain": plain, "bytes": changed}
+    found = {"ours": ours, "plain": plain, "versions": versions, "alone": alone}
+    return {"case": asdict(case), "sink": sink, **found, "bytes": changed}
 
 
 def _child(case: Case, target: str, place: str) -> dict[str, Any]:
     out = workspace("child") / "out.json"
     kind = "spark" if target.startswith("spark") else "child"
     command = [sys.executable, "-m", f"benchmarks.policies_{kind}", json.dumps(asdict(case)), target, place, str(out)]
-    subprocess.run(command, cwd=PROJECT, check=True)
+    ours = {} if target.endswith(("-plain", "-versions", "-alone")) else SETTINGS
+    subprocess.run(command, cwd=PROJECT, check=True, env={**os.environ, **ours})
     found: dict[str, Any] = json.loads(out.read_text())
     return found

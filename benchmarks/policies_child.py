@@ -1,8 +1,9 @@
 """One batch into one target in a process of its own: `python -m benchmarks.policies_child CASE TARGET PLACE OUT`.
 
 CASE is a JSON object of `applying.Case`. TARGET is `delta-rs` or `postgres`, with `-plain` added for a MERGE written by
-hand: one of the last change of each key, which updates, inserts and deletes, without order, position or history. PLACE is
-the lake, or the database.
+hand: it finds the last change of each key, and updates, inserts and deletes, without guard, position or history; or
+`postgres-versions`, for a history of changes in order, or `postgres-alone`, for its inserts alone. PLACE is the lake, or the
+database.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ def delta_rs(case: Case, place: str) -> float:
 
 def delta_rs_plain(case: Case, place: str) -> float:
     """By hand."""
-    source, table = case.last(), DeltaTable(f"{place}/items")
+    changes, table = case.frame(), DeltaTable(f"{place}/items")
     values = {c: f"s.{c}" for c in case.table.column_names}
     began = time.monotonic()
-    merger = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t", streamed_exec=False)
+    merger = table.merge(case.last(changes), "t.id = s.id", source_alias="s", target_alias="t", streamed_exec=False)
     merger = merger.when_matched_delete("s._op = 'd'").when_matched_update(values)
     merger.when_not_matched_insert(values, "s._op <> 'd'").execute()
     return time.monotonic() - began
@@ -72,24 +73,56 @@ def postgres(case: Case, place: str) -> float:
 
 def postgres_plain(case: Case, place: str) -> float:
     """By hand."""
-    names, source = case.table.column_names, case.last()
-    rows = list(zip(*(source[n].to_pylist() for n in ("_op", *names)), strict=True))
-    columns = ", ".join(names)
+    names = case.table.column_names
     sets = ", ".join(f"{n} = s.{n}" for n in names if n != "id")
     # A history's primary key has the sequence, which must not be null.
-    insert = f"INSERT ({columns}, _cdc_seq_1) VALUES ({', '.join(f's.{n}' for n in names)}, 2)"
-    make = f"CREATE TEMP TABLE s ON COMMIT DROP AS SELECT ''::text AS _op, {columns} FROM items LIMIT 0"
+    insert = f"INSERT ({', '.join(names)}, _cdc_seq_1) VALUES ({', '.join(f's.{n}' for n in names)}, 2)"
+    last = "SELECT DISTINCT ON (id) * FROM s ORDER BY id, _offset DESC"
+    return _by_hand(
+        case,
+        place,
+        f"MERGE INTO items AS t USING ({last}) AS s ON t.id = s.id WHEN MATCHED AND s._op = 'd' THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED AND s._op <> 'd' THEN {insert}",
+    )
+
+
+def postgres_versions(case: Case, place: str) -> float:
+    """A history by hand, of changes in order: what is open ends, and each change is a version up to the next."""
+    names = ", ".join(case.table.column_names)
+    next_one = "lead(_offset + 2) OVER (PARTITION BY id ORDER BY _offset)"
+    return _by_hand(
+        case,
+        place,
+        "UPDATE items SET _cdc_end_seq_1 = s.first FROM (SELECT id, min(_offset) + 2 AS first FROM s GROUP BY id) AS s "
+        "WHERE items.id = s.id AND _cdc_end_seq_1 IS NULL",
+        f"INSERT INTO items ({names}, _cdc_seq_1, _cdc_end_seq_1) SELECT {names}, seq, next FROM "
+        f"(SELECT *, _offset + 2 AS seq, {next_one} AS next FROM s) AS s WHERE _op <> 'd'",
+    )
+
+
+def postgres_alone(case: Case, place: str) -> float:
+    """What no history can do without: the versions that begin are copied and inserted, without looking for anything."""
+    names = ", ".join(case.table.column_names)
+    return _by_hand(
+        case, place, f"INSERT INTO items ({names}, _cdc_seq_1) SELECT {names}, _offset + 2 FROM s WHERE _op <> 'd'"
+    )
+
+
+def _by_hand(case: Case, place: str, *statements: str) -> float:
+    """The changes are copied into a table `s`."""
+    columns = ("_op", "_offset", *case.table.column_names)
+    source = case.frame()
+    rows = list(zip(*(source[n].to_pylist() for n in columns), strict=True))
+    shape = f"SELECT ''::text AS _op, 0::bigint AS _offset, {', '.join(columns[2:])} FROM items LIMIT 0"
     with psycopg.connect(place) as connection:
         began = time.monotonic()
-        connection.execute(make.encode())
-        with connection.cursor().copy(f"COPY s (_op, {columns}) FROM STDIN".encode()) as copy:
+        connection.execute(f"CREATE TEMP TABLE s ON COMMIT DROP AS {shape}".encode())
+        with connection.cursor().copy(f"COPY s ({', '.join(columns)}) FROM STDIN".encode()) as copy:
             for row in rows:
                 copy.write_row(row)
         connection.execute("ANALYZE s")
-        connection.execute(
-            f"MERGE INTO items AS t USING s ON t.id = s.id WHEN MATCHED AND s._op = 'd' THEN DELETE "
-            f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED AND s._op <> 'd' THEN {insert}".encode()
-        )
+        for statement in statements:
+            connection.execute(statement.encode())
         connection.commit()
         return time.monotonic() - began
 
@@ -99,6 +132,8 @@ TARGETS: dict[str, Callable[[Case, str], float]] = {
     "delta-rs-plain": delta_rs_plain,
     "postgres": postgres,
     "postgres-plain": postgres_plain,
+    "postgres-versions": postgres_versions,
+    "postgres-alone": postgres_alone,
 }
 
 

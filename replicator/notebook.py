@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from replicator.wiring.configuration import nearest
 from replicator.wiring.configuration import read as read_config
+from replicator.wiring.plugins import load, names
 from replicator.wiring.reading import read
+
+FUNCTIONS = "replicator.functions"
 
 
 def load_table(
@@ -35,3 +39,15 @@ def load_table(
     """
     loaded = read_config(Path(config or nearest()), env, ())
     return read(loaded, name, version=version, as_of=as_of, where=where, limit=limit)
+
+
+def register_functions(spark: Any) -> list[str]:
+    """Make our functions known to a Spark session; their names. They are what entry points of `replicator.functions` give:
+
+    `dts_binlog_parser(value)`: what a record of Alibaba DTS says, as a struct of recordID, source, dbTable, recordType,
+    recordTimestamp, extraTags, fields, beforeImages and afterImages; NULL where the bytes are no such record.
+
+    >>> register_functions(spark)
+    >>> spark.sql("SELECT r.* FROM (SELECT dts_binlog_parser(value) AS r FROM records)").show()
+    """
+    return [load(FUNCTIONS, name)(spark) for name in names(FUNCTIONS)]

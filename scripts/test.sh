@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what is needed and runs every test, against real servers it starts itself. Needs Python 3.11 and bash.
-#   scripts/test.sh              everything
+#   scripts/test.sh              everything but what is long
 #   scripts/test.sh --fast       unit, contract and architecture tests only, with few random histories: a minute
 #   scripts/test.sh ARGUMENTS    pytest with these arguments
-# REPLICATOR_EXAMPLES: random histories per sink; REPLICATOR_KILLS: kills of real processes per test.
+# REPLICATOR_EXAMPLES: random histories per sink; REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_LONG=1: also
+# what takes long and other tests show in little.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 ensure_venv spark
@@ -17,7 +18,7 @@ run() {
 FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 --dist worksteal -m "not slow" -q)
 case "${1:-}" in
     "")
-        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-25}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-5}"
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-6}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-3}"
         run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist worksteal -q
         run tests/integration -n 2 --dist loadfile -q
         # The whole system and its kills want the machine for themselves, so these run one after the other.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from kafka_broker import Broker
+from mariadb_server import WITH_BINLOG, MariaDb, binaries
 from object_store import ObjectStore, object_store
 from psycopg import sql
+from schema_registry import schema_registry
 
 from adapters.stack.pg_install import choose, own_folder, reachable, server_user
 
@@ -28,6 +32,13 @@ SETTINGS = {
     "wal_level": "logical",
     "log_min_messages": "fatal",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the long tests where nobody asked for them."""
+    if not os.environ.get("REPLICATOR_LONG"):
+        for item in (item for item in items if item.get_closest_marker("long")):
+            item.add_marker(pytest.mark.skip(reason="long: set REPLICATOR_LONG=1"))
 
 
 class PostgresServer:
@@ -58,6 +69,9 @@ class PostgresServer:
 
     def start(self) -> None:
         self.run("initdb", "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+        self.start_again()
+
+    def start_again(self) -> None:
         options = " ".join(f"-c {name}='{value}'" for name, value in SETTINGS.items())
         self.run("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", f"-p {self.port} {options}")
 
@@ -67,6 +81,9 @@ class PostgresServer:
 
     def dsn(self, database: str = "postgres") -> str:
         return f"host=127.0.0.1 port={self.port} user=tester dbname={database}"
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://tester@127.0.0.1:{self.port}/{database}"
 
     def database(self, name: str = "", language: str = "") -> str:
         """The DSN of a new, empty database, which compares text as that language does, by default as bytes."""
@@ -91,6 +108,25 @@ def postgres_server() -> Iterator[PostgresServer]:
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker."""
+    running = Broker(tmp_path_factory.mktemp("kafka"))
+    try:
+        yield running
+    finally:
+        running.service.stop()
+
+
+@pytest.fixture
+def own_postgres_server() -> Iterator[PostgresServer]:
+    """A server that a test may stop and start."""
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.stop()
+
+
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer) -> str:
     """A database of one's own."""
@@ -98,7 +134,26 @@ def postgres_dsn(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """A MariaDB with a binlog. Where there is none for this machine, who asks for it is skipped."""
+    folder = tmp_path_factory.mktemp("mariadb")
+    found = binaries(folder)
+    if isinstance(found, str):
+        pytest.skip(found)
+    server = MariaDb(found, folder / "server", free_port(), WITH_BINLOG)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def s3() -> Iterator[ObjectStore]:
     """An object store that lets everybody in."""
     with object_store() as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a schema registry."""
+    with schema_registry(tmp_path_factory.mktemp("registry") / "log") as address:
+        yield address

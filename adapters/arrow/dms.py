@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated
 
+import pyarrow as pa
 from pyarrow import csv
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
@@ -13,7 +15,42 @@ COLUMNS, KIND = "dms.columns", "dms.kind"
 LOAD, CDC = "load", "cdc"
 ROW_BITS = 21
 """Of the offset of a change: the number of the row in its file. The bits above are the milliseconds of the file's name."""
+LOAD_BITS = 32
+"""The same of a full load; the bits above are the number of the file."""
+TRANSACTIONS = "CDC_TXN-"
+"""What the names of files begin with that hold the changes of several tables, a transaction after the other."""
+FIRST_CHANGE = int(datetime(2005, 1, 1, tzinfo=UTC).timestamp() * 1000) << ROW_BITS
+"""No file of changes is older: from then on every time is above every number of a full load, 2**28 files of 2**32 rows."""
+PARQUET_SEQUENCE = ("_file", "_row")
+"""What the two elements of the sequence are called in records of Parquet files."""
+OF_LOAD = "(full load)"
+"""The operation of rows of a full load that have none, in such records."""
 NONE = "none"
+
+
+def sequence_of(offset: int) -> tuple[int, int]:
+    """The two elements of the sequence of a record with this offset."""
+    return offset >> ROW_BITS, offset & (1 << ROW_BITS) - 1
+
+
+def where(offset: int) -> str:
+    """In which file, and as which row of it, the record with this offset stands."""
+    if offset < FIRST_CHANGE:
+        return f"row {offset & (1 << LOAD_BITS) - 1} of LOAD{offset >> LOAD_BITS:08X}"
+    time = offset >> ROW_BITS
+    moment = datetime.fromtimestamp(time // 1000, UTC)
+    return f"row {offset & (1 << ROW_BITS) - 1} of {moment:%Y%m%d-%H%M%S}{time % 1000:03}"
+
+
+def located(frame: pa.Table, error: str, offsets: pa.ChunkedArray) -> pa.Table:
+    """`frame` with where its row stands said behind every text in the column `error`; records that stand for a line which is
+    none say that themselves, their offsets lie below those of DMS."""
+    said = frame[error]
+    if said.null_count == len(said):
+        return frame
+    pairs = zip(said.to_pylist(), offsets.to_pylist(), strict=True)
+    whole = [f"{text} ({where(at)})" if text is not None and at >> LOAD_BITS > 0 else text for text, at in pairs]
+    return frame.set_column(frame.schema.get_field_index(error), frame.schema.field(error), pa.array(whole, pa.string()))
 
 
 def _sign(text: str) -> str:

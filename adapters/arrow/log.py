@@ -9,20 +9,27 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.erasures import WITHHELD
 from replicator.domain.event_log import EVENT_LOG
-from replicator.ports.decoder import Decoder
+from replicator.ports.decoder import Decoder, KeepsPrivate, Withholds
 
 from .records import RAW_PLACE
 
 
 def log_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Table:
-    """The columns of `domain.event_log.EVENT_LOG`, one row per record, in order."""
+    """The columns of `domain.event_log.EVENT_LOG`, one row per record, in order. Of a record that is withheld, the place and
+    the time alone."""
+    withheld = decoder.withheld(raw) if isinstance(decoder, Withholds) else None
+    raw = raw if withheld is None else _emptied(raw, withheld)
+    raw = decoder.veiled(raw) if isinstance(decoder, KeepsPrivate) else raw
     envelope = decoder.envelope(raw)
     known = {
         "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_PLACE), "-"),
         "headers": _headers(raw["headers"]),
         "ingested_at": pa.repeat(pa.scalar(ingested_at, pa.timestamp("us", "UTC")), raw.num_rows),
     }
+    if withheld is not None:
+        known["error"] = pc.if_else(withheld, pa.scalar(WITHHELD), envelope["error"])
     columns = {}
     for column in EVENT_LOG:
         values = known.get(column.name)
@@ -30,6 +37,15 @@ def log_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Table
             values = envelope[column.name] if column.name in envelope.column_names else raw[column.name]
         columns[column.name] = values.cast(column.type)
     return pa.table(columns)
+
+
+def _emptied(raw: pa.Table, withheld: pa.Array) -> pa.Table:
+    """Without key, value and headers of those."""
+    for name in ("headers", "key", "value"):
+        field = raw.schema.field(name)
+        kept = pc.if_else(pc.invert(withheld), raw[name], pa.scalar(None, field.type))
+        raw = raw.set_column(raw.column_names.index(name), field, kept)
+    return raw
 
 
 def _headers(headers: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

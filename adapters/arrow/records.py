@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from replicator.ports.frames import Rejected
 
 RAW_PLACE = ("topic", "partition", "offset")
 PLACE = (TOPIC, PARTITION, OFFSET)
+REST = ["key", "value", "timestamp", "headers"]
 
 
 class Place(NamedTuple):
@@ -41,6 +43,15 @@ def within(raw: pa.Table, span: Span) -> pa.Table:
     return raw if raw.num_rows and pc.all(keep).as_py() else raw.filter(keep)
 
 
+def is_later(raw: pa.Table, since: Mapping[tuple[str, int, bytes], int]) -> pa.Array:
+    """By record of a raw frame whether its topic, partition and key have an offset in `since`, and it is not below that."""
+    near = pc.is_in(raw["key"], value_set=pa.array({key for _, _, key in since}, pa.binary())).combine_chunks()
+    numbers = pc.indices_nonzero(near)
+    places = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_PLACE, "key")), strict=True)
+    found = {n for n, (t, p, o, k) in zip(numbers.to_pylist(), places, strict=True) if o >= since.get((t, p, k), o + 1)}
+    return pa.array([n in found for n in range(raw.num_rows)], pa.bool_()) if found else pa.repeat(False, raw.num_rows)
+
+
 def rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:
     """See `ports.engine.Engine.rejected`."""
     names = RAW_PLACE if "topic" in rows.column_names and TOPIC not in rows.column_names else PLACE
@@ -49,20 +60,21 @@ def rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:
         errors.setdefault(place, error)
     if not errors:
         return []
-    found = _bytes_of(errors, [rows, *raw] if names is RAW_PLACE else raw)
-    return [Rejected(*place, *found.get(place, (None, None)), error) for place, error in errors.items()]
+    found = _records_of(errors, [rows, *raw] if names is RAW_PLACE else raw)
+    return [replace(found.get(place) or Rejected(*place, None, None, ""), error=error) for place, error in errors.items()]
 
 
 def _places(rows: pa.Table, names: Sequence[str]) -> Iterable[Place]:
     return (Place(*row) for row in zip(*(rows[n].to_pylist() for n in names), strict=True))
 
 
-def _bytes_of(wanted: dict[Place, str], raw: Sequence[pa.Table]) -> dict[Place, tuple[bytes | None, bytes | None]]:
-    found: dict[Place, tuple[bytes | None, bytes | None]] = {}
+def _records_of(wanted: dict[Place, str], raw: Sequence[pa.Table]) -> dict[Place, Rejected]:
+    found: dict[Place, Rejected] = {}
     offsets = pa.array(sorted({place.offset for place in wanted}), pa.int64())
     for frame in raw:
         near = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
-        for place, key, value in zip(_places(near, RAW_PLACE), near["key"], near["value"], strict=True):
+        for place, row in zip(_places(near, RAW_PLACE), near.select(REST).to_pylist(), strict=True):
             if place in wanted:
-                found[place] = (key.as_py(), value.as_py())
+                headers = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
+                found[place] = Rejected(*place, row["key"], row["value"], "", row["timestamp"], headers)
     return found

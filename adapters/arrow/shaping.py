@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,12 +19,17 @@ from replicator.domain.change import (
     sequence_columns,
 )
 from replicator.domain.chosen import Chosen
+from replicator.domain.conditions import columns_of
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.expr import Expr
 from replicator.domain.shape import Shape
-from replicator.domain.table import TableSpec
+from replicator.domain.table import Column, TableSpec
 
-from .conditions import holds, unsent
+from .casting import cast_to
+from .conditions import holds, not_told, unsent
 from .elements import elements
+from .remaking import remade
+from .steps import Texts
 
 WRITTEN = pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value])
 """The operations of which a condition is asked: what a delete brings is of the past."""
@@ -35,19 +40,103 @@ NO_ERROR = pa.scalar(None, pa.string())
 def shaped(changes: pa.Table, shape: Shape, table: TableSpec) -> pa.Table:
     """The changes frame of `table`, which is what `shape.of` made of the table of `changes`: in their order, without those
     that are filtered; `_error` is set on rejects."""
+    changes = _with_kept_columns(changes, shape)
     sequence = {name: _element(changes, name) for name in shape.sequence_by}
     errors = _errors(changes, sequence)
-    changes = _operations(changes, shape)
+    changes, errors = _operations(changes, shape, errors)
+    kept = _kept(changes) if shape.without_deletes else None
+    if shape.where is not None:
+        out, errors = _out(changes, shape.where, errors)
+        if shape.rows_leave:
+            changes = _become(changes, Op.DELETE, out) if pc.any(out).as_py() else changes
+        else:
+            stays = pc.or_(pc.invert(out), pc.is_valid(errors))
+            kept = stays if kept is None else pc.and_(kept, stays)
     own = [changes[name] for name in sequence_columns(table.sequence - len(sequence))]
     columns = dict(zip(changes.column_names, changes.columns, strict=True))
     columns |= dict(zip(sequence_columns(table.sequence), [*sequence.values(), *own], strict=True))
     lacking = _still_unsent(changes[UNSENT], shape.columns)
-    columns |= {ERROR: errors, UNSENT: _with_kept(changes, lacking, table.keeping) if table.keeping else lacking}
+    names = {now: shape.remade.before(now) for now in (*table.keys, *table.keeping)}
+    if shape.kept is not None:
+        kept_columns = {c.name: c for c in shape.kept if shape.columns is None or c.name in shape.columns}
+        lacking = _only_of(lacking, kept_columns)
+        errors = _as_kept(columns, kept_columns, [names[key] for key in table.keys], errors)
+    keeping = [names[name] for name in table.keeping]
+    columns |= {ERROR: errors, UNSENT: _with_kept(changes, lacking, keeping) if keeping else lacking}
     if table.soft_deletes:
         columns[UNSENT] = _without_values(columns[OP], columns[UNSENT])
+    if shape.remade:
+        columns = remade(columns, shape.remade, table, changes[UNSENT])
     schema = changes_schema(table)
     frame = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
-    return frame.filter(_kept(changes)) if shape.without_deletes else frame
+    return frame if kept is None else frame.filter(kept)
+
+
+def _with_kept_columns(changes: pa.Table, shape: Shape) -> pa.Table:
+    """With every column that the lane keeps; values that came under an old name are there under the new one."""
+    for column in shape.kept or ():
+        if column.name not in changes.column_names:
+            changes = changes.append_column(column.name, pa.nulls(changes.num_rows, column.type))
+    for old, new in shape.renamed:
+        if old in changes.column_names:
+            changes = _put(changes, new, pc.coalesce(changes[new], cast_to(changes[old], changes[new].type)[0]))
+            renamed = [names and [new if name == old else name for name in names] for names in changes[UNSENT].to_pylist()]
+            changes = _put(changes, UNSENT, pa.chunked_array([pa.array(renamed, pa.list_(pa.string()))]))
+    return changes
+
+
+def _as_kept(
+    columns: dict[str, pa.ChunkedArray], kept: Mapping[str, Column], keys: Sequence[str], errors: pa.ChunkedArray
+) -> pa.ChunkedArray:
+    """Give the columns the types that the lane keeps; returns the errors with those of the values that do not fit. What is
+    deleted need not fit, but for its key."""
+    is_delete = pc.equal(columns[OP], Op.DELETE.value)
+    for column in kept.values():
+        found = columns[column.name]
+        if found.type == column.type:
+            continue
+        columns[column.name], failing = cast_to(found, column.type)
+        if failing is not None:
+            bad = failing if column.name in keys else pc.and_(failing, pc.invert(is_delete))
+            errors = pc.coalesce(errors, pc.if_else(bad, str(does_not_fit(column)), NO_ERROR))
+    if MOVED_FROM in columns and keys:
+        columns[MOVED_FROM], errors = _old_keys(columns[MOVED_FROM], kept, errors)
+    return errors
+
+
+def _old_keys(
+    moved: pa.ChunkedArray, kept: Mapping[str, Column], errors: pa.ChunkedArray
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The old keys with the types of the key columns."""
+    kind = pa.struct([field.with_type(kept[field.name].type) for field in moved.type])
+    if moved.type == kind:
+        return moved, errors
+    parts = []
+    for i, field in enumerate(kind):
+        part, failing = cast_to(pc.struct_field(moved, i), field.type)
+        parts.append(part.combine_chunks())
+        if failing is not None:
+            errors = pc.coalesce(errors, pc.if_else(failing, str(does_not_fit(kept[field.name])), NO_ERROR))
+    none = pc.is_null(moved).combine_chunks()
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind), mask=none)]), errors
+
+
+def does_not_fit(column: Column) -> Reject:
+    """The reason of a change with a value that the column of the lane's table does not hold."""
+    return Reject(
+        RejectCode.OUT_OF_RANGE,
+        f"the value of column {column.name!r} does not fit the type {column.type}, which the target keeps although the "
+        "source has changed it",
+    )
+
+
+def _only_of(lists: pa.ChunkedArray, kept: Mapping[str, Column]) -> pa.ChunkedArray:
+    """The names of columns that the lane keeps; null where no other was lacking."""
+    if lists.null_count == len(lists):
+        return lists
+    names = {*kept, IF_THERE}
+    left = [found and ([name for name in found if name in names] or None) for found in lists.to_pylist()]
+    return pa.chunked_array([pa.array(left, pa.list_(pa.string()))])
 
 
 def _element(changes: pa.Table, name: str) -> pa.ChunkedArray:
@@ -100,14 +189,55 @@ def beyond_range(name: str) -> Reject:
     )
 
 
-def _operations(changes: pa.Table, shape: Shape) -> pa.Table:
+def _operations(changes: pa.Table, shape: Shape, errors: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
     """The changes as the conditions tell what they are; both are asked of the change as it came."""
-    asked = pc.is_in(changes[OP], value_set=WRITTEN)
-    gone = [pc.and_(asked, holds(changes, c)) if c is not None else None for c in (shape.deletes, shape.truncates)]
-    for op, mask in zip((Op.DELETE, Op.TRUNCATE), gone, strict=True):
-        if mask is not None and pc.any(mask).as_py():
+    asked, came = pc.is_in(changes[OP], value_set=WRITTEN), changes
+    conditions = (("apply_as_deletes", shape.deletes, Op.DELETE), ("apply_as_truncates", shape.truncates, Op.TRUNCATE))
+    for key, condition, op in conditions:
+        if condition is None:
+            continue
+        mask, untold = holds(came, condition)
+        errors, mask = _with(errors, key, untold, asked), pc.and_(asked, mask)
+        if pc.any(mask).as_py():
             changes = _become(changes, op, mask)
-    return changes
+    return changes, errors
+
+
+def _out(changes: pa.Table, where: Expr, errors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The upserts for which the condition does not hold; and the errors with those that cannot be asked."""
+    asked = pc.is_in(changes[OP], value_set=WRITTEN)
+    errors = pc.coalesce(errors, _unasked(changes, where))
+    mask, untold = holds(changes, where)
+    return pc.and_(asked, pc.invert(mask)), _with(errors, "where", untold, asked)
+
+
+def _with(errors: pa.ChunkedArray, key: str, untold: Texts, asked: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The errors, and those of changes of which a condition could not be told."""
+    if untold is None:
+        return errors
+    reasons = untold.dictionary_encode()
+    told = pa.array([why and str(not_told(key, why)) for why in reasons.dictionary.to_pylist()], pa.string())
+    return pc.coalesce(errors, pc.if_else(asked, told.take(reasons.indices), NO_ERROR))
+
+
+def _unasked(changes: pa.Table, where: Expr) -> pa.ChunkedArray:
+    """Why an upsert cannot be asked the condition; null where it can."""
+    errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
+    asked = pc.is_in(changes[OP], value_set=WRITTEN)
+    for name in sorted(columns_of(where)):
+        lacking = unsent(changes, name)
+        if lacking is not None:
+            errors = pc.coalesce(errors, pc.if_else(pc.and_(asked, lacking), str(not_asked(name)), NO_ERROR))
+    return errors
+
+
+def not_asked(name: str) -> Reject:
+    """The reason of an upsert that did not send a column which `where` names."""
+    return Reject(
+        RejectCode.INCOMPLETE,
+        f"column {name!r}, which 'where' asks for, was not sent; have the source send whole rows for updates, or name other "
+        "columns in 'where'",
+    )
 
 
 def _become(changes: pa.Table, op: Op, mask: pa.ChunkedArray) -> pa.Table:

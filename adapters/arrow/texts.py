@@ -28,6 +28,8 @@ from replicator.domain.moments import in_years
 
 from .json import decimals, faults, nodes, temporal
 from .json.faults import Unfit
+from .json.nodes import Node
+from .json.pieces import bytes_of
 
 Read = Callable[[pa.Array], pa.Array]
 """Makes values of text. Raises one of `faults.FAILURES` when any does not fit."""
@@ -35,6 +37,8 @@ Read = Callable[[pa.Array], pa.Array]
 TRUTHS = ("true", "t", "1", "false", "f", "0")
 NAMES = "int64, string, double, bool, binary, date32, timestamp[us], timestamp[us, UTC], time or decimal(10,2)"
 STRANGE = r"(?i)\A(?:[^0-9+\-.nitf]|\z)"
+INFINITE = r"(?i)\A[+-]?inf"
+DAY = r"\A(\d{4}-\d\d-\d\d)\z"
 LOCAL = r"\A(\d{4}-\d\d-\d\d([ T]\d\d(:\d\d){0,2}(\.\d+)?)?)\z"
 
 
@@ -43,7 +47,7 @@ def reader_of(arrow: pa.DataType) -> Read | None:
     readers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Read]], ...] = (
         (t.is_string, lambda _: lambda texts: texts),
         (t.is_integer, _whole_numbers),
-        (t.is_floating, lambda a: nodes.floating(a).build),
+        (t.is_floating, _floats),
         (t.is_decimal, lambda a: lambda texts: decimals.from_text(texts, a)),
         (t.is_boolean, lambda _: _truths),
         (t.is_binary, lambda _: _bytes),
@@ -54,11 +58,22 @@ def reader_of(arrow: pa.DataType) -> Read | None:
     return next((of(arrow) for applies, of in readers if applies(arrow)), None)
 
 
-def read(texts: pa.Array, arrow: pa.DataType, what: str) -> tuple[pa.Array, dict[int, Reject]]:
-    """The values of a column, null where one does not fit, and by place why it does not."""
+def node(arrow: pa.DataType) -> Node:
+    """Values of a column that stand as text in JSON. TypeError for a type of which none is read."""
+    one = _reader(arrow)
+    return Node(arrow, str, lambda values: one(pa.array(values, pa.string())))
+
+
+def _reader(arrow: pa.DataType) -> Read:
     one = reader_of(arrow)
     if one is None:
         raise TypeError(f"no text is read as {arrow}")
+    return one
+
+
+def read(texts: pa.Array, arrow: pa.DataType, what: str) -> tuple[pa.Array, dict[int, Reject]]:
+    """The values of a column, null where one does not fit, and by place why it does not."""
+    one = _reader(arrow)
 
     def build(some: pa.Array | list[object]) -> pa.Array:
         return one(some if isinstance(some, pa.Array) else pa.array(some, pa.string()))
@@ -88,6 +103,20 @@ def _whole_numbers(arrow: pa.DataType) -> Read:
         if b"x" in content and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
             raise Unfit(RejectCode.OUT_OF_RANGE, "holds something else than decimal digits")
         return texts.cast(arrow)
+
+    return build
+
+
+def _floats(arrow: pa.DataType) -> Read:
+    node = nodes.floating(arrow)
+
+    def build(texts: pa.Array) -> pa.Array:
+        """Arrow reads a number that is too large as infinity."""
+        found = node.build(texts)
+        infinite = pc.is_inf(found)
+        if pc.any(infinite).as_py() and not pc.all(pc.match_substring_regex(texts.filter(infinite), INFINITE)).as_py():
+            raise Unfit(RejectCode.OUT_OF_RANGE, "holds a number too large for its type")
+        return found
 
     return build
 
@@ -131,22 +160,17 @@ def _stamps(arrow: pa.DataType) -> Read:
         try:
             local = texts.cast(pa.timestamp(arrow.unit))
         except pa.ArrowInvalid:
-            return node.build(pc.replace_substring_regex(texts, LOCAL, r"\1Z") if arrow.tz else texts)
+            return node.build(_in_utc(texts) if arrow.tz else texts)
         return local.view(arrow) if arrow.unit == "ns" or _all_in_years(local) else node.build(texts)
 
     return build
 
 
+def _in_utc(texts: pa.Array) -> pa.Array:
+    """With Z where there is no zone; a day is its midnight, for Arrow reads no zone behind a day."""
+    timed = pc.replace_substring_regex(texts, DAY, r"\1 00:00:00")
+    return pc.replace_substring_regex(timed, LOCAL, r"\1Z")
+
+
 def _all_in_years(stamps: pa.Array) -> bool:
     return bool(in_years(stamps).null_count == stamps.null_count)
-
-
-def bytes_of(values: pa.Array) -> bytes:
-    """All bytes of an array of text or bytes, one value after the other; those of nulls may be anything."""
-    if not len(values):
-        return b""
-    _, offsets, data = values.buffers()
-    ends = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
-    first, last = ends[0].as_py(), ends[len(values)].as_py()
-    content: bytes = data.slice(first, last - first).to_pybytes() if data else b""
-    return content

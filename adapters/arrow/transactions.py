@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,12 +12,51 @@ from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TX, Op
 from replicator.domain.position import TopicPartition
 from replicator.domain.transactions import Part
 
+PLACES = ("_seq_1", "_seq_2")
+"""Where a change stands in the log. What orders changes of one place may be another number when it is sent again."""
+
 
 def parts(changes: pa.Table, table: str) -> Sequence[Part]:
     """See `ports.engine.SeesTransactions.parts`."""
-    streamed = pc.and_(pc.is_valid(changes[TX]), pc.fill_null(pc.not_equal(changes[OP], Op.READ.value), True))
-    grouped = changes.filter(streamed).group_by([TX, TOPIC, PARTITION], use_threads=False)
+    grouped = _streamed(changes).group_by([TX, TOPIC, PARTITION], use_threads=False)
     found = grouped.aggregate([(OFFSET, "count"), (OFFSET, "min"), (OFFSET, "max")])
     names = (TX, TOPIC, PARTITION, f"{OFFSET}_count", f"{OFFSET}_min", f"{OFFSET}_max")
     rows = zip(*(found[name].to_pylist() for name in names), strict=True)
     return [Part(tx, table, TopicPartition(t, p), count, first, last) for tx, t, p, count, first, last in rows]
+
+
+def exact_parts(changes: pa.Table, table: str) -> Sequence[Part]:
+    """See `ports.engine.SeesTransactions.exact_parts`."""
+    mine = _streamed(changes)
+    places = list(zip(*(mine[name].to_pylist() for name in places_of(mine.column_names)), strict=True))
+    whole = zip(*(mine[name].to_pylist() for name in identity_of(mine.column_names)), strict=True)
+    different: dict[tuple[str, TopicPartition], set[str]] = {}
+    reached: dict[tuple[str, TopicPartition], list[tuple[int | None, ...]]] = {}
+    at = zip(*(mine[name].to_pylist() for name in (TX, TOPIC, PARTITION)), strict=True)
+    for (tx, topic, partition), place, values in zip(at, places, whole, strict=True):
+        key = (tx, TopicPartition(topic, partition))
+        different.setdefault(key, set()).add(repr(values))
+        reached.setdefault(key, []).append(place)
+    return [_exactly(p, len(different[p.tx, p.partition]), reached[p.tx, p.partition]) for p in parts(changes, table)]
+
+
+def _exactly(part: Part, changes: int, places: Sequence[tuple[int | None, ...]]) -> Part:
+    known = [tuple(n for n in place if n is not None) for place in places]
+    if any(len(a) < len(b) for a, b in zip(known, places, strict=True)):
+        return replace(part, changes=changes)
+    return replace(part, changes=changes, low=min(known), high=max(known))
+
+
+def places_of(names: Sequence[str]) -> list[str]:
+    """The columns of a changes frame that say where a change stands in the log."""
+    return [name for name in PLACES if name in names]
+
+
+def identity_of(names: Sequence[str]) -> list[str]:
+    """The columns of a changes frame by which a change is known again. A column of the table that is called like one for
+    bookkeeping is left out."""
+    return [OP, *places_of(names), *(name for name in names if not name.startswith("_"))]
+
+
+def _streamed(changes: pa.Table) -> pa.Table:
+    return changes.filter(pc.and_(pc.is_valid(changes[TX]), pc.fill_null(pc.not_equal(changes[OP], Op.READ.value), True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -38,3 +39,22 @@ def asking(name: str, dsn: str, look: Look) -> Iterator[Diagnosis]:
 def ask(connection: psycopg.Connection, query: str, *parameters: object) -> list[tuple[Any, ...]]:
     """The rows of a query."""
     return connection.execute(query.encode(), parameters or None).fetchall()
+
+
+def transport(connection: psycopg.Connection, name: str) -> Iterator[Diagnosis]:
+    """Whether others on the way to the server can read what is sent, or answer in its place; nothing is on the way to one on
+    this machine."""
+    if _is_here(connection.info.hostaddr):
+        return
+    mode = connection.info.get_parameters().get("sslmode", "prefer")
+    if connection.pgconn.ssl_in_use and mode == "verify-full":
+        yield Diagnosis("ok", name, "The connection is encrypted, and the server has shown who it is.")
+        return
+    what = "who answers is not checked" if connection.pgconn.ssl_in_use else "the connection is not encrypted"
+    step = "Add sslmode=verify-full and sslrootcert=FILE to `dsn`; the server needs a certificate for the host in it."
+    yield Diagnosis("warning", name, f"With sslmode {mode}, {what}.", step)
+
+
+def _is_here(address: str) -> bool:
+    """No address: a socket of this machine's."""
+    return not address or ipaddress.ip_address(address).is_loopback

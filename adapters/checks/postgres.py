@@ -10,7 +10,7 @@ import psycopg
 
 from replicator.ports.diagnosis import Diagnosis
 
-from .pg_ask import ask, asking
+from .pg_ask import ask, asking, transport
 
 SKEW_SECONDS = 5.0
 OLDEST = 150_000
@@ -55,6 +55,7 @@ class PostgresCheck:
         )
         if read_only:
             yield Diagnosis("error", self._name, "The server takes no writes.", "Name the primary in `dsn`.")
+        yield from transport(connection, self._name)
         yield self._skew(clock - (began + time.time()) / 2)
         for schema, exists, may_create, may_create_schemas in ask(connection, RIGHTS, [self._schema, OWN_SCHEMA]):
             right, owner = (may_create, f"SCHEMA {schema}") if exists else (may_create_schemas, f"DATABASE {database}")

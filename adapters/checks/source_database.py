@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import psycopg
 
+from replicator.domain.patterns import matches
 from replicator.ports.diagnosis import Diagnosis
 
-from .pg_ask import ask, asking
+from .pg_ask import ask, asking, transport
 from .slot import slot_state
 
 ROLE = """
@@ -48,6 +48,7 @@ class SourceDatabaseCheck:
     def _look(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
         user, database, level, may_replicate = ask(connection, ROLE)[0]
         yield Diagnosis("ok", self._name, f"Database {database} answers to {user}.")
+        yield from transport(connection, self._name)
         yield self._told(
             level == "logical",
             "wal_level is logical.",
@@ -76,8 +77,8 @@ class SourceDatabaseCheck:
         yield from self._tables(ask(connection, TABLES, name))
 
     def _tables(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
-        wanted = [t for t in tables if any(fnmatchcase(t[0], glob) for glob in self._wanted)]
-        absent = [name for name in self._wanted if not any(fnmatchcase(t[0], name) for t in tables)]
+        wanted = [t for t in tables if any(matches(name, t[0]) for name in self._wanted)]
+        absent = [name for name in self._wanted if not any(matches(name, t[0]) for t in tables)]
         missing = [name for name, published, _ in wanted if not published]
         if missing:
             sentence = f"Publication {self._publication} does not cover {_listed(missing)}, whose changes never arrive."

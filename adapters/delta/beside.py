@@ -19,6 +19,7 @@ from .errors import translating
 from .folders import Folder
 from .layout import Lake
 from .related import lookup
+from .table_writer import DeltaRsTableWriter, Kept
 from .tables import create, exists, opened, schema_of
 from .upkeep import EVERY_COMMITS, Upkeep
 
@@ -46,6 +47,12 @@ class DeltaBeside:
             table = opened(path)
             if version is not None and table.version() != version:
                 table.restore(version)
+            there = schema_of(table)
+            wanted = [f.with_type(kept.field(f.name).type) if f.name in kept.names else f for f in there]
+            if wanted != list(there):
+                DeltaRsTableWriter().rewrite(
+                    table, [Kept(f.name, f) for f in wanted]
+                )  # The target's key columns were widened.
             return table
 
     def lookup(self, table: DeltaTable, wanted: Mapping[str, pa.Array], lane: Lane) -> pa.Table:

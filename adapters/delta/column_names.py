@@ -14,7 +14,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from replicator.domain.change import MOVED_FROM, UNSENT
-from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
+from replicator.domain.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
 from replicator.domain.plan import ApplyPlan, Clause, History
 from replicator.domain.table import Column
 
@@ -105,3 +105,5 @@ def _expr(expr: Expr, names: Names) -> Expr:  # noqa: PLR0911  (a case each)
             return type(expr)(_expr(operand, names))
         case AllOf(terms) | AnyOf(terms):
             return type(expr)(tuple(_expr(t, names) for t in terms))
+        case Call() | Cast() | Case():
+            raise AssertionError(f"no policy has this: {expr}")

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 
 def write_json(path: Path, record: Mapping[str, object]) -> None:
@@ -37,7 +38,7 @@ def sync_commit(table: Path, version: int) -> None:
     for line in entry.read_bytes().split(b"\n"):
         added = json.loads(line).get("add") if line.strip() else None
         if added:
-            file = table / added["path"]
+            file = table / unquote(added["path"])  # A partition's value is in it as in a URL.
             sync(file)
             sync(file.parent)
     sync(entry)

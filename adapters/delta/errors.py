@@ -38,14 +38,8 @@ def translated(error: Exception, table: str) -> ReplicatorError:
     if problem_of_store is not None:
         return problem_of_store
     number = os_error(error)
-    if number in _PASSING:
-        return Retryable(f"the disk under table {table} refuses to write: {errno.errorcode[number]}")
     if number is not None:
-        name = errno.errorcode.get(number, str(number))
-        problem = EnvironmentProblem if number in _LASTING else Fatal
-        return problem(
-            f"table {table} cannot be reached: {name}", next_step="Check the lake's folder, its rights and its disk."
-        )
+        return _refused_by_the_system(number, table)
     for kind, sentence in _SENTENCES.items():
         if isinstance(error, kind):
             return Fatal(f"{sentence.format(table)}: {first_line(error)}")
@@ -84,3 +78,18 @@ def translating(table: str) -> Iterator[None]:
         raise
     except (OSError, DeltaError) as error:
         raise translated(error, table) from error
+
+
+def _refused_by_the_system(number: int, table: str) -> ReplicatorError:
+    """By its number."""
+    name = errno.errorcode.get(number, str(number))
+    if number in _PASSING:
+        return Retryable(f"the disk under table {table} refuses to write: {name}")
+    if number == errno.ENAMETOOLONG:
+        return Fatal(
+            f"a folder of table {table} would have a longer name than its disk allows",
+            next_step="A partition's folder is called as its value, and in an event log as its topic, with three signs for "
+            "each byte that is not ASCII: partition by another column, or send the topic to an event log in PostgreSQL.",
+        )
+    problem = EnvironmentProblem if number in _LASTING else Fatal
+    return problem(f"table {table} cannot be reached: {name}", next_step="Check the lake's folder, its rights and its disk.")

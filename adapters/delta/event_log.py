@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from replicator.domain.change import RAW
+from replicator.domain.erasures import WITHHELD
 from replicator.domain.errors import DataLoss, Fatal
-from replicator.domain.event_log import already_logged
+from replicator.domain.event_log import EMPTIED, already_logged
 from replicator.domain.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
 from replicator.ports.sink import SinkCapabilities
 
+from ..arrow.logged import gathered, raw
 from ..sql.dialect import text_literal
 from .commits import Attempt, Operation
+from .erasing import emptied
 from .errors import translating
 from .fit import as_rejects, fit, placed
 from .folders import Folder
-from .lane import Stages
+from .lane import DeltaLane, Stages
 from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_options, refuse_policy
 from .layout import Lake
@@ -31,12 +36,15 @@ from .options import LakeOptions
 from .reading import read_table
 from .staged import Staged
 from .table_writer import DeltaRsTableWriter
-from .tables import STATISTICS, create, exists, lacking, refuse_unsafe, schema_of
+from .tables import STATISTICS, create, exists, lacking, opened, refuse_unsafe, schema_of
 from .trim import untouched
+from .versions import end_versions, held_by_versions
 
 DAY = "date"
 PARTITIONED_BY = ["topic", DAY]
 APPEND_ONLY = "delta.appendOnly"
+AT_ONCE = 2_000
+"""Records that are emptied in one commit."""
 POSITION = ("topic", "partition", "offset")
 POLICIES = frozenset({"event_log"})
 SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,op,seq_1,seq_2,seq_3,seq_4,ts,ingested_at"}
@@ -78,6 +86,31 @@ class LogTable(LaneSink[F]):
                 table.alter.set_table_properties({APPEND_ONLY: "true"})
                 held.forget_snapshot()
 
+    def records(self, lane: Lane) -> Iterator[pa.Table]:
+        """See `ports.sink.ErasesRecords.records`."""
+        with translating(self._name):
+            topics = topics_of(self.state(lane)) if exists(self._lake.root) else []
+            if not topics:
+                return
+            table = opened(self._lake.root)
+            rows = pa.RecordBatchReader.from_stream(table.scan(columns=RAW.names, predicate=_of_topics(topics)))
+            for batch in gathered(rows):
+                yield raw(batch)
+
+    def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
+        """See `ports.sink.ErasesRecords.empty`. So many records a commit."""
+        ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
+        for start in range(0, len(ids), AT_ONCE):
+            operation = unlocked(emptied(ids[start : start + AT_ONCE], WITHHELD, EMPTIED))
+            self._lanes.alone(lane, partial(_recorded, operation=operation))
+        with translating(self._name):
+            return held_by_versions(self._lake.root, opened(self._lake.root)) if exists(self._lake.root) else ""
+
+    def end_versions(self, lane: Lane) -> str:  # noqa: ARG002  (the table is of all lanes)
+        """See `ports.sink.ErasesRecords.end_versions`."""
+        with translating(self._name):
+            return end_versions(self._lake.root, opened(self._lake.root)) if exists(self._lake.root) else ""
+
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`: one, named as its folder."""
         with translating(self._name):
@@ -118,18 +151,11 @@ class Clearing:
 
     def cleared(self, state: LaneState | None) -> Operation | None:
         """The records of the lane's topics."""
-        topics = sorted({p.topic for p in state.position}) if state is not None else []
+        topics = topics_of(state)
         if not topics:
             return None
-        condition = f'"topic" IN ({", ".join(text_literal(t) for t in topics)})'
-
-        def erase(snapshot: DeltaTable, attempt: Attempt) -> None:
-            # A table that forbids deletes forbids this one too. Killed in between, `prepare` forbids them again.
-            snapshot.alter.set_table_properties({APPEND_ONLY: "false"})
-            snapshot.delete(condition, commit_properties=attempt.properties)
-            snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
-
-        return erase
+        condition = _of_topics(topics)
+        return unlocked(lambda snapshot, attempt: _delete(snapshot, attempt, condition))
 
     def cleared_blindly(self, lane: Lane, why: DataLoss) -> Operation:
         """Fatal: only a position says which records are of which lane."""
@@ -151,6 +177,35 @@ class _Appending(Clearing):
         rows, unfit = fit(placed(_dated(frame)), schema_of(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
         return Staged(append_stage(rows) if rows.num_rows else None, replace(state), counts, as_rejects(frame, unfit))
+
+
+def _recorded(held: DeltaLane, operation: Operation) -> None:
+    held.record(held.state(), operation)
+
+
+def topics_of(state: LaneState | None) -> list[str]:
+    """The topics of which a lane has written records."""
+    return sorted({p.topic for p in state.position}) if state is not None else []
+
+
+def unlocked(operation: Operation) -> Operation:
+    """The operation on a table that is only appended to."""
+
+    def act(snapshot: DeltaTable, attempt: Attempt) -> None:
+        # A table that forbids deletes forbids this one too. Killed in between, `prepare` forbids them again.
+        snapshot.alter.set_table_properties({APPEND_ONLY: "false"})
+        operation(snapshot, attempt)
+        snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
+
+    return act
+
+
+def _delete(snapshot: DeltaTable, attempt: Attempt, condition: str) -> None:
+    snapshot.delete(condition, commit_properties=attempt.properties)
+
+
+def _of_topics(topics: Sequence[str]) -> str:
+    return f'"topic" IN ({", ".join(text_literal(t) for t in topics)})'
 
 
 def refuse_known(snapshot: DeltaTable, write: Write[pa.Table]) -> None:

@@ -57,7 +57,7 @@ class Histories:
         plan, facts = write.plan, write.folded.facts
         late = late_cuts(facts, state)
         if not (rows.num_rows or late) or facts.lowest is None or plan.history is None:
-            return Versions(rows.slice(0, 0), rows.slice(0, 0), REJECTED.empty_table(), Counts())
+            return Versions(rows.slice(0, 0), pa.array([], pa.bool_()), rows.slice(0, 0), REJECTED.empty_table(), Counts())
         cuts = united_cuts(state.cuts, facts.cuts)
         related = related_versions(snapshot, plan, rows, facts.lowest, late)
         marks = self._remembered(state, write, rows, related)
@@ -67,4 +67,4 @@ class Histories:
         """What is not shown matters to changes that are late only."""
         if state.ledger_high is None or not overlaps(write.folded.facts, state):
             return None
-        return self._marks.lookup(write.lane, write.plan, rows, related)
+        return self._marks.lookup(write.lane, write.plan, rows, related, state.position, again=write.beside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,15 +14,20 @@ from replicator.domain.plan import Counts, LaneState
 from replicator.domain.position import Span
 from replicator.domain.retention import forgetting
 from replicator.ports.frames import Lane, LaneApplied, RejectRows, Write
+from replicator.ports.sink import Erased
 
 from .commits import LaneLog, LostRace, Operation, append_nothing
+from .erasing import count, key_row
 from .errors import translating
 from .folders import Folder
 from .layout import Lake
+from .merge import remove_key
 from .positions import Positions
 from .protocol import refuse_newer
 from .staged import Staged
+from .tables import exists, opened, schema_of
 from .upkeep import Upkeep
+from .versions import held_by_versions
 
 ATTEMPTS = 8
 """How often a write is redone because others commit to its table; then it is left to the caller to try again."""
@@ -102,6 +108,34 @@ class DeltaLane:
                 write = self._stages.cleared_blindly(self.lane, lost)
         self.record(None, write)
 
+    def state(self) -> LaneState | None:
+        """Where the lane stands."""
+        with translating(self.lane.into):
+            return self._log.state(self.newest())
+
+    def erase(self, key: Mapping[str, str], beside: Folder) -> Erased:
+        """See `ports.sink.Erases.erase`. First what is beside the table: what is done again then finds the rows."""
+        with translating(self.lane.into):
+            state, freed, versions = self.state(), 0, []
+            if exists(beside):
+                other = opened(beside)
+                if state is not None and state.beside not in (None, other.version()):
+                    other.restore(state.beside)  # What came after it is of an attempt that died.
+                row = key_row(self.lane, self.lane.into, schema_of(other), key)
+                freed = count(other, row) if row is not None else 0
+                if row is not None and freed:
+                    remove_key(row)(other, None)
+                if state is not None and state.beside is not None:
+                    state = replace(state, beside=other.version())
+                versions.append(held_by_versions(beside, other))
+            snapshot = self.newest()
+            row = key_row(self.lane, self.lane.into, schema_of(snapshot), key)
+            rows = count(snapshot, row) if row is not None else 0
+            versions.append(held_by_versions(self._path, snapshot))
+        if row is not None and (rows or freed):
+            self.record(state, self._writer.remove_key(row))
+        return Erased(rows, freed, "; ".join(versions))
+
     def newest(self) -> DeltaTable:
         """The newest snapshot of the lane's table; Fatal when we cannot write to it, Fenced when another instance has."""
         snapshot = self._log.open()
@@ -129,7 +163,7 @@ class DeltaLane:
     def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneApplied:
         state = self._log.state(snapshot) or LaneState()
         _refuse_gaps(self.lane, write.span, state)
-        if not write.span.after(state.position).end:
+        if not write.beside and not write.span.after(state.position).end:
             return LaneApplied(state.position, Counts(duplicate=write.folded.rows), state.forgotten)
         state = self._forgetting(snapshot, state, write)
         staged = self._stages.stage(snapshot, state, write)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
+from replicator.ports.sink import Erased
 
 from .dropping import Remains, refuse_half_dropped, remove_written
 from .errors import translating
@@ -169,6 +170,21 @@ class Lanes:
         if held is None:
             raise Fatal(f"lane {lane.id} was not prepared")
         return held
+
+    def erase(self, lane: Lane, key: Mapping[str, str], beside: Folder) -> Erased:
+        """See `ports.sink.Erases.erase`, of a lane whose table is its own; `beside`: the table that is kept beside it."""
+        path = self._path_of(lane)
+        with translating(lane.into):
+            refuse_half_dropped(self._lake, lane)
+            if not exists(path):
+                return Erased()
+        found: list[Erased] = []
+        self._briefly(lane, lambda held: found.append(held.erase(key, beside)))
+        return found[0]
+
+    def alone(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
+        """Act on a lane that has a table, as the one that writes it."""
+        self._briefly(lane, act)
 
     def _briefly(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
         """Act on the lane under its lock, which is kept only by who has prepared it."""

@@ -9,6 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 from replicator.domain.change import OP, Op, sequence_columns
 from replicator.domain.plan import EVENT_ID, ApplyPlan, cdc_sequence_columns, highest
 from replicator.domain.policies import sequence_elements
+from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
@@ -25,12 +26,15 @@ from .related import lookup
 from .tables import create, exists, opened, schema_of
 from .upkeep import EVERY_COMMITS, Upkeep
 
+EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
+"""The place and the offset in an `_event_id`."""
+
 
 class DeltaTombstoneLedger:
     """`ports.sink.TombstoneLedger` in a lake. Who records holds the lane's lock.
 
-    Deletes are recorded before the target's commit, so an entry may be of an attempt that died. Entries therefore name their
-    record (`_event_id`), and when that record comes again its own entry does not count against it.
+    Deletes are recorded before the target's commit, so an entry may be of an attempt that died, and what came before it
+    may come again without it. Entries therefore name their record (`_event_id`), and do not count before that is applied.
     """
 
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
@@ -51,17 +55,16 @@ class DeltaTombstoneLedger:
             self._highest[path] = highest(self._highest[path], highest_of(plan, entries))
         return self._highest[path]
 
-    def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table) -> pa.Table:
-        """See `ports.sink.TombstoneLedger.lookup`. `keys` is a folded or a rows frame; entries that its own records made
-        are left out."""
+    def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
+        """See `ports.sink.TombstoneLedger.lookup`. `keys` is a folded or a rows frame."""
         path = self._lake.tombstones(lane.into)
         with translating(f"tombstones of {lane.into}"):
             table = self._table(path, lane, plan)
             schema = schema_of(table)
             wanted, _ = fit(placed(keys.select(list(plan.table.keys))), schema)
             found = lookup(table, schema.names, {k: pc.unique(wanted[k]) for k in plan.table.keys})
-        others = found.filter(pc.invert(pc.is_in(found[EVENT_ID], value_set=pc.unique(_event_ids(keys)))))
-        return _newest(plan, others.drop_columns([EVENT_ID]))
+        found = applied_only(found, applied)
+        return _newest(plan, (others_only(found, keys) if again else found).drop_columns([EVENT_ID]))
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
         """See `ports.sink.TombstoneLedger.forget`. Files that hold nothing else are removed once they are a week old."""
@@ -77,6 +80,10 @@ class DeltaTombstoneLedger:
         with translating(f"tombstones of {lane.into}"):
             path.clear()
 
+    def reopen(self, lane: Lane) -> None:
+        """Read the entries of this lane's target anew next time."""
+        self._open.pop(self._lake.tombstones(lane.into), None)
+
     def _table(self, path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
         if path not in self._open:
             if not exists(path):
@@ -84,6 +91,22 @@ class DeltaTombstoneLedger:
             self._open[path] = opened(path)
             self._highest[path] = highest_of(plan, _sequences(self._open[path], plan))
         return self._open[path]
+
+
+def applied_only(entries: pa.Table, applied: Position) -> pa.Table:
+    """Those whose record (`_event_id`) lies below `applied`, and those of no record."""
+    parts = pc.extract_regex(entries[EVENT_ID], EVENT)
+    ends = {f"{p.topic}-{p.partition}": offset for p, offset in applied.items()}
+    known = pc.index_in(pc.struct_field(parts, "place"), value_set=pa.array(ends, pa.string()))
+    end = pc.fill_null(pa.array(ends.values(), pa.int64()).take(known.combine_chunks()), 0)
+    return entries.filter(pc.fill_null(pc.less(pc.struct_field(parts, "offset").cast(pa.int64()), end), True))
+
+
+def others_only(entries: pa.Table, rows: pa.Table) -> pa.Table:
+    """Those that are not of a record that `rows` are of: an attempt that died may have left them, and the position, which
+    lies above the record anyway, does not tell."""
+    own = pc.unique(_event_ids(rows)).cast(entries.schema.field(EVENT_ID).type)
+    return entries.filter(pc.invert(pc.is_in(entries[EVENT_ID], value_set=own)))
 
 
 def forget_entries(table: DeltaTable, plan: ApplyPlan, high: Sequence) -> None:

@@ -7,7 +7,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from replicator.domain.change import OP
-from replicator.domain.plan import EVENT_ID, ApplyPlan
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
@@ -15,7 +16,7 @@ from replicator.ports.frames import Lane
 from .errors import translating
 from .folders import Folder
 from .layout import Lake
-from .ledger import highest_of
+from .ledger import applied_only, highest_of, others_only
 from .related import lookup
 from .table_writer import DeltaRsTableWriter
 from .tables import create, exists, lacking, opened, schema_of
@@ -25,8 +26,7 @@ from .upkeep import EVERY_COMMITS, Upkeep
 class DeltaMarks:
     """Changes that were taken into a version, and deletes that ended none. Who records holds the lane's lock.
 
-    Written before the target's commit, so one may be of an attempt that died: when its record comes again, it does not
-    count.
+    Written before the target's commit, so one may be of an attempt that died: none counts before its record is applied.
     """
 
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
@@ -46,14 +46,17 @@ class DeltaMarks:
             self._upkeep.after_commit(table, table.version())
         return highest_of(plan, marks)
 
-    def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> pa.Table:
+    def lookup(
+        self, lane: Lane, plan: ApplyPlan, rows: pa.Table, related: pa.Table, applied: Position, *, again: bool = False
+    ) -> pa.Table:
         """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_op` and the target's columns;
-        what the records of `rows` left is not there."""
+        what records at or above `applied` left is not there, nor, with `again`, what those of `rows` left."""
         path = self._lake.tombstones(lane.into)
         with translating(f"tombstones of {lane.into}"):
             table = opened_marks(path, lane, plan)
             found = lookup(table, schema_of(table).names, {k: _both(rows[k], related[k]) for k in plan.table.keys})
-        return found.filter(pc.invert(pc.is_in(found[EVENT_ID], value_set=pc.unique(rows[EVENT_ID]))))
+        found = applied_only(found, applied)
+        return others_only(found, rows) if again else found
 
 
 def _both(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from deltalake.table import TableMerger
 
 from replicator.domain.change import OP, UNSENT
@@ -17,6 +18,10 @@ from ..sql.render import expression, merge_condition
 from ..sql.repair import cleared, constant
 from .commits import WRITER, Attempt, Operation
 from .tables import schema_of
+
+WAITING = 128 * 1024 * 1024
+EXHAUSTED = "Resources exhausted"
+"""So says delta-rs of a step that cannot do with its part of the bound."""
 
 
 def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Cut | None, cuts: Iterable[Cut] = ()) -> Operation | None:
@@ -43,13 +48,12 @@ def _history_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Cut]) -> Operatio
         return None
     source = rows.select([OP, *(c.name for c in plan.target)])
 
-    def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
-        merger = _merger(snapshot, attempt.properties, plan, source)
+    def with_cuts(merger: TableMerger) -> TableMerger:
         for cut in cuts:
             merger = merger.when_not_matched_by_source_update(_ended(plan, cut), ended_by(plan, DELTA_RS, cut.sequence))
-        merger.execute()
+        return merger
 
-    return merge
+    return lambda snapshot, attempt: _execute(snapshot, attempt.properties, plan, source, with_cuts)
 
 
 def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str]:
@@ -81,22 +85,72 @@ def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
 
 
 def _merge(snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table, clear: Cut | None) -> None:
-    merger = _merger(snapshot, properties, plan, source)
-    if clear is not None and plan.soft_deletes:
+    def with_clear(merger: TableMerger) -> TableMerger:
+        if clear is None:
+            return merger
+        found = cleared(plan, DELTA_RS, clear.sequence)
+        if not plan.soft_deletes:
+            return merger.when_not_matched_by_source_delete(found)
         marks = {DELTA_RS.quoted(CDC_DELETED): "TRUE", DELTA_RS.quoted(CDC_DELETED_AT): _instant(clear)}
-        merger = merger.when_not_matched_by_source_update(marks, cleared(plan, DELTA_RS, clear.sequence))
-    elif clear is not None:
-        merger = merger.when_not_matched_by_source_delete(cleared(plan, DELTA_RS, clear.sequence))
-    merger.execute()
+        return merger.when_not_matched_by_source_update(marks, found)
+
+    _execute(snapshot, properties, plan, source, with_clear)
 
 
-def _merger(snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table) -> TableMerger:
+def bound(source: pa.Table) -> int:
+    """Bytes that may wait in memory between the steps of a merge of these rows, which are there twice. Without it
+    the table's rows wait in memory as far as reading is ahead of writing; with it they do in files."""
+    return WAITING + 2 * int(source.nbytes)
+
+
+def remove_key(row: pa.Table) -> Callable[[DeltaTable, Attempt | None], None]:
+    """An `Operation` of delta-rs that removes the rows with that key, also of a table of no lane. Streamed, for otherwise
+    delta-rs writes the values that it looks for into the log."""
+    same = " AND ".join(f"t.{DELTA_RS.quoted(name)} = s.{DELTA_RS.quoted(name)}" for name in row.column_names)
+
+    def remove(snapshot: DeltaTable, attempt: Attempt | None) -> None:
+        merger = snapshot.merge(
+            row,
+            same,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=True,
+            max_spill_size=bound(row),
+            writer_properties=WRITER,
+            commit_properties=None if attempt is None else attempt.properties,
+        )
+        merger.when_matched_delete().execute()
+
+    return remove
+
+
+def _execute(
+    snapshot: DeltaTable,
+    properties: CommitProperties,
+    plan: ApplyPlan,
+    source: pa.Table,
+    more: Callable[[TableMerger], TableMerger],
+) -> None:
+    """The plan's clauses and what `more` adds, as one merge. What cannot be done within the bound is done without it."""
+    pa.default_memory_pool().release_unused()  # What making the rows took is not kept while the merge needs as much again.
+    try:
+        more(_merger(snapshot, properties, plan, source, bound(source))).execute()
+    except DeltaError as error:
+        if EXHAUSTED not in str(error):
+            raise
+        more(_merger(snapshot, properties, plan, source, None)).execute()
+
+
+def _merger(
+    snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table, waiting: int | None
+) -> TableMerger:
     merger = snapshot.merge(
         source,
         merge_condition(plan, DELTA_RS),
         source_alias="s",
         target_alias="t",
         streamed_exec=False,
+        max_spill_size=waiting,
         writer_properties=WRITER,
         commit_properties=properties,
     )

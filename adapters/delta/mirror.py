@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from replicator.domain.change import OP, Op
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import ApplyPlan, Counts, LaneState, needs_repair
+from replicator.domain.position import Position
 from replicator.domain.retention import recalls
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Lane, Write
@@ -50,7 +51,7 @@ class Mirror:
         The position in the staged state is that of `state`.
         """
         facts, schema = write.folded.facts, schema_of(snapshot)
-        frame, trimmed = untouched(write.folded.frame, state.position)
+        frame, trimmed = untouched(write.folded.frame, Position() if write.beside else state.position)
         let_in = admitted(frame, write, state)
         truncates, frame = (0, let_in.rows) if write.plan.by_column else _parted(let_in.rows, write.plan)
         write, named = _named(write, frame, schema)
@@ -102,7 +103,7 @@ class Mirror:
     def _remembered(self, write: Write[pa.Table], rows: pa.Table, state: LaneState) -> pa.Table | None:
         if not recalls(write.plan, write.folded.facts, state):
             return None
-        return self._ledger.lookup(write.lane, write.plan, rows)
+        return self._ledger.lookup(write.lane, write.plan, rows, state.position, again=write.beside)
 
 
 def _named(write: Write[pa.Table], frame: pa.Table, schema: pa.Schema) -> tuple[Write[pa.Table], pa.Table]:

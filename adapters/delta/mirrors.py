@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -11,9 +11,10 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane
-from replicator.ports.sink import Belonging, SinkCapabilities
+from replicator.ports.sink import Belonging, Erased, SinkCapabilities
 
 from ..sql.made import made_for
 from .chosen import kept_names
@@ -33,10 +34,12 @@ from .partitions import (
     refuse_other_partitions,
 )
 from .reading import read_table, table_name
-from .schemas import remember_schema
+from .reshaping import Place, reshape
+from .schemas import remember, remembered
 from .table_writer import DeltaRsTableWriter, TableWriter
-from .tables import create, exists, lacking, refuse_unsafe, schema_of
+from .tables import create, exists, lacking, opened, refuse_unsafe, schema_of
 from .transactions import TransactionTable
+from .versions import end_versions
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
@@ -49,6 +52,9 @@ class Ledger(Protocol):
 
     def drop(self, lane: Lane) -> None:
         """Forget every delete of this lane's target."""
+
+    def reopen(self, lane: Lane) -> None:
+        """Read what is remembered anew next time: its columns have changed."""
 
 
 class Mirrors(LaneSink[F]):
@@ -87,12 +93,41 @@ class Mirrors(LaneSink[F]):
             refuse_unsafe(table, lane.into, plan.target)
             refuse_other_partitions(table, lane, options.partition_by)
             refuse_foreign_paths(table, lane.into)
+            reshaped = self._reshape(lane, plan, table, options)
             missing = lacking(table, lane.into, plan.target)
             if missing:
                 self._writer.add_columns(table, missing)
-            if self._switched_on(lane, table, options) or missing:
+            if self._switched_on(lane, table, options) or missing or reshaped:
                 held.forget_snapshot()
-            remember_schema(self._lake.schemas(lane.into), plan.table)
+            self._remember_all(lane, plan)
+
+    def _reshape(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, options: TableOptions) -> bool:
+        """The target, and what is kept beside it."""
+        if not plan.reshaping:
+            return False
+        layout = (*partition_columns(table), *kept_names(options.cluster_by, schema_of(table).names))
+        done = reshape(table, plan.reshaping, self._writer, Place(lane.into, layout))
+        beside = self._lake.tombstones(lane.into)
+        if exists(beside) and reshape(opened(beside), plan.reshaping, DeltaRsTableWriter(), Place(lane.into)):
+            self._ledger.reopen(lane)
+        return done
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """See `ports.sink.RemembersSchemas.schemas`."""
+        with translating(lane.into):
+            return remembered(self._lake.schemas(lane.into))
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """See `ports.sink.RemembersSchemas.remember`."""
+        with translating(lane.into):
+            remember(self._lake.schemas(lane.into), version)
+
+    def _remember_all(self, lane: Lane, plan: ApplyPlan) -> None:
+        """The versions of a plan that are not remembered yet."""
+        known = {v.number: v for v in self.schemas(lane)} if plan.versions else {}
+        for version in plan.versions:
+            if version.number not in known or known[version.number].state != version.state:
+                self.remember(lane, version)
 
     def _refuse_other_writer(self, lane: Lane) -> None:
         """Two lanes in one table would each write every row."""
@@ -149,6 +184,20 @@ class Mirrors(LaneSink[F]):
         hold a file of that name."""
         self._transactions.take_back(lane)
         self._lanes.drop(lane, lambda: self._ledger.drop(lane))
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
+        """See `ports.sink.Erases.erase`. Files that held the rows are written anew; older versions hold them until these
+        end."""
+        self._ledger.reopen(lane)
+        return self._lanes.erase(lane, key, self._lake.tombstones(lane.into))
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `ports.sink.Erases.end_versions`."""
+        self._transactions.take_back(lane)  # It names versions.
+        with translating(lane.into):
+            paths = (self._lake.table(lane.into), self._lake.tombstones(lane.into))
+            left = [end_versions(path, opened(path)) for path in paths if exists(path)]
+        return "; ".join(filter(None, left))
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

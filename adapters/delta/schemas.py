@@ -1,26 +1,28 @@
-"""The source schemas a target was made ready for, one file each, oldest first: for people and for later comparison."""
+"""The schemas that a lane has met, one file each, by number: for the lane, for people and for later comparison."""
 
 from __future__ import annotations
 
 import json
 
-from replicator.domain.table import TableSpec
+from replicator.domain.errors import DataLoss
+from replicator.domain.schema_versions import SchemaVersion, from_json, to_json
 
 from .folders import Folder
 
 
-def remember_schema(folder: Folder, table: TableSpec) -> None:
-    """Write `table` as the next numbered file of `folder`, unless it is what the last one says."""
-    record = _record(table)
-    numbers = [int(name) for name in (file.removesuffix(".json") for file in folder.files()) if name.isdecimal()]
-    last = max(numbers, default=0)
-    if last and json.loads(folder.load(f"{last}.json")) == record:
-        return
-    folder.put(f"{last + 1}.json", record)
+def remembered(folder: Folder) -> list[SchemaVersion]:
+    """All of `folder`, by number. Files of before there were versions say what people can read, and are left out."""
+    records = [(name, json.loads(folder.load(name))) for name in folder.files() if name.removesuffix(".json").isdecimal()]
+    try:
+        found = [from_json(record) for _, record in records if "number" in record]
+    except (KeyError, TypeError, ValueError) as damaged:
+        raise DataLoss(
+            f"a file of {folder} is damaged, and with it what the lane knows of its schema",
+            next_step="Restore the folder, or remove it: the lane then takes the schema that it meets next for its first.",
+        ) from damaged
+    return sorted(found, key=lambda version: version.number)
 
 
-def _record(table: TableSpec) -> dict[str, object]:
-    columns = [
-        {"name": c.name, "type": str(c.type), "nullable": c.nullable, "source_type": c.source_type} for c in table.columns
-    ]
-    return {"table": table.name, "keys": list(table.keys), "sequence": table.sequence, "columns": columns}
+def remember(folder: Folder, version: SchemaVersion) -> None:
+    """Write the file of a version, or write it anew."""
+    folder.put(f"{version.number}.json", to_json(version))

@@ -74,7 +74,7 @@ def split_url(path: str) -> tuple[str, str]:
     url = urlsplit(path)
     if url.scheme not in SCHEMES or not url.netloc:
         raise ConfigProblem(
-            f"a Delta sink on {url.scheme}:// is not yet supported",
+            f"what lies on {url.scheme}:// cannot be reached yet",
             next_step="Give `path` as a local folder, or as s3://BUCKET/FOLDER.",
         )
     return url.netloc, url.path.strip("/")

@@ -20,7 +20,7 @@ _NOT_BUILT = re.compile(r"builder error|BadScheme")
 _NO_CREDENTIALS = re.compile(r"credential|169\.254\.169\.254|instance metadata", re.IGNORECASE)
 _TRANSIENT = frozenset({408, 409, 412, 429})
 
-KEYS = "`access_key_id` and `secret_access_key` under `storage` of the sink, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+KEYS = "`access_key_id` and `secret_access_key` under `storage`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
 def is_of_store(text: str) -> bool:
@@ -46,7 +46,7 @@ _LASTING: tuple[tuple[Callable[[str, str, str], bool], str, str], ...] = (
     (
         lambda code, _, __: code == "NoSuchBucket",
         "the bucket of {} does not exist",
-        "Create it, or correct `path` of the sink.",
+        "Create it, or correct `path`.",
     ),
     (
         lambda code, _, __: code == "NoSuchKey",
@@ -56,7 +56,7 @@ _LASTING: tuple[tuple[Callable[[str, str, str], bool], str, str], ...] = (
     (
         lambda _, status, __: status in ("401", "403"),
         "the object store refuses access to {}",
-        f"Check {KEYS}; the key must be allowed to list the bucket, and to read, write and delete in it.",
+        f"Check {KEYS}; the key must be allowed to list the bucket, to read in it, and for a sink to write and delete.",
     ),
     (
         lambda _, status, text: not status and _NOT_BUILT.search(text) is not None,
@@ -71,7 +71,7 @@ _LASTING: tuple[tuple[Callable[[str, str, str], bool], str, str], ...] = (
     (
         lambda _, status, __: status[:1] in ("3", "4") and int(status) not in _TRANSIENT,
         "the object store cannot answer for {}",
-        "Check `endpoint` and `region` under `storage` of the sink.",
+        "Check `endpoint` and `region` under `storage`.",
     ),
 )
 """What does not pass by itself: by code, status and text."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.schema import Field
 
@@ -15,9 +17,17 @@ from replicator.domain.plan import ApplyPlan, Deleted
 from ..sql.dialect import DELTA_RS
 from ..sql.repair import forgotten
 from .commits import WRITER, Attempt, Operation, append_nothing
-from .merge import delete_where
+from .merge import delete_where, remove_key
 from .protocol import FEATURES
 from .tables import FILE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A column that a table is to have, and what it is called now."""
+
+    was: str
+    field: pa.Field
 
 
 class TableWriter(Protocol):
@@ -32,6 +42,9 @@ class TableWriter(Protocol):
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
         """Set properties that every writer keeps."""
 
+    def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
+        """Write every row anew with these columns, which hold every value, in one commit."""
+
     def mark_deletes(self, table: DeltaTable) -> bool:
         """From now on deleted rows are marked; False where this writer cannot do that."""
 
@@ -43,6 +56,9 @@ class TableWriter(Protocol):
 
     def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
         """A `commits.Operation` that removes the marked rows whose deletes are forgotten."""
+
+    def remove_key(self, row: pa.Table) -> Operation:
+        """A `commits.Operation` that removes the rows with the key in `row`, out of the files too."""
 
     def compact(self, table: DeltaTable) -> None:
         """Rewrite small files as few larger ones. `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when
@@ -63,6 +79,23 @@ class DeltaRsTableWriter:
         """See `TableWriter.set_properties`."""
         table.alter.set_table_properties(dict(properties))
 
+    def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
+        """See `TableWriter.rewrite`. Rows pass through memory by the batch."""
+        schema = pa.schema([kept.field for kept in columns])
+        rows = pa.RecordBatchReader.from_stream(table.scan())
+        batches = (
+            pa.record_batch([pc.cast(batch[kept.was], kept.field.type) for kept in columns], schema=schema) for batch in rows
+        )
+        write_deltalake(
+            table,
+            pa.RecordBatchReader.from_batches(schema, batches),
+            mode="overwrite",
+            schema_mode="overwrite",
+            partition_by=table.metadata().partition_columns or None,
+            target_file_size=FILE_BYTES,
+            writer_properties=WRITER,
+        )
+
     def mark_deletes(self, _: DeltaTable, /) -> bool:
         """Not by delta-rs, which would add unrelated features."""
         return False
@@ -78,6 +111,10 @@ class DeltaRsTableWriter:
     def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
         """See `TableWriter.remove_forgotten`."""
         return delete_where(forgotten(plan, DELTA_RS, gone))
+
+    def remove_key(self, row: pa.Table) -> Operation:
+        """See `TableWriter.remove_key`."""
+        return remove_key(row)
 
     def compact(self, table: DeltaTable) -> None:
         """See `TableWriter.compact`."""

@@ -23,6 +23,7 @@ FORGETS_TXN = "delta.setTransactionRetentionDuration"
 OWN_KINDS = {
     "an event log": {"event_id", "topic", "partition", "offset", "ingested_at"},
     "a dead-letter store": {"event_id", "lane", "stage", "code", "sentence", "key_hash"},
+    "a store of events": {"event_id", "aggregate_type", "aggregate_id", "event_version"},
 }
 """Tables of this program that are no mirrors, by columns that all of the kind have."""
 

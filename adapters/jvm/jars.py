@@ -35,15 +35,22 @@ class FetchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One locked archive. `coordinate` is group:artifact:version."""
+    """One locked archive. `coordinate` is group:artifact:version, or group:artifact:version:classifier:type."""
 
     coordinate: str
     sha256: str
 
     def path(self, cache_folder: Path) -> Path:
-        """Where it is kept: <cache>/<group>/<artifact>-<version>.jar."""
-        group, artifact, version = self.coordinate.split(":")
-        return cache_folder / group / f"{artifact}-{version}.jar"
+        """Where it is kept: <cache>/<group>/<artifact>-<version>.jar, or -<classifier>.<type>."""
+        group, artifact, version, classifier, kind = parts_of(self.coordinate)
+        return cache_folder / group / f"{'-'.join(filter(None, (artifact, version, classifier)))}.{kind}"
+
+
+def parts_of(coordinate: str) -> tuple[str, str, str, str, str]:
+    """Group, artifact, version, classifier (empty for most) and type of a coordinate."""
+    group, artifact, version, *more = coordinate.split(":")
+    classifier, kind = more or ("", "jar")
+    return group, artifact, version, classifier, kind
 
 
 def cache_folder() -> Path:
@@ -54,7 +61,8 @@ def cache_folder() -> Path:
 
 @cache
 def locked() -> Mapping[str, tuple[Jar, ...]]:
-    """The jars of each group (`kafka`, `connect`, `spark`, `s3`, one per connector plugin), in class-path order."""
+    """The jars of each group (`kafka`, `connect`, `spark`, `s3`, `registry`, one per connector plugin), in class-path
+    order."""
     document = tomllib.loads(LOCK.read_text())
     hashes = document["sha256"]
     return {name: tuple(Jar(c, hashes[c]) for c in members) for name, members in document["groups"].items()}
@@ -122,9 +130,15 @@ def _attempt(jar: Jar, target: Path, scratch: Path, *, local: bool) -> None:
 
 def _resolve(coordinate: str, scratch: Path, *, local: bool) -> Path:
     try:
-        return Path(context(scratch, local=local).create_dependency(coordinate).artifact.resolve())
+        return Path(artifact_of(context(scratch, local=local), coordinate).resolve())
     except (RuntimeError, OSError) as failure:  # an unreachable or refusing repository; requests' errors are OSErrors
         raise FetchError(f"{type(failure).__name__}: {failure}") from failure
+
+
+def artifact_of(resolver: Any, coordinate: str) -> Any:
+    """What a coordinate names, in a resolver's context."""
+    group, artifact, version, classifier, kind = parts_of(coordinate)
+    return resolver.project(group, artifact).at_version(version).artifact(classifier, kind)
 
 
 def context(scratch: Path, *, local: bool) -> Any:

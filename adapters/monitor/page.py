@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hmac
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import uvicorn
 from pydantic import BaseModel, ConfigDict, SecretStr
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -17,12 +13,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from replicator.domain.errors import EnvironmentProblem, ReplicatorError
+from replicator.domain.errors import ReplicatorError
 from replicator.ports.monitor import Views
 
 from .html import render
-
-START_SECONDS = 10.0
+from .serving import Serving, has_token
 
 
 class MetricsText(Protocol):
@@ -46,34 +41,15 @@ class PageMonitor:
     def __init__(self, options: Mapping[str, Any], metrics: MetricsText) -> None:
         self._options = PageOptions.model_validate(dict(options))
         self._metrics = metrics
-        self._server: uvicorn.Server | None = None
-        self._thread: threading.Thread | None = None
+        self._serving = Serving(self._options.address, "http")
 
     def start(self, views: Views) -> str:
         """See `ports.monitor.Monitor`."""
-        host, _, port = self._options.address.rpartition(":")
-        config = uvicorn.Config(
-            self.app(views),
-            host=host.strip("[]"),
-            port=int(port),
-            # No handlers of its own: what it logs goes where the program's log goes.
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._serve, name="page", daemon=True)
-        self._thread.start()
-        self._await_start()
-        bound = self._server.servers[0].sockets[0].getsockname()
-        return f"http://{host}:{bound[1]}"
+        return self._serving.start(self.app(views))
 
     def close(self) -> None:
         """See `ports.monitor.Monitor`."""
-        if self._server is not None and self._thread is not None:
-            self._server.should_exit = True
-            self._thread.join(5)
-            self._server = None
+        self._serving.close()
 
     def app(self, views: Views) -> Starlette:
         """The application, for a server or a test client."""
@@ -98,7 +74,7 @@ class PageMonitor:
 
     def _refuses(self, request: Request) -> bool:
         token = self._options.token
-        return token is not None and not _has_token(request, token.get_secret_value())
+        return token is not None and not has_token(request, token.get_secret_value())
 
     def _guarded(self, view: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def check(request: Request) -> Response:
@@ -107,29 +83,6 @@ class PageMonitor:
             return view(request)
 
         return check
-
-    def _serve(self) -> None:
-        try:
-            if self._server is not None:
-                self._server.run()
-        except SystemExit:
-            # uvicorn leaves this way when it cannot bind; `start` sees that it never started and says so.
-            return
-
-    def _await_start(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while self._server is not None and not self._server.started:
-            if time.monotonic() > deadline or not (self._thread and self._thread.is_alive()):
-                raise EnvironmentProblem(
-                    f"cannot listen on {self._options.address}",
-                    next_step="Another instance may run; set `http: {address: ...}` to a free one.",
-                )
-            time.sleep(0.01)
-
-
-def _has_token(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return hmac.compare_digest(given.encode(), token.encode())
 
 
 def _health(good: bool, reasons: Sequence[str] = ()) -> Response:

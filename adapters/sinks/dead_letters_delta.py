@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableMerger
 
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.table import Column
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.dead_letters import EVERY, DeadLetter, Which
 
 from ..delta.commits import WRITER
 from ..delta.durable import sync_commit
 from ..delta.errors import translating
 from ..delta.layout import local_folder
 from ..delta.options import LakeOptions
+from ..delta.table_writer import DeltaRsTableWriter
 from ..delta.tables import STATISTICS, create, exists, schema_of
 from ..delta.upkeep import Upkeep
+from ..delta.versions import end_versions, held_by_versions
 
 MOMENT = pa.timestamp("us", "UTC")
-COLUMNS = (
+FIRST_COLUMNS = (
     *(Column(name, pa.string()) for name in ("event_id", "lane", "stage", "code", "sentence", "table", "key_hash")),
     Column("record", pa.binary()),
     Column("first_seen", MOMENT),
@@ -30,38 +35,105 @@ COLUMNS = (
     Column("attempts", pa.int64()),
     Column("state", pa.string()),
 )
+LATER_COLUMNS = (
+    Column("source", pa.string()),
+    Column("topic", pa.string()),
+    Column("partition", pa.int32()),
+    Column("offset", pa.int64()),
+    Column("timestamp", MOMENT),
+    Column("headers", pa.string()),
+    Column("key", pa.binary()),
+)
+"""Tables that were made before have not got them; they get them when they are written to."""
+COLUMNS = (*FIRST_COLUMNS, *LATER_COLUMNS)
+UNKNOWN = {"source": "", "topic": "", "partition": -1, "offset": -1}
+"""What a letter of before says in the later columns."""
 SCHEMA = pa.schema([(c.name, c.type) for c in COLUMNS])
 NAME = "dead_letters"
 SAME = 't."event_id" = s."event_id" AND t."lane" = s."lane"'
+AS_READ = f'{SAME} AND t."attempts" = s."attempts"'
+MERGED = {"event_id", "lane", "first_seen", "last_seen", "attempts"}
 SEEN_AGAIN = {
-    **{f'"{name}"': f's."{name}"' for name in ("stage", "code", "sentence", "table", "key_hash", "record", "state")},
+    **{f'"{c.name}"': f's."{c.name}"' for c in COLUMNS if c.name not in MERGED},
     '"last_seen"': 'greatest(t."last_seen", s."last_seen")',
     '"attempts"': 't."attempts" + s."attempts"',
 }
 FIRST_SEEN = {f'"{c.name}"': f's."{c.name}"' for c in COLUMNS}
 ATTEMPTS = 20
 
+Clauses = Callable[[TableMerger], TableMerger]
+
 
 class DeltaDeadLetters:
-    """`ports.dead_letters.DeadLetters`; options `path`, the table's folder, and `compact_every`. Several processes may write
-    at once."""
+    """`ports.dead_letters.DeadLetters`; options `path`, the table's folder, and `compact_every`. One folder per pipeline:
+    letters do not say of which they are."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         said = LakeOptions.checked(options)
         self._path = local_folder(said.path)
         self._upkeep = Upkeep(said.compact_every)
         self._table: DeltaTable | None = None
+        self._turn = threading.RLock()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """See `ports.dead_letters.DeadLetters.write`. On the disk, not only in the system's memory, when it returns."""
+        self._merge(
+            _distinct(letters), SAME, lambda m: m.when_matched_update(SEEN_AGAIN).when_not_matched_insert(FIRST_SEEN)
+        )
+
+    def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """See `ports.dead_letters.DeadLetters.read`."""
+        with translating(NAME):
+            if not exists(self._path):
+                return []
+            table = self._checked(DeltaTable(str(self._path)))
+            there = [name for name in SCHEMA.names if name in schema_of(table).names]
+            rows = pa.RecordBatchReader.from_stream(table.scan(columns=there)).read_all()
+        order = [("last_seen", "descending"), ("event_id", "ascending"), ("lane", "ascending")]
+        newest = rows.cast(pa.schema([SCHEMA.field(name) for name in there])).sort_by(order)
+        found = (_letter(row) for batch in newest.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
+        chosen: list[DeadLetter] = []
+        for letter in found:
+            if limit is not None and len(chosen) >= limit:
+                break
+            if which.takes(letter):
+                chosen.append(letter)
+        return chosen
+
+    def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
+        """See `ports.dead_letters.DeadLetters.mark`."""
+        marked = [replace(letter, state=state) for letter in letters]
+        self._merge(marked, AS_READ, lambda m: m.when_matched_update({'"state"': 's."state"'}))
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.remove`. Files of older versions of the table may still hold them."""
+        self._merge(letters, AS_READ, lambda m: m.when_matched_delete())
+
+    def versions(self) -> str:
+        """See `ports.dead_letters.KeepsVersions.versions`."""
+        with translating(NAME):
+            return held_by_versions(self._path, DeltaTable(str(self._path))) if exists(self._path) else ""
+
+    def end_versions(self) -> str:
+        """See `ports.dead_letters.KeepsVersions.end_versions`."""
+        with self._turn, translating(NAME):
+            self._table = None
+            return end_versions(self._path, DeltaTable(str(self._path))) if exists(self._path) else ""
+
+    def close(self) -> None:
+        """See `ports.dead_letters.DeadLetters.close`; nothing is held."""
+        with self._turn:
+            self._table = None
+
+    def _merge(self, letters: Sequence[DeadLetter], on: str, clauses: Clauses) -> None:
         if not letters:
             return
-        rows = _rows(letters)
-        with translating(NAME):
+        rows = pa.Table.from_pylist([asdict(letter) for letter in letters], SCHEMA)
+        with self._turn, translating(NAME):
             for _ in range(ATTEMPTS):
-                table = self._current()
                 try:
-                    _merge(table, rows)
+                    table = self._current()
+                    clauses(_merger(table, rows, on)).execute()
                 except CommitFailedError:
                     continue
                 sync_commit(self._path, table.version())
@@ -70,19 +142,6 @@ class DeltaDeadLetters:
                 return
         raise Retryable("other writers keep committing to the dead letters")
 
-    def read(self, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """See `ports.dead_letters.DeadLetters.read`. Empty when nothing was ever written."""
-        with translating(NAME):
-            if not exists(self._path):
-                return []
-            rows = pa.RecordBatchReader.from_stream(DeltaTable(str(self._path)).scan(columns=SCHEMA.names)).read_all()
-        newest = rows.cast(SCHEMA).sort_by([("last_seen", "descending"), ("event_id", "ascending"), ("lane", "ascending")])
-        return [DeadLetter(**row) for row in newest.slice(0, limit).to_pylist()]
-
-    def close(self) -> None:
-        """See `ports.dead_letters.DeadLetters.close`; nothing is held."""
-        self._table = None
-
     def _current(self) -> DeltaTable:
         """The snapshot of the last write, or the newest one. Given away: after a failure it is void."""
         table, self._table = self._table, None
@@ -90,10 +149,16 @@ class DeltaDeadLetters:
             return table
         if not exists(self._path):
             create(self._path, NAME, COLUMNS, settings={STATISTICS: "event_id,last_seen"}, partition_by=[])
-        return self._checked(DeltaTable(str(self._path)))
+        table = self._checked(DeltaTable(str(self._path)))
+        known = schema_of(table).names
+        lacking = [c for c in COLUMNS if c.name not in known]
+        if lacking:
+            DeltaRsTableWriter().add_columns(table, pa.schema([(c.name, c.type) for c in lacking]))
+            table = DeltaTable(str(self._path))
+        return table
 
     def _checked(self, table: DeltaTable) -> DeltaTable:
-        if not set(SCHEMA.names) <= set(schema_of(table).names):
+        if not {c.name for c in FIRST_COLUMNS} <= set(schema_of(table).names):
             raise ConfigProblem(
                 f"the folder of the dead letters, {self._path}, holds another table",
                 next_step="Name a folder of their own under `dead_letters`.",
@@ -101,21 +166,25 @@ class DeltaDeadLetters:
         return table
 
 
-def _merge(table: DeltaTable, rows: pa.Table) -> None:
-    merger = table.merge(
-        rows.cast(schema_of(table)),
-        SAME,
+def _merger(table: DeltaTable, rows: pa.Table, on: str) -> TableMerger:
+    return table.merge(
+        rows.cast(pa.schema([schema_of(table).field(name) for name in SCHEMA.names])),
+        on,
         source_alias="s",
         target_alias="t",
         streamed_exec=False,
         writer_properties=WRITER,
         commit_properties=CommitProperties(max_commit_retries=0),
     )
-    merger.when_matched_update(SEEN_AGAIN).when_not_matched_insert(FIRST_SEEN).execute()
 
 
-def _rows(letters: Sequence[DeadLetter]) -> pa.Table:
-    """One row per (event_id, lane): a letter written twice at once is one that was seen twice."""
+def _letter(row: dict[str, Any]) -> DeadLetter:
+    known = {name: value for name, value in row.items() if value is not None or name not in UNKNOWN}
+    return DeadLetter(**known)
+
+
+def _distinct(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    """One per (event_id, lane): a letter written twice at once is one that was seen twice."""
     distinct: dict[tuple[str, str], DeadLetter] = {}
     for letter in letters:
         known = distinct.get((letter.event_id, letter.lane))
@@ -123,4 +192,4 @@ def _rows(letters: Sequence[DeadLetter]) -> pa.Table:
             attempts = known.attempts + letter.attempts
             letter = replace(letter, first_seen=known.first_seen, attempts=attempts)  # noqa: PLW2901
         distinct[letter.event_id, letter.lane] = letter
-    return pa.Table.from_pylist([asdict(letter) for letter in distinct.values()], SCHEMA)
+    return list(distinct.values())

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
+from replicator.domain.errors import DecoderDied, EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
 from ..delta.store_errors import KEYS
 
@@ -44,8 +44,10 @@ OF_STORES = (
     (("s3a.AWSRedirectException", "s3a.AWSBadRequestException"), "the object store of a sink cannot answer", ASK),
 )
 """What is said of a store that will not do by itself what was asked, as Hadoop's file system names it."""
-OWN = re.compile(r"^(?:\S*\.)?EnvironmentProblem: (.+)$", re.MULTILINE)
+OWN = re.compile(r"^(?:\S*\.)?(EnvironmentProblem|Retryable): (.+)$", re.MULTILINE)
 """What this program said itself, on an executor."""
+OWN_KINDS: dict[str, type[ReplicatorError]] = {kind.__name__: kind for kind in (EnvironmentProblem, Retryable)}
+DIED = "Python worker exited unexpectedly"
 STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
 
 
@@ -57,7 +59,13 @@ def translated(error: Exception, doing: str) -> ReplicatorError:
             f"the Spark driver's JVM ended while {doing}", next_step="Start again; the lanes know where they stand."
         )
     if said := OWN.findall(text):
-        return EnvironmentProblem(said[-1])
+        kind, sentence = said[-1]
+        return OWN_KINDS[kind](sentence)
+    if DIED in text:
+        return DecoderDied(
+            f"a Python worker of Spark ended while {doing}",
+            next_step="Start again: after some such ends the record that does it is rejected.",
+        )
     cause = _innermost(text)
     for signs, sentence, step in OF_STORES:
         if any(sign in text for sign in signs):

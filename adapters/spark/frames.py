@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
@@ -19,17 +20,27 @@ KEPT = "_replicator_kept"
 """Attribute of a frame: what must stay in storage as long as it is in use."""
 
 
+_UNUSED: deque[DataFrame] = deque()
+"""Frames in storage that nobody holds on to any more."""
+
+
 class Kept:
-    """One frame in storage, dropped from it when nobody holds this any more."""
+    """One frame in storage. When nobody holds this any more, the frame is dropped before the next one is stored.
+
+    Not at once: Python collects what is in cycles at any allocation, thus also while an answer of the JVM is being read,
+    and a call within a call breaks the connection.
+    """
 
     def __init__(self, frame: DataFrame) -> None:
-        weakref.finalize(self, _dropped, frame).atexit = False
+        weakref.finalize(self, _UNUSED.append, frame).atexit = False
 
 
-def _dropped(frame: DataFrame) -> None:
-    # While the session ends there is nothing left to drop it from.
-    with contextlib.suppress(Exception):
-        frame.unpersist()
+def drop_unused() -> None:
+    """Drop from Spark's storage what nobody holds on to any more."""
+    while _UNUSED:
+        # Of a session that has ended there is nothing left to drop.
+        with contextlib.suppress(Exception):
+            _UNUSED.popleft().unpersist()
 
 
 def kept(frame: DataFrame) -> DataFrame:
@@ -38,6 +49,7 @@ def kept(frame: DataFrame) -> DataFrame:
     What is derived from it begins at what is stored: Spark would otherwise analyse anew, in every later statement, all that
     the frame was made of, to find only at the end that it is stored.
     """
+    drop_unused()
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
     stored = _of_plan(frame.sparkSession, frame._jdf.queryExecution().withCachedData())
     setattr(stored, KEPT, (Kept(frame),))
@@ -125,7 +137,14 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
     """A table as a frame, in order. Without empty pieces: Spark takes one for the end."""
     travelling = to_travel(table)
-    pieces = [piece for piece in travelling.to_batches() if piece.num_rows]
+    pieces = [_unsliced(piece) for piece in travelling.to_batches() if piece.num_rows]
     whole = pa.Table.from_batches(pieces, travelling.schema) if pieces else travelling.schema.empty_table()
     made: DataFrame = spark.createDataFrame(whole, spark_schema(table.schema))
     return made
+
+
+def _unsliced(piece: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows from the beginning of their buffers: Spark cannot take lists with nulls that begin within."""
+    if not any(array.offset for array in piece.columns):
+        return piece
+    return piece.take(pa.array(range(piece.num_rows), pa.int64()))

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import OFFSET, UNSENT
+from replicator.domain.change import ERROR, OFFSET, UNSENT
 from replicator.domain.plan import (
     CDC_UNSENT,
     ApplyPlan,
@@ -33,6 +33,7 @@ from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from .frames import column, derived, kept, selected, where
 from .known import known_of
 from .marks import SparkMarks
+from .rows import incomplete
 from .session import Session
 from .stores import place
 
@@ -66,7 +67,7 @@ class SparkHistories:
         crossing = late_cuts(facts, state)
         related = kept(self._related(snapshot, plan, rows, lowest, crossing, moves=facts.moves))
         late = state.ledger_high is not None and overlaps(facts, state)
-        marks = self._marks.lookup(write.lane, plan, rows, related) if late else None
+        marks = self._marks.lookup(write.lane, plan, rows, related, state.position, again=write.beside) if late else None
         cuts = united_cuts(state.cuts, facts.cuts)
         relations = {"rows": rows, "related": related} | ({} if marks is None else {"marks": marks})
         lacking = _lacking(plan, write, related, marks)
@@ -150,10 +151,10 @@ def _lacking(plan: ApplyPlan, write: Write[DataFrame], related: DataFrame, marks
 
 
 def _rejected(plan: ApplyPlan, rows: DataFrame, events: DataFrame) -> DataFrame:
-    """The rows that cannot be completed."""
+    """The rows that cannot be completed, with `_error`."""
     names = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), PLACE]
     lost = where(events, (column(KIND) == CHANGE) & (column(VERDICT) == INCOMPLETE)).select([column(n) for n in names])
-    return derived(rows.join(lost, names, "left_semi"), rows, events)
+    return derived(rows.join(lost, names, "left_semi").withColumn(ERROR, incomplete()), rows, events)
 
 
 def _instant(micros: int | None) -> str:

@@ -75,9 +75,18 @@ def known_of(*frames: DataFrame) -> Known | None:
 
 def look(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], Known]:
     """What is to be known of a changes frame, for each combination of `by` in it. One job."""
+    out: dict[tuple[object, ...], Known] = {}
+    for row in grouped(changes, *by).collect():
+        group = tuple(row)[: len(by)]
+        out[group] = out.get(group, Known()) + known_row(row)
+    return out
+
+
+def grouped(changes: DataFrame, *by: Column, more: Sequence[Column] = ()) -> DataFrame:
+    """A row for each combination of `by` and each partition, with what `known_row` reads, and `more`."""
     moved = column(MOVED_FROM).isNotNull() if MOVED_FROM in changes.columns else sf.lit(False)
     half = sf.coalesce(column(MOVED_TO), sf.lit(False)) | moved if MOVED_TO in changes.columns else moved
-    found = changes.groupBy(*by, TOPIC, PARTITION).agg(
+    return changes.groupBy(*by, TOPIC, PARTITION).agg(
         sf.count(sf.lit(1)).alias("rows"),
         sf.min(OFFSET).alias("first"),
         sf.max(OFFSET).alias("last"),
@@ -86,15 +95,12 @@ def look(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], Known]:
         sf.count_if(half).alias("halves"),
         sf.count_if(moved).alias("moves"),
         sf.count_if(column(OP) == Op.TRUNCATE.value).alias("truncates"),
+        *more,
     )
-    out: dict[tuple[object, ...], Known] = {}
-    for row in found.collect():
-        group = tuple(row)[: len(by)]
-        out[group] = out.get(group, Known()) + _known(row)
-    return out
 
 
-def _known(row: Row) -> Known:
+def known_row(row: Row) -> Known:
+    """What a row of `grouped` says."""
     at = TopicPartition(row[TOPIC], row[PARTITION])
     return Known(
         row["rows"],

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from deltalake import write_deltalake
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import OP, Op
 from replicator.domain.plan import EVENT_ID, ApplyPlan, Facts, cdc_sequence_columns
+from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Lane
 
 from ..delta.errors import translating
 from ..delta.folders import Folder
 from ..delta.layout import Lake
-from ..delta.ledger import forget_entries, ledger_columns
+from ..delta.ledger import EVENT, forget_entries, ledger_columns
 from ..delta.tables import create, exists, opened, schema_of
 from ..delta.upkeep import EVERY_COMMITS, Upkeep
 from .frames import column, derived
@@ -23,6 +24,20 @@ from .stores import place
 
 THROUGH_DRIVER = 10_000
 """Up to so many deletes of a batch are written by the driver: to append some rows Spark takes 1.8 s, delta-rs 0.1."""
+
+
+def is_applied(applied: Position) -> Column:
+    """See `delta.ledger.applied_only`."""
+    event = [sf.regexp_extract(column(EVENT_ID), EVENT.replace("?P<", "?<"), group) for group in (1, 2)]
+    ends = [sf.lit(text) for p, offset in applied.items() for text in (f"{p.topic}-{p.partition}", offset)]
+    end = sf.create_map(*ends)[event[0]] if ends else sf.lit(None)
+    return sf.coalesce(event[1].cast("long") < sf.coalesce(end, sf.lit(0)), sf.lit(True))
+
+
+def of_others(rows: DataFrame) -> Column:
+    """See `delta.ledger.others_only`. A write beside the stream is small."""
+    own = [row[0] for row in rows.select(column(EVENT_ID)).distinct().collect()]
+    return ~column(EVENT_ID).isin(own)
 
 
 class SparkTombstoneLedger:
@@ -50,15 +65,15 @@ class SparkTombstoneLedger:
             self._upkeep.after_commit(table, table.version())
         return facts.highest
 
-    def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame) -> DataFrame:
-        """The highest remembered sequence of each key; entries that the rows' own records made are left out."""
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, applied: Position, *, again: bool = False) -> DataFrame:
+        """The highest remembered sequence of each key; entries of records at or above `applied` are left out, and with
+        `again` those of the records of `rows`."""
         path = self._table(lane, plan)
         entries = self._session.spark.read.format("delta").load(place(path.uri))
-        own = rows.select(column(EVENT_ID)).distinct()
-        others = entries.join(own, EVENT_ID, "left_anti")
         names = cdc_sequence_columns(plan.table.sequence)
         newest = sf.max(sf.struct(*(column(n) for n in names))).alias("newest")
-        found = others.groupBy([column(k) for k in plan.table.keys]).agg(newest)
+        counted = is_applied(applied) & of_others(rows) if again else is_applied(applied)
+        found = entries.filter(counted).groupBy([column(k) for k in plan.table.keys]).agg(newest)
         columns = [*(column(k) for k in plan.table.keys), *(sf.expr(f"newest.{n}").alias(n) for n in names)]
         return derived(found.select(columns), rows)
 
@@ -73,6 +88,9 @@ class SparkTombstoneLedger:
         path = self._lake.tombstones(lane.into)
         with translating(f"tombstones of {lane.into}"):
             path.clear()
+
+    def reopen(self, lane: Lane) -> None:
+        """Nothing is kept open."""
 
     def _table(self, lane: Lane, plan: ApplyPlan) -> Folder:
         path = self._lake.tombstones(lane.into)

@@ -6,7 +6,8 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from replicator.domain.plan import EVENT_ID, ApplyPlan
+from replicator.domain.plan import ApplyPlan
+from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 
 from ..delta.errors import translating
@@ -16,7 +17,7 @@ from ..delta.tables import schema_of
 from ..delta.upkeep import EVERY_COMMITS, Upkeep
 from ..sql.history_events import PLACE
 from .frames import column, derived
-from .ledger import THROUGH_DRIVER
+from .ledger import THROUGH_DRIVER, is_applied, of_others
 from .session import Session
 from .stores import place
 
@@ -49,15 +50,17 @@ class SparkMarks:
             self._upkeep.after_commit(table, table.version())
         return True
 
-    def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, related: DataFrame) -> DataFrame:
+    def lookup(
+        self, lane: Lane, plan: ApplyPlan, rows: DataFrame, related: DataFrame, applied: Position, *, again: bool = False
+    ) -> DataFrame:
         """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_op` and the target's columns;
-        what the records of `rows` left is not there. `_place` is -1."""
+        what records at or above `applied` left is not there, nor, with `again`, what those of `rows` left. `_place`: -1."""
         path = self._lake.tombstones(lane.into)
         with translating(f"tombstones of {lane.into}"):
             opened_marks(path, lane, plan)
         marks = self._session.spark.read.format("delta").load(place(path.uri))
         names = [column(k) for k in plan.table.keys]
         keys = rows.select(names).unionAll(related.select(names)).distinct()
-        own = rows.select(column(EVENT_ID)).distinct()
-        found = marks.join(keys, list(plan.table.keys), "left_semi").join(own, EVENT_ID, "left_anti")
+        counted = is_applied(applied) & of_others(rows) if again else is_applied(applied)
+        found = marks.filter(counted).join(keys, list(plan.table.keys), "left_semi")
         return derived(found.withColumn(PLACE, sf.lit(-1)), rows)

@@ -38,14 +38,14 @@ from ..delta.staged import Staged, clearing, late_cuts, moved_on, new_cuts, trun
 from ..delta.tables import schema_of
 from ..delta.types import storage_type
 from ..sql.dialect import SPARK
-from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, from_columns, not_sent, repair_select
+from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, from_columns, repair_select
 from .beside import SparkBeside
 from .columns import SparkColumns
 from .frames import column, derived, kept, mapped, selected, where
 from .histories import SparkHistories
 from .ledger import SparkTombstoneLedger
 from .marks import SparkMarks
-from .rows import POSITION, to_rows
+from .rows import POSITION, incomplete, to_rows
 from .session import Session
 from .stores import place
 from .trim import untouched
@@ -178,7 +178,7 @@ class SparkMirror:
         done = kept(derived(selected(self._session.spark, select, relations), rows))
         seen = {row[0]: row[1] for row in done.groupBy(VERDICT).count().collect()}
         too_late = sf.when(column(VERDICT) == LATE, sf.lit(str(late(write.lane.id))))
-        given_up = where(done, column(VERDICT).isin(INCOMPLETE, LATE)).withColumn(ERROR, too_late.otherwise(_incomplete()))
+        given_up = where(done, column(VERDICT).isin(INCOMPLETE, LATE)).withColumn(ERROR, too_late.otherwise(incomplete()))
         verdicts = Counts(
             applied=seen.get(APPLY, 0),
             superseded=seen.get(SUPERSEDED, 0),
@@ -198,7 +198,7 @@ class SparkMirror:
     def _remembered(self, write: Write[DataFrame], rows: DataFrame, state: LaneState) -> DataFrame | None:
         if not recalls(write.plan, write.folded.facts, state):
             return None
-        return self._ledger.lookup(write.lane, write.plan, rows)
+        return self._ledger.lookup(write.lane, write.plan, rows, state.position, again=write.beside)
 
 
 def _truncates(plan: ApplyPlan, facts: Facts) -> int:
@@ -326,16 +326,6 @@ def _counted(rows: DataFrame) -> Counts:
     error = column(ERROR)
     good, bad = rows.agg(sf.count_if(error.isNull()), sf.count_if(error.isNotNull())).collect()[0]
     return Counts(applied=good, rejected=bad)
-
-
-NAMES = "{names}"
-
-
-def _incomplete() -> Any:
-    """The reason of a row that cannot be completed, as `sql.repair.not_sent` says it."""
-    before, after = str(not_sent([NAMES])).split(NAMES)
-    named = sf.concat(sf.lit(before), sf.array_join(column(UNSENT), ", "), sf.lit(after))
-    return sf.when(sf.size(column(UNSENT)) == 0, sf.lit(str(not_sent([])))).otherwise(named)
 
 
 def _as_rejects(*rejected: DataFrame | None) -> DataFrame | None:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from replicator.domain.change import ERROR
 from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
 from replicator.ports.sink import SinkCapabilities
 
@@ -59,6 +60,14 @@ class SparkPostgresLanes:
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
         self._lanes.prepare(lane, plan)
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """See `ports.sink.RemembersSchemas.schemas`."""
+        return self._lanes.schemas(lane)
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """See `ports.sink.RemembersSchemas.remember`."""
+        self._lanes.remember(lane, version)
 
     def state(self, lane: Lane) -> LaneState | None:
         """See `ports.sink.Sink.state`."""

@@ -27,7 +27,7 @@ from replicator.domain.plan import (
 from replicator.domain.policies import started_as
 from replicator.domain.table import TableSpec
 
-from ..sql.repair import from_columns
+from ..sql.repair import from_columns, not_sent
 from .elements import shown
 from .frames import column, derived, quoted
 from .types import spark_type
@@ -103,3 +103,13 @@ def _as_version(table: TableSpec) -> dict[str, Column]:
 def _old_key(plan: ApplyPlan) -> list[Column]:
     pairs = zip(plan.table.keys, from_columns(plan), strict=True)
     return [sf.expr(f"{quoted(change.MOVED_FROM)}.{quoted(key)}").alias(old) for key, old in pairs]
+
+
+NAMES = "{names}"
+
+
+def incomplete() -> Column:
+    """The reason of a row that cannot be completed, as `sql.repair.not_sent` says it."""
+    before, after = str(not_sent([NAMES])).split(NAMES)
+    named = sf.concat(sf.lit(before), sf.array_join(column(change.UNSENT), ", "), sf.lit(after))
+    return sf.when(sf.size(column(change.UNSENT)) == 0, sf.lit(str(not_sent([])))).otherwise(named)

@@ -15,15 +15,16 @@ from replicator.domain.plan import ApplyPlan, Deleted
 from ..delta.commits import Attempt, LostRace, Operation
 from ..delta.mirrors import DELETION_VECTORS, ON
 from ..delta.protocol import CLUSTERED, FEATURES, is_clustered
-from ..delta.table_writer import DeltaRsTableWriter
+from ..delta.table_writer import DeltaRsTableWriter, Kept
 from ..delta.tables import FILE_BYTES, schema_of
 from ..sql.dialect import SPARK
 from ..sql.repair import forgotten
 from .errors import translating
-from .frames import from_arrow, quoted
+from .frames import column, from_arrow, quoted
 from .session import Session
+from .stores import place
 from .types import spark_schema
-from .write import CONFLICTS, append_stage, delete_stage, table_name
+from .write import CONFLICTS, append_stage, delete_stage, remove_key_stage, table_name
 
 CUBE_BYTES = 16 * FILE_BYTES
 """Spark clusters the rows of a group of files anew as long as the group has fewer bytes, 100 GB by default. One turn of a
@@ -62,6 +63,20 @@ class SparkTableWriter(DeltaRsTableWriter):
         else:
             super().set_properties(table, properties)
 
+    def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
+        """See `TableWriter.rewrite`. By the executors: rows do not pass through the driver."""
+        types = spark_schema(pa.schema([kept.field for kept in columns]))
+        wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
+        try:
+            with self._changing(table) as spark:
+                at = place(table.table_uri)
+                rows = spark.read.format("delta").option("versionAsOf", table.version()).load(at).select(wanted)
+                writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+                partitions = table.metadata().partition_columns
+                (writer.partitionBy(*partitions) if partitions else writer).save(at)
+        except LostRace as lost:
+            raise Retryable(f"somebody else changed the table at {table.table_uri} first") from lost
+
     def mark_deletes(self, table: DeltaTable, /) -> bool:
         """See `TableWriter.mark_deletes`."""
         self._alter(table, f"SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{ON}')")
@@ -85,6 +100,20 @@ class SparkTableWriter(DeltaRsTableWriter):
     def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
         """See `TableWriter.remove_forgotten`. By Spark, which knows deletion vectors."""
         return delete_stage(self._session, forgotten(plan, SPARK, gone))
+
+    def remove_key(self, row: pa.Table) -> Operation:
+        """See `TableWriter.remove_key`. Marks of deleted rows are not enough: the rows would stay in their files."""
+        by_delta_rs = super().remove_key(row)
+
+        def remove(snapshot: DeltaTable, attempt: Attempt) -> None:
+            marks = snapshot.metadata().configuration.get(DELETION_VECTORS) == ON
+            if is_clustered(snapshot) or marks:
+                with translating(f"removing a row of table {attempt.table.name}"):
+                    remove_key_stage(from_arrow(self._session.spark, row))(snapshot, attempt)
+            else:
+                by_delta_rs(snapshot, attempt)
+
+        return remove
 
     def compact(self, table: DeltaTable) -> None:
         """See `TableWriter.compact`. Clusters too."""

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from ..delta.types import storage_type, to_storage
+from ..sql.pg_lists import own_items
 
 STANDS_FOR = "arrow"
 
@@ -69,16 +70,46 @@ def _arrived(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         return column
     if pa.types.is_time(kind) and pa.types.is_string(column.type):
         return _time(column, kind)
+    if pa.types.is_nested(kind):
+        return pa.chunked_array([_whole(chunk, kind) for chunk in column.chunks], kind)
     return pc.cast(column, kind)
+
+
+def _whole(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A list, struct or map of what arrived in it."""
+    if pa.types.is_struct(kind):
+        parts = [_inner(column.field(i), field.type) for i, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(column))
+    offsets, items = own_items(column.cast(pa.list_(_item_of(column.type))))
+    marked = pc.if_else(pa.concat_arrays([pc.is_null(column), pa.array([False])]), pa.scalar(None, pa.int32()), offsets)
+    if pa.types.is_map(kind):
+        keys, values = _inner(items.field(0), kind.key_type), _inner(items.field(1), kind.item_type)
+        return pa.MapArray.from_arrays(marked, keys, values, type=kind)
+    return pa.ListArray.from_arrays(marked, _inner(items, kind.value_type)).cast(kind)
+
+
+def _item_of(kind: pa.DataType) -> pa.DataType:
+    """What there is several times; of a map its pairs."""
+    return pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
+
+
+def _inner(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = _arrived(pa.chunked_array([column]), kind).combine_chunks()
+    return found if isinstance(found, pa.Array) else pa.array([], kind)
 
 
 def _time(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Times of day from text. 24:00:00, which Arrow does not read, is the number of units in a day."""
     late = pc.starts_with(column, "24:")
     if not pc.any(late).as_py():
-        return pc.cast(column, kind)
+        return _of_day(column, kind)
     midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), _number(kind)).cast(kind)
-    return pc.if_else(late, midnight, pc.cast(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
+    return pc.if_else(late, midnight, _of_day(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
+
+
+def _of_day(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Arrow reads no text as a time of day, but as a moment of a day."""
+    return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", texts, " "), pa.timestamp(kind.unit)), kind)
 
 
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

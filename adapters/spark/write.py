@@ -30,6 +30,7 @@ from .stores import place
 
 APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+MARKS = "spark.databricks.delta.merge.deletionVectors.persistent"
 CONFLICTS = (
     exceptions.DeltaConcurrentModificationException,
     exceptions.ConcurrentAppendException,
@@ -117,6 +118,24 @@ def delete_stage(session: Session, condition: str | None = None) -> Operation:
             confirm(snapshot, attempt)
 
     return delete
+
+
+def remove_key_stage(row: DataFrame) -> Operation:
+    """Removes the rows that equal `row` in its columns, out of the files of the table too: none of these is only marked."""
+
+    def remove(snapshot: DeltaTable, attempt: Attempt) -> None:
+        refuse_moved(snapshot, attempt)
+        same = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in row.columns)
+        with saying(row.sparkSession, attempt) as session:
+            session.conf.set(MARKS, "false")
+            merger = SparkTable.forPath(session, place(attempt.table.uri)).alias("t").merge(row.alias("s"), same)
+            merger.whenMatchedDelete().execute()
+        snapshot.update_incremental()
+        # Without rows there is nothing that Spark commits.
+        if snapshot.transaction_version(attempt.app) == attempt.version:
+            confirm(snapshot, attempt)
+
+    return remove
 
 
 def table_name(uri: str) -> str:

@@ -8,6 +8,12 @@ import pyarrow.compute as pc
 from replicator.domain.change import ERROR
 from replicator.domain.errors import Reject, RejectCode
 
+from ..arrow.json.decimals import from_text
+from ..arrow.json.faults import Unfit
+
+NO_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, Unfit)
+"""What a cast raises for a value that has none."""
+
 
 def conform(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """`rows` with the columns of `schema` cast to its types without any loss, and the rows that do not fit.
@@ -31,17 +37,24 @@ def conform(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
 def cast_column(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
     """`column` cast to `to`; values that do not fit become null and their row numbers are returned."""
     try:
-        return pc.cast(column, to), []
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return _cast(column, to), []
+    except NO_CAST:
         pieces, failing = _bisect(column, to, 0)
         return pa.chunked_array(pieces, to), failing
+
+
+def _cast(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
+    """Of text with many digits Arrow itself would make other numbers."""
+    if pa.types.is_decimal(to) and pa.types.is_string(column.type):
+        return pa.chunked_array([from_text(chunk, to) for chunk in column.chunks], to)
+    return pc.cast(column, to)
 
 
 def _bisect(column: pa.ChunkedArray, to: pa.DataType, start: int) -> tuple[list[pa.Array], list[int]]:
     """Casts halves until the values that fail stand alone: their number is small, so this stays near linear."""
     try:
-        whole = pc.cast(column, to)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        whole = _cast(column, to)
+    except NO_CAST:
         if len(column) == 1:
             return [pa.nulls(1, to)], [start]
     else:

@@ -28,22 +28,19 @@ OPENS, MANY, SILENT = "_cdc__opens", "_cdc__many", "_cdc__silent"
 def events_select(plan: ApplyPlan, dialect: Dialect, known: Known) -> str:
     """Every event with what is found out about it: its kind, `_place`, `_op`, the keys, `_cdc_seq_*`, `__START_AT`, the
     carried values (completed), `_verdict` (of changes: apply, duplicate, incomplete), whether it OPENS a version, of
-    MANY, and is SILENT; whether the target has a version that begins here, and what that was; the last sequence and the
-    last values of the version that begins here. Names of what is found out begin with `_cdc__`: no source column's does."""
+    MANY (said where columns are not tracked), and is SILENT; whether the target has a version that begins here, and what
+    that was; of sequence, `_place` and untracked columns what the event before says, and the last of the key. Names of what
+    is found out begin with `_cdc__`: no source column's does."""
     text = _Steps(plan, dialect, known)
-    steps = {
-        "events": Events(plan, dialect, known).select(),
-        "ranked": text.ranked("events"),
-        "lives": text.lives("ranked"),
-        "judged": text.judged("lives"),
-        "placed": text.placed("judged"),
-        "grouped": text.grouped("placed"),
-        "filled": text.filled("grouped"),
-        "compared": text.compared("filled"),
-        "opened": text.opened("compared"),
-    }
-    ctes = ",\n".join(f"{name} AS (\n{body})" for name, body in steps.items())
-    return f"WITH {ctes}\n{text.finished('opened')}"
+    # Each window is one more pass over all rows: where every change sent everything, some steps are not needed.
+    lives = [("lives", text.lives)] if known.lacking else []
+    filling = [("grouped", text.grouped), ("filled", text.filled), ("compared", text.compared)] if known.lacking else []
+    steps = [("ranked", text.ranked), *lives, ("judged", text.judged), ("placed", text.placed), *filling]
+    last, ctes = "events", [f"events AS (\n{Events(plan, dialect, known).select()})"]
+    for name, step in steps:
+        ctes.append(f"{name} AS (\n{step(last)})")
+        last = name
+    return "WITH " + ",\n".join(ctes) + f"\n{text.finished(last)}"
 
 
 def versions_select(plan: ApplyPlan, dialect: Dialect, known: Known, events: str) -> str:
@@ -79,18 +76,26 @@ class _Steps(Terms):
         return f"{self.ordered} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
     @property
-    def backwards(self) -> str:
-        return f"ORDER BY {', '.join(f'{self.q(n)} DESC' for n in self.starts)}"
+    def loses(self) -> bool:
+        """A version does not keep all values of the upserts that were taken into it."""
+        return self.plan.history is not None and bool(self.plan.history.untracked)
+
+    @property
+    def throughout(self) -> str:
+        return f"{self.ordered} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
 
     # What becomes of them.
 
     def ranked(self, relation: str) -> str:
-        """Of one key and sequence the first counts; what the target has there is known of it."""
+        """Of one key and sequence the first counts; what the target has there is known of it. Only what is remembered comes
+        before the version that begins there."""
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
-        known = [f"max({self.q(n)}) OVER ({same}) AS {self.q('_cdc__k' + n)}" for n in (THERE, *self.was)]
+        there = "max({}) OVER (" + same + ")" if self.known.marks else "{}"
+        known = [f"{there.format(self.q(n))} AS {self.q('_cdc__k' + n)}" for n in (THERE, *self.was)]
         nth = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(PLACE)}) AS {self.q('_cdc__nth')}"
         touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
-        return f"SELECT *, {nth}, {touched}, {', '.join(known)} FROM {relation}"
+        parts = [nth, *([touched] if self.known.lacking else []), *known]
+        return f"SELECT *, {', '.join(parts)} FROM {relation}"
 
     def lives(self, relation: str) -> str:
         """A life goes from one delete to the next."""
@@ -101,25 +106,27 @@ class _Steps(Terms):
     def judged(self, relation: str) -> str:
         """A change that did not send everything needs an upsert before it in its life that was there when it came."""
         q = self.q
+        again = f"CASE WHEN {q('_cdc__nth')} > 1 THEN {text_literal(DUPLICATE)}"
+        if not self.known.lacking:
+            return f"SELECT *, {again} ELSE {text_literal(APPLY)} END AS {q(VERDICT)} FROM {relation}"
         whole = f"{q('_cdc__nth')} = 1 AND NOT ({self.is_delete}) AND ({q(KIND)} < {CHANGE} OR {q(CDC_UNSENT)} IS NULL)"
         window = f"PARTITION BY {self.names(self.keys)}, {q('_cdc__life')} {self.so_far}"
         based = f"min(CASE WHEN {whole} THEN {q(PLACE)} END) OVER ({window})"
         inner = f"SELECT *, {based} AS {q('_cdc__based')} FROM {relation}"
         partial = f"{q(KIND)} = {CHANGE} AND NOT ({self.is_delete}) AND {q(CDC_UNSENT)} IS NOT NULL"
         nothing = f"({q('_cdc__lost')} OR {q('_cdc__based')} IS NULL OR {q('_cdc__based')} > {q(PLACE)})"
-        case = (
-            f"CASE WHEN {q('_cdc__nth')} > 1 THEN {text_literal(DUPLICATE)} "
-            f"WHEN {partial} AND {nothing} THEN {text_literal(INCOMPLETE)} ELSE {text_literal(APPLY)} END"
-        )
+        case = f"{again} WHEN {partial} AND {nothing} THEN {text_literal(INCOMPLETE)} ELSE {text_literal(APPLY)} END"
         return f"SELECT *, {case} AS {q(VERDICT)} FROM (\n{inner}) AS j"
 
     def placed(self, relation: str) -> str:
-        """Whether an upsert is the first of its life, and a delete ends no version."""
+        """Whether an upsert is the first of its life, and a delete ends no version. Where all was sent the same window tells
+        whether the upsert begins a version."""
         q = self.q
         before = f"lag({q(OP)}) {self.over()}"
         nothing = f"COALESCE({before}, {text_literal(Op.DELETE)}) = {text_literal(Op.DELETE)}"
-        first = f"NOT ({self.is_delete}) AND {nothing} AS {q('_cdc__first')}"
-        return f"SELECT *, {first}, {self.is_delete} AND {nothing} AS {q(SILENT)} FROM {relation}"
+        first = [f"NOT ({self.is_delete}) AND {nothing} AS {q('_cdc__first')}"]
+        told = first if self.known.lacking else [self.opens(nothing), *self.neighbours()]
+        return f"SELECT *, {', '.join(told)}, {self.is_delete} AND {nothing} AS {q(SILENT)} FROM {relation}"
 
     def grouped(self, relation: str) -> str:
         """Each column that somebody did not send, by the upsert that sent it last."""
@@ -143,39 +150,42 @@ class _Steps(Terms):
     def columns(self) -> list[str]:
         """What goes on from `filled`."""
         known = ["_cdc__k" + n for n in (THERE, *self.was)]
-        made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", "_cdc__touched", *known]
+        known += ["_cdc__touched"] if self.known.lacking else []
+        made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *known]
         return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
 
     def compared(self, relation: str) -> str:
-        q = self.q
-        pairs = [(self.value(n), f"lag({self.value(n)}) {self.over('_cdc__life')}") for n in self.known.compared]
+        """With the values that were filled in."""
+        return f"SELECT *, {', '.join([self.opens(self.q('_cdc__first')), *self.neighbours()])} FROM {relation}"
+
+    def opens(self, first: str) -> str:
+        """An upsert that is not the first of its life comes right after another one: no window over a life is needed."""
+        pairs = [(self.value(n), f"lag({self.value(n)}) {self.over()}") for n in self.known.compared]
         differs = [f"{mine} IS DISTINCT FROM {other}" for mine, other in pairs] or ["FALSE"]
-        opens = f"NOT ({self.is_delete}) AND ({q('_cdc__first')} OR {' OR '.join(differs)})"
-        return f"SELECT *, {opens} AS {q(OPENS)} FROM {relation}"
+        return f"NOT ({self.is_delete}) AND ({first} OR {' OR '.join(differs)}) AS {self.q(OPENS)}"
 
     def value(self, name: str) -> str:
         return f'CAST({self.q(name)} AS TEXT) COLLATE "C"' if name in self.known.as_text else self.q(name)
 
-    def opened(self, relation: str) -> str:
-        opened = f"sum(CASE WHEN {self.q(OPENS)} THEN 1 ELSE 0 END) {self.over(order=self.so_far)}"
-        return f"SELECT *, {opened} AS {self.q('_cdc__version')} FROM {relation}"
-
-    def finished(self, relation: str) -> str:
-        """What the version that begins here came to; its upserts share `_cdc__life` and `_cdc__version`."""
-        q, version = self.q, ("_cdc__life", "_cdc__version", "_cdc__is_delete")
-        last = self.over(*version, order=self.backwards)
-        parts = [
-            f"first_value({q(n)}) {last} AS {q(f'_cdc__last_{i}')}" for i, n in zip(self.numbers, self.starts, strict=True)
-        ]
-        parts += [f"first_value({q(n)}) {last} AS {q(f'_cdc__latest_{i}')}" for i, n in enumerate(self.latest)]
-        many = f"count(*) OVER (PARTITION BY {self.names((*self.keys, VERDICT, *version))}) > 1"
-        inner = f"SELECT *, {self.is_delete} AS {q('_cdc__is_delete')} FROM {relation}"
-        return f"SELECT *, {', '.join(parts)}, {many} AS {q(MANY)} FROM ({inner}) AS f"
+    def neighbours(self) -> list[str]:
+        """What the event before says, and what the last of the key says: see `last`."""
+        out = []
+        for i, n in enumerate(map(self.q, self.ending)):
+            out.append(f"lag({n}) {self.over()} AS {self.q(f'_cdc__before_{i}')}")
+            out.append(f"last_value({n}) {self.over(order=self.throughout)} AS {self.q(f'_cdc__final_{i}')}")
+        return out
 
     @property
-    def latest(self) -> tuple[str, ...]:
+    def ending(self) -> tuple[str, ...]:
         """Of these a version has what its last upsert said."""
-        return (PLACE, *self.known.untracked)
+        return (*self.starts, PLACE, *self.known.untracked)
+
+    def finished(self, relation: str) -> str:
+        """The upsert after one that begins a version is taken into it, unless it begins one."""
+        if not self.loses:
+            return f"SELECT * FROM {relation}"
+        taken = f"CASE WHEN {self.is_delete} OR {self.q(OPENS)} THEN 0 ELSE 1 END"
+        return f"SELECT *, COALESCE(lead({taken}) {self.over()}, 0) = 1 AS {self.q(MANY)} FROM {relation}"
 
     # What they come to.
 
@@ -183,35 +193,38 @@ class _Steps(Terms):
         q = self.q
         boundary = f"{q(VERDICT)} = {text_literal(APPLY)} AND ({q(OPENS)} OR {self.is_delete})"
         window = f"OVER (PARTITION BY {self.names(self.keys)} {self.ordered})"
-        nexts = [f"lead({q(n)}) {window} AS {q(f'_cdc__next_{i}')}" for i, n in zip(self.numbers, self.starts, strict=True)]
-        nexts.append(f"lead({q(START_AT)}) {window} AS {q('_cdc__next_at')}")
-        inner = f"SELECT *, {', '.join(nexts)} FROM {events} WHERE {boundary}"
+        leads = {f"_cdc__next_{i}": n for i, n in zip(self.numbers, self.starts, strict=True)} | {"_cdc__next_at": START_AT}
+        leads |= {f"_cdc__then_{i}": f"_cdc__before_{i}" for i in range(len(self.ending))}
+        inner = f"SELECT *, {', '.join(f'lead({q(n)}) {window} AS {q(name)}' for name, n in leads.items())}"
+        inner += f" FROM {events} WHERE {boundary}"
         changed = [f"{q('_cdc__k' + THERE)} = 0"]
-        for i in self.numbers:
+        for i, start in zip(self.numbers, self.starts, strict=True):
             changed.append(f"{q(f'_cdc__next_{i}')} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_end_{i}')}")
-            changed.append(f"{q(f'_cdc__last_{i}')} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_last_{i}')}")
+            changed.append(f"{self.last(start)} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_last_{i}')}")
         changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_cdc__touched')} = {CHANGE}"] if self.known.lacking else []
         where = f"{q(OPENS)} AND ({' OR '.join(changed)})"
         new = f"SELECT {self.row(text_literal(Op.UPDATE), ended=True)} FROM ({inner}) AS b WHERE {where}"
         gone = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q('_cdc__k' + THERE)} = 1 AND NOT {q(OPENS)}"
         return f"{new}\nUNION ALL\nSELECT {self.row(text_literal(Op.DELETE), ended=False)} FROM {events} WHERE {gone}"
 
+    def last(self, name: str) -> str:
+        """What the last upsert of a version said: the event before the next version or delete, or the last of the key."""
+        i = self.ending.index(name)
+        none, final, then = map(self.q, ("_cdc__next_1", f"_cdc__final_{i}", f"_cdc__then_{i}"))
+        return f"CASE WHEN {none} IS NULL THEN {final} ELSE {then} END"
+
     def row(self, op: str, *, ended: bool) -> str:
-        """A version as the target keeps it."""
-        q, out = (
-            self.q,
-            [f"{op} AS {self.q(OP)}", self.q(PLACE), f"{self.q('_cdc__latest_0')} AS {self.q('_cdc__last_place')}"],
-        )
-        latest = {n: f"_cdc__latest_{i}" for i, n in enumerate(self.latest)}
-        made = {END_AT: "_cdc__next_at"} | dict(zip(self.ends, (f"_cdc__next_{i}" for i in self.numbers), strict=True))
-        made = made if ended else {}
-        made |= dict(zip(self.lasts, (f"_cdc__last_{i}" for i in self.numbers), strict=True))
-        nothing = set() if ended else {END_AT, *self.ends}
-        for name in self.carried():
-            value = "NULL" if name in nothing else q(made.get(name, latest.get(name, name)))
-            value = self.known.applied_at if name == CDC_APPLIED_AT and self.known.applied_at else value
-            out.append(f"{value} AS {q(name)}")
-        return ", ".join(out)
+        """A version as the target keeps it; of one that is no more only the key and the sequence count."""
+        q = self.q
+        last = self.last if ended else q
+        made = {lasting: last(start) for lasting, start in zip(self.lasts, self.starts, strict=True)}
+        made |= {n: last(n) for n in self.known.untracked}
+        ends = {END_AT: "_cdc__next_at"} | {n: f"_cdc__next_{i}" for n, i in zip(self.ends, self.numbers, strict=True)}
+        made |= {n: q(name) if ended else "NULL" for n, name in ends.items()}
+        if self.known.applied_at:
+            made[CDC_APPLIED_AT] = self.known.applied_at
+        out = [f"{op} AS {q(OP)}", q(PLACE), f"{last(PLACE)} AS {q('_cdc__last_place')}"]
+        return ", ".join([*out, *(f"{made.get(name, q(name))} AS {q(name)}" for name in self.carried())])
 
     def carried(self) -> list[str]:
         """The columns of the target in its order as far as they are carried, then those that are carried besides."""
@@ -226,7 +239,7 @@ class _Steps(Terms):
         )
         unseen = f"({q(KIND)} = {CHANGE} OR ({first}))"
         kept = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {CUT}"]
-        kept += [f"{q(OPENS)} AND {q(MANY)} AND {unseen}"] if self.plan.history and self.plan.history.untracked else []
+        kept += [f"{q(OPENS)} AND {q(MANY)} AND {unseen}"] if self.loses else []
         names = [OP, PLACE, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
         new = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(KIND)} NOT IN ({MARK}, {TAKEN})"
         return f"SELECT {self.names(names)} FROM {events} WHERE {new} AND ({' OR '.join(f'({k})' for k in kept)})"

@@ -45,10 +45,12 @@ IMAGE = "_cdc__image"
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """`write`: rows for stage 4, `_op` d for versions that are no more. `marks`: what is to be remembered beside the target,
-    with its columns and `_op`. `rejects`: rows with `_error`. `counts`: every row of the input, once."""
+    """`write`: rows for stage 4, `_op` d for versions that are no more. `begins`: which of them begin with a change of the
+    batch: where nothing is remembered, no version was there that begins at its sequence. `marks`: what is to be remembered
+    beside the target, with its columns and `_op`. `rejects`: rows with `_error`. `counts`: every row of the input, once."""
 
     write: pa.Table
+    begins: pa.Array
     marks: pa.Table
     rejects: pa.Table
     counts: Counts
@@ -86,7 +88,11 @@ def versions(
             connection.execute("DROP TABLE history_events")
     rejected = rows.filter(pc.equal(verdicts[VERDICT], INCOMPLETE))
     return Versions(
-        pool.written(found, history), pool.remembered(hidden), _with_reasons(rejected), _counts(verdicts[VERDICT])
+        pool.written(found, history),
+        pc.greater_equal(found[PLACE], 0),
+        pool.remembered(hidden),
+        _with_reasons(rejected),
+        _counts(verdicts[VERDICT]),
     )
 
 

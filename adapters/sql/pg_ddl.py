@@ -23,6 +23,7 @@ from .pg_connection import Session
 from .pg_errors import translated
 from .pg_kinds import refuse_kind
 from .pg_names import quoted
+from .pg_reshaping import reshape
 from .pg_types import AnyType, Fit, fit, new_type
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,8 @@ class Catalogue:
             if there is None:
                 _create(connection, schema, table, plan, remark)
             else:
+                if plan.reshaping and reshape(connection, schema, table, there.columns, plan.reshaping):
+                    there = _reflect(connection, schema, table) or there
                 _widen(connection, schema, table, [c for c in plan.target if c.name not in there.columns])
             found = _reflect(connection, schema, table)
         if found is None:
@@ -83,11 +86,13 @@ class Catalogue:
         _check(f"{schema}.{table}", found, plan, existed=there is not None)
         return found
 
-    def run(self, doing: str, statements: Sequence[sa.schema.ExecutableDDLElement], schema: str) -> None:
-        """Create this program's own tables in `schema`, in one transaction."""
+    def run(self, doing: str, statements: Sequence[sa.schema.CreateTable], schema: str) -> None:
+        """Create those of this program's own tables in `schema` that are not there, in one transaction (asked first, because
+        IF NOT EXISTS needs the right to create even then)."""
         with self._connected(doing) as connection:
             create_schema(connection, schema)
-            for statement in statements:
+            there = set(sa.inspect(connection).get_table_names(schema))
+            for statement in (s for s in statements if s.element.name not in there):
                 connection.execute(statement)
 
     def columns(self, schema: str, table: str) -> dict[str, AnyType] | None:

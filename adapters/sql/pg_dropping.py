@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
 from replicator.ports.frames import Lane
-from replicator.ports.sink import Belonging
+from replicator.ports.sink import Belonging, Erased
 
 from .made import is_made, made_for
+from .pg_erasing import key_of, remove_key
 from .pg_ledger import ledger_name
 from .pg_names import quoted
 from .pg_shared import clear_shared, shared_names
@@ -54,6 +55,33 @@ class DroppableLanes(PostgresLanes):
         with self.session.using(f"looking for lane {lane.id}") as cursor:
             return remains(cursor, lane, *self._place(lane)).belongings
 
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
+        """See `ports.sink.Erases.erase`, in one transaction. What the server's own files hold of it is gone once it has
+        vacuumed the table."""
+        if not self.belongings(lane):
+            return Erased()
+        number, (schema, table) = self._own(lane), self._place(lane)
+        wanted = key_of(lane, key)
+        with self._alone(lane, "removing a row of") as cursor:
+            clear_shared(cursor, number)
+            rows = remove_key(cursor, quoted(schema, table), wanted)
+            return Erased(rows, remove_key(cursor, ledger_name(number), wanted))
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `ports.sink.Erases.end_versions`: the space of removed rows is overwritten."""
+        for relation in (quoted(*self._place(lane)), *self._ledgers(lane)):
+            with self.session.using(f"vacuuming the table of lane {lane.id}") as cursor:
+                (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+                if there:
+                    cursor.execute(f"VACUUM (ANALYZE) {relation}".encode(), prepare=False)
+        return ""
+
+    def _ledgers(self, lane: Lane) -> list[str]:
+        with self.session.using(f"looking for lane {lane.id}") as cursor:
+            (known,) = cursor.execute(KNOWN).fetchone() or (False,)
+            row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
+        return [ledger_name(row[0])] if row else []
+
     def drop(self, lane: Lane) -> None:
         """See `ports.sink.Drops.drop`. All or nothing: a drop that is killed removes nothing. A table that another lane
         writes, too, stays as it is. Fatal, naming them, when other objects depend on the table."""
@@ -65,6 +93,7 @@ class DroppableLanes(PostgresLanes):
             take_back(cursor, lane)
             _remove(cursor, remains(cursor, lane, *place), *place)
             cursor.execute(FORGET_LANE.format(sql.SQL("schemas")), (lane.pipeline, lane.id))
+            cursor.execute(FORGET_LANE.format(sql.SQL("schema_versions")), (lane.pipeline, lane.id))
             cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (lane.pipeline, lane.id))
         self._let_go(lane)
 

@@ -24,11 +24,12 @@ ROW = ("22", "23", "54000", "P0001")
 ENVIRONMENT = {
     "28": "Correct user and password in `dsn`, or let this role log in (pg_hba.conf).",
     "3D": "Create the database, or correct its name in `dsn`.",
-    "42501": "Grant this role what the sentence names, or let an owner create it.",
+    "42501": "Grant this role what the sentence names, or start once as the owner of the tables: docs/security.md.",
     "57P04": "The database was dropped: create it again, then `replicator lanes resync`.",
 }
 DEPENDED_ON = "2BP01"
 STRUCTURE = {
+    "54011": "Leave some out with `column_list` or `except_column_list`.",
     DEPENDED_ON: "Drop these first, then repeat.",
     "42P01": "The target was removed: start again to have it created, after `replicator lanes resync`.",
     "3F": "The schema was removed: start again to have it created, after `replicator lanes resync`.",
@@ -36,6 +37,13 @@ STRUCTURE = {
     "42": "The target was changed by somebody else: start again so that it is read anew.",
 }
 STARTING = re.compile(r"starting up|shutting down|recovery mode|connection slots|too many|not yet accepting", re.I)
+
+UNTRUSTED = re.compile(r"certificate|private key file|tlsv?1\S* alert|does not support SSL|SSL was required", re.I)
+"""No connection was made, as one side does not trust the other, or as one wants TLS and the other has none."""
+TRUST = (
+    "Check sslmode, sslrootcert, sslcert and sslkey in `dsn`, that the server's certificate names the host in it, and that "
+    "no certificate has expired."
+)
 
 
 def refuses_row(error: BaseException) -> bool:
@@ -71,6 +79,8 @@ def _relief(state: str) -> str:
 def _without_state(error: psycopg.Error, doing: str) -> ReplicatorError:
     """The connection broke or was never made. A server that answered and refused is an environment problem."""
     text = _one_line(str(error))
+    if UNTRUSTED.search(text):
+        return EnvironmentProblem(f"PostgreSQL is not trusted while {doing}: {text}", next_step=TRUST)
     refused = ("FATAL:" in text or "no password supplied" in text) and not STARTING.search(text)
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not refused:
         return Retryable(f"PostgreSQL is not reachable while {doing}: {text}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import psycopg
 import pyarrow as pa
 
+from replicator.domain.erasures import WITHHELD
 from replicator.domain.errors import DataLoss
 from replicator.ports.frames import Lane
 from replicator.ports.sink import SinkCapabilities
 
 from .dialect import text_literal
+from .pg_erasing import empty_records, records_of
+from .pg_names import quoted
 from .pg_options import EventLogOptions
 from .pg_sink import PostgresLanes
 from .pg_state import read_state
@@ -31,6 +34,30 @@ class PostgresEventLog(PostgresLanes):
     def __init__(self, options: Mapping[str, object]) -> None:
         given = EventLogOptions.checked(options)
         super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event log")
+
+    def records(self, lane: Lane) -> Iterator[pa.Table]:
+        """See `ports.sink.ErasesRecords.records`."""
+        state = self.state(lane)
+        topics = sorted({p.topic for p in state.position}) if state else []
+        if topics:
+            with self.session.transaction(f"reading the records of lane {lane.id}") as cursor:
+                cursor.execute("BEGIN")
+                yield from records_of(cursor, quoted(*self._place(lane)), topics)
+
+    def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
+        """See `ports.sink.ErasesRecords.empty`, in one transaction."""
+        if places:
+            self._own(lane)
+            with self._alone(lane, "emptying records of") as cursor:
+                ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
+                empty_records(cursor, quoted(*self._place(lane)), ids, WITHHELD)
+        return ""
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `ports.sink.ErasesRecords.end_versions`: the space of emptied rows is overwritten."""
+        with self.session.using(f"vacuuming the table of lane {lane.id}") as cursor:
+            cursor.execute(f"VACUUM (ANALYZE) {quoted(*self._place(lane))}".encode(), prepare=False)
+        return ""
 
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
         """Remove the records of the topics that the lane has applied; other lanes keep theirs. DataLoss when its state, the

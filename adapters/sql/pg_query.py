@@ -103,7 +103,7 @@ class SnapshotQuery:
                 self._running = None
                 connection.close()
         except psycopg.Error as error:
-            raise _problem(error, self._doing) from error
+            raise problem_of(error, self._doing) from error
 
     def _plan(self, connection: psycopg.Connection) -> tuple[pa.Schema, bytes]:
         """The columns, and the query that selects them in forms that Arrow builds its types from."""
@@ -163,7 +163,8 @@ def _batch(rows: Sequence[Sequence[object]], schema: pa.Schema, doing: str) -> p
     return pa.record_batch(arrays, schema=schema)
 
 
-def _problem(error: psycopg.Error, doing: str) -> ReplicatorError:
+def problem_of(error: psycopg.Error, doing: str) -> ReplicatorError:
+    """An error of the server or the driver, met while `doing`, in the terms of who asks a query."""
     state = error.sqlstate or ""
     if refuses_row(error):
         return Fatal(f"While {doing}: {words_of(error)} (SQLSTATE {state}).", next_step="Correct the query, or the rows.")

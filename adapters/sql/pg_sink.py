@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
@@ -24,8 +25,9 @@ from .pg_ddl import Catalogue, fits, indexed
 from .pg_errors import refuses_row, translated
 from .pg_history import ensure_marks, without_equality
 from .pg_lanes import Lanes
-from .pg_ledger import drop_ledger, ensure_ledger
+from .pg_ledger import drop_ledger, ensure_ledger, ledger_name
 from .pg_names import check_columns, check_table, quoted
+from .pg_reshaping import reshape_beside
 from .pg_shared import clear_shared, new_shared
 from .pg_state import (
     CREATE,
@@ -37,11 +39,15 @@ from .pg_state import (
     WRITE_STATE,
     parsed,
     read_state,
+    read_versions,
     take_back,
     to_json,
+    write_version,
+    write_versions,
 )
 from .pg_supply import InMemory, Supply
 from .pg_target import Target
+from .pg_versions_here import keeps_as_is
 from .pg_views import ensure_view
 from .pg_write import Outcome, Pending, Writing
 
@@ -78,7 +84,9 @@ class PostgresLanes:
         with self.session.using(f"preparing lane {lane.id}") as cursor:
             relation = quoted(schema, table)
             clear_shared(cursor, owned.number)
-            ledger, as_text = None, frozenset[str]()
+            if plan.reshaping:
+                reshape_beside(cursor, ledger_name(owned.number), plan.reshaping)
+            ledger, as_text, as_is = None, frozenset[str](), False
             if plan.repair.ledger:
                 ledger = ensure_ledger(cursor, owned.number, plan, relation)
             elif plan.by_column:
@@ -86,10 +94,23 @@ class PostgresLanes:
             elif plan.history:
                 ledger = ensure_marks(cursor, owned.number, plan, relation)
                 as_text = without_equality(cursor, relation)
+                as_is = keeps_as_is(cursor, relation, pa.schema([(name, fit.arrow) for name, fit in fitting.items()]))
             ensure_view(cursor, schema, table, plan)
             columns = json.dumps([[c.name, str(c.type)] for c in plan.target])
             cursor.execute(WRITE_SCHEMA, (lane.pipeline, lane.id, columns))
-        self._targets[lane.id] = Target(lane, plan, schema, table, fitting, owned.number, found, ledger, as_text)
+            write_versions(cursor, lane, plan.versions)
+        self._targets[lane.id] = Target(lane, plan, schema, table, fitting, owned.number, found, ledger, as_text, as_is)
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """See `ports.sink.RemembersSchemas.schemas`."""
+        with self.session.using(f"reading the schemas of lane {lane.id}") as cursor:
+            return read_versions(cursor, lane)
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """See `ports.sink.RemembersSchemas.remember`."""
+        self._ensure_own_tables()
+        with self.session.using(f"remembering a schema of lane {lane.id}") as cursor:
+            write_version(cursor, lane, version)
 
     def prepared(self, lane: Lane, plan: ApplyPlan) -> Target:
         """The target of a lane, made ready if it is not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -16,6 +16,9 @@ from replicator.domain import retention
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import Cut, LaneState
 from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_versions import from_json as version_from_json
+from replicator.domain.schema_versions import to_json as version_to_json
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.sequence import SequenceValue
 from replicator.ports.frames import Lane
@@ -47,6 +50,20 @@ SCHEMAS = sa.Table(
 )
 """The columns of each lane's target as last prepared, with their Arrow types: for people and tools."""
 
+VERSIONS = sa.Table(
+    "schema_versions",
+    META,
+    sa.Column("pipeline", sa.Text, primary_key=True),
+    sa.Column("lane", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("position", pg.JSONB, nullable=False),
+    sa.Column("changes", pg.JSONB, nullable=False),
+    sa.Column("record", pg.JSONB, nullable=False),
+)
+"""The schemas that each lane has met (`domain.schema_versions`, which wrote `record`); the other columns are for people."""
+
 TRANSACTIONS = sa.Table(
     "transactions",
     META,
@@ -75,7 +92,7 @@ TAKE_BACK = sql.SQL(
     "WHERE pipeline = %s AND source = %s"
 )
 
-CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (POSITIONS, SCHEMAS))
+CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (POSITIONS, SCHEMAS, VERSIONS))
 
 SELECT_STATE = sql.SQL("SELECT state::text FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
 LOCK_LANES = sql.SQL(
@@ -96,6 +113,45 @@ WRITE_SCHEMA = sql.SQL(
     "INSERT INTO _replicator.schemas (pipeline, lane, columns) VALUES (%s, %s, %s::jsonb) ON CONFLICT (pipeline, lane) "
     "DO UPDATE SET columns = excluded.columns, updated_at = now() WHERE schemas.columns IS DISTINCT FROM excluded.columns"
 )
+
+READ_VERSIONS = sql.SQL(
+    "SELECT record::text FROM _replicator.schema_versions WHERE pipeline = %s AND lane = %s ORDER BY number"
+)
+WRITE_VERSION = sql.SQL(
+    "INSERT INTO _replicator.schema_versions (pipeline, lane, number, state, at, position, changes, record) "
+    "VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s::jsonb) ON CONFLICT (pipeline, lane, number) DO UPDATE SET "
+    "state = excluded.state, at = excluded.at, position = excluded.position, changes = excluded.changes, "
+    "record = excluded.record"
+)
+
+
+def read_versions(cursor: psycopg.Cursor, lane: Lane) -> list[SchemaVersion]:
+    """The schemas that a lane has met, by number; DataLoss when they are not what this program writes."""
+    (there,) = cursor.execute("SELECT to_regclass('_replicator.schema_versions') IS NOT NULL").fetchone() or (False,)
+    rows = cursor.execute(READ_VERSIONS, (lane.pipeline, lane.id)).fetchall() if there else []
+    try:
+        return [version_from_json(json.loads(text)) for (text,) in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataLoss(
+            f"what is remembered of the schemas of lane {lane.id} in _replicator.schema_versions is damaged",
+            next_step="Restore its rows, or remove them: the lane then takes the schema that it meets next for its first.",
+        ) from error
+
+
+def write_version(cursor: psycopg.Cursor, lane: Lane, version: SchemaVersion) -> None:
+    """Write down a schema that the lane has met, or write it anew."""
+    record = version_to_json(version)
+    position, changes = json.dumps(record["position"]), json.dumps(record["changes"])
+    told = (version.number, version.state, version.at, position, changes, json.dumps(record))
+    cursor.execute(WRITE_VERSION, (lane.pipeline, lane.id, *told))
+
+
+def write_versions(cursor: psycopg.Cursor, lane: Lane, versions: Sequence[SchemaVersion]) -> None:
+    """Write down those that are not there as they are."""
+    known = {v.number: v.state for v in read_versions(cursor, lane)} if versions else {}
+    for version in versions:
+        if known.get(version.number) != version.state:
+            write_version(cursor, lane, version)
 
 
 def read_state(cursor: psycopg.Cursor, pipeline: str, lane: str) -> LaneState | None:

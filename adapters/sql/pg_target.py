@@ -42,7 +42,7 @@ ROW = "_cdc_row"
 class Target:
     """Where the rows of one lane go. `number` names its temporary tables; `indexed`: each row is found by an index;
     `filled`: the open transaction has put rows into the temporary tables. `without_equality`: columns of a history whose
-    values are compared as text."""
+    values are compared as text. `keeps_as_is`: see `pg_versions_here`."""
 
     lane: Lane
     plan: ApplyPlan
@@ -53,6 +53,7 @@ class Target:
     indexed: bool
     ledger: str | None
     without_equality: frozenset[str] = frozenset()
+    keeps_as_is: bool = False
     staged: dict[str, int] = field(default_factory=dict)
     filled: bool = False
 

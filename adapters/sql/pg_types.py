@@ -7,7 +7,7 @@ New columns, by Arrow type (a source type that says more wins, see `BY_SOURCE_TY
 | bool | boolean |
 | int8 int16 uint8 / int32 uint16 / int64 uint32 / uint64 | smallint / integer / bigint / numeric(20,0) |
 | float16 float32 / float64 | real / double precision |
-| decimal(p,s) | numeric(p,s) |
+| decimal(p,s) | numeric(p,s); numeric for one that is text, having too many digits or no scale of its own |
 | string | text |
 | binary | bytea |
 | date / time, timestamp up to microseconds | date / time, timestamp, timestamptz when it has a zone |
@@ -37,6 +37,9 @@ t = pa.types
 
 JSON = "io.debezium.data.Json"
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+DECIMALS = frozenset({VARIABLE_DECIMAL, DECIMAL})
+"""Numbers that are text where no type of Arrow is wide enough, or there is none for any scale."""
 INTERVAL = "io.debezium.time.Interval"
 ZONED_TIME = "io.debezium.time.ZonedTime"
 
@@ -44,9 +47,9 @@ BY_SOURCE_TYPE: dict[str, Callable[[], AnyType]] = {
     JSON: pg.JSONB,
     "io.debezium.data.Uuid": pg.UUID,
     INTERVAL: pg.INTERVAL,
-    VARIABLE_DECIMAL: sa.Numeric,
+    **dict.fromkeys(DECIMALS, sa.Numeric),
     ZONED_TIME: lambda: pg.TIME(timezone=True),
-    "io.debezium.data.TsVector": pg.TSVECTOR,
+    **dict.fromkeys(("io.debezium.data.Tsvector", "io.debezium.data.TsVector"), pg.TSVECTOR),
     BYTE_ORDER: lambda: sa.Text(collation="C"),
 }
 """For columns that arrive as text. Xml and Enum stay text: `xml` needs a server built with it, an enum its own type."""
@@ -178,7 +181,7 @@ def _fit_float(column: Column, there: AnyType) -> Fit | None:
 
 def _fit_numeric(column: Column, there: AnyType) -> Fit | None:
     precision, scale = getattr(there, "precision", None), getattr(there, "scale", None) or 0
-    text = is_text(column.type) and column.source_type == VARIABLE_DECIMAL
+    text = is_text(column.type) and column.source_type in DECIMALS
     if precision is None:
         return Fit(column.type) if text or _is_number(column.type) else None
     if t.is_integer(column.type) and scale >= 0:

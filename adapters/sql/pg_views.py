@@ -44,6 +44,16 @@ def view_statements(plan: ApplyPlan, schema: str, table: str) -> str | None:
     return f"CREATE OR REPLACE VIEW {relation} AS {select}; COMMENT ON VIEW {relation} IS {remark}"
 
 
+def _is_behind(cursor: psycopg.Cursor, view: str, table: str) -> bool:
+    """Whether the table has columns that the view has not. Without need nobody is asked for the right to make views."""
+    lacking = cursor.execute(
+        "SELECT FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
+        "AND NOT EXISTS (SELECT FROM pg_attribute v WHERE v.attrelid = %s::regclass AND v.attname = a.attname) LIMIT 1",
+        (table, view),
+    )
+    return lacking.fetchone() is not None
+
+
 def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan) -> None:
     """Create the view that `name_of_view` names, or bring its columns up to date. A relation of that name that is not such a
     view stays as it is."""
@@ -53,6 +63,8 @@ def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan
     row = cursor.execute(REMARK, (quoted(schema, name),)).fetchone()
     if row is not None and row[0] != OURS.format(table=table):
         log.warning("%s.%s is there already, and is no view of %s: it stays as it is", schema, name, table)
+        return
+    if row is not None and not _is_behind(cursor, quoted(schema, name), quoted(schema, table)):
         return
     try:
         with cursor.connection.transaction():

@@ -37,6 +37,7 @@ from .pg_history import VersionsInServer
 from .pg_refused import Refused, merge_bisecting
 from .pg_supply import Entered, Rows, RowsInMemory, Supply, numbered
 from .pg_target import ROW, Target
+from .pg_versions_here import VersionsHere
 from .repair import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, not_sent
 
 BULK_ROWS = 50_000
@@ -167,13 +168,16 @@ class Writing:
         if not (rows.count or crossing) or facts.lowest is None:
             return outcome
         target.make_temporary(self._cursor, self._generation, repaired=False)
+        late = before.ledger_high is not None and overlaps(facts, before)
+        here = target.keeps_as_is and not (self._careful or crossing or late)
+        if here and isinstance(rows, RowsInMemory):
+            return self._versions_here(rows.rows, write, before, outcome)
         refused = rows.stage(self._cursor, target, target.names(whole=True), careful=self._careful)
         left = rows.count - self._given_up(rows, refused, outcome)
         bulk = rows.count >= BULK_ROWS
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
         with planning(self._cursor, bulk=bulk):
-            late = before.ledger_high is not None and overlaps(facts, before)
             seen = versions.judge(facts.lowest, outcome.state.cuts, crossing, late=late, moves=facts.moves)
             duplicate, incomplete = seen.get(DUPLICATE, 0), seen.get(INCOMPLETE, 0)
             outcome.counts += Counts(applied=left - duplicate - incomplete, duplicate=duplicate)
@@ -183,6 +187,19 @@ class Writing:
             versions.write()
             if versions.remember():
                 outcome.state = replace(outcome.state, ledger_high=highest(before.ledger_high, facts.highest))
+        return outcome
+
+    def _versions_here(self, rows: pa.Table, write: Write[Supply], before: LaneState, outcome: Outcome) -> Outcome:
+        """Stages 2 to 4 of a history whose stage 3 this process can do. A row that the server refuses has the write done
+        again with care, and in the server."""
+        facts = write.folded.facts
+        versions = VersionsHere(self._cursor, self._target)
+        done = versions.judged(rows.drop_columns([ROW]), facts, outcome.state.cuts)
+        outcome.counts += replace(done.counts, rejected=0)
+        _reject(outcome, done.rejects)
+        versions.write(done)
+        if versions.remember(done.marks):
+            outcome.state = replace(outcome.state, ledger_high=highest(before.ledger_high, facts.highest))
         return outcome
 
     def _columns(self, entered: Entered, write: Write[Supply], before: LaneState, outcome: Outcome) -> Outcome:
@@ -294,7 +311,7 @@ def refuse_gap(write: Write[Any], applied: Position) -> None:
 
 def is_applied(write: Write[Any], before: LaneState) -> bool:
     """Nothing of the write is above the lane's position."""
-    return bool(before.position) and not write.span.after(before.position)
+    return not write.beside and bool(before.position) and not write.span.after(before.position)
 
 
 def advanced(before: LaneState, write: Write[Any], target: Target) -> LaneState:

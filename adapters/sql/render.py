@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from replicator.domain.change import UNSENT
-from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
+from replicator.domain.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
 from replicator.domain.plan import ApplyPlan, Clause
 
 from .dialect import Dialect, text_literal
@@ -32,6 +32,8 @@ def expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t
             case AllOf(terms) | AnyOf(terms):
                 words = ("AND", "TRUE") if isinstance(e, AllOf) else ("OR", "FALSE")
                 return _joined([render(t) for t in terms], *words)
+            case Call() | Cast() | Case():
+                raise AssertionError(f"no policy has this: {e}")
 
     return render(expr)
 

@@ -71,10 +71,18 @@ def joins(plan: ApplyPlan, dialect: Dialect, related: str, ledger: str | None) -
         out += f"\nLEFT JOIN {related} AS t ON " + " AND ".join(f"{c('t', k)} = {c('r', k)}" for k in keys)
     if plan.repair.complete:
         pairs = zip(keys, from_columns(plan), strict=True)
-        out += f"\nLEFT JOIN {related} AS o ON " + " AND ".join(f"{c('o', k)} = {c('r', f)}" for k, f in pairs)
+        same = [f"{c('o', k)} = {c('r', f)}" for k, f in pairs]
+        out += f"\nLEFT JOIN {related} AS o ON " + " AND ".join([*same, _lower(plan, dialect)])
     if ledger is not None:
         out += f"\nLEFT JOIN {ledger} AS l ON " + " AND ".join(f"{c('l', k)} = {c('r', k)}" for k in keys)
     return out
+
+
+def _lower(plan: ApplyPlan, dialect: Dialect) -> str:
+    """The row of the old key is older than the change; a newer one is another row, which has taken the key since."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    mine, theirs = ([dialect.column(relation, n) for n in names] for relation in ("r", "o"))
+    return f"({theirs[0]} IS NULL OR {after(mine, theirs)})"
 
 
 def verdict(

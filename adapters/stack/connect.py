@@ -57,7 +57,8 @@ def connect_services(home: Home) -> list[ConnectService]:
 
 
 class ConnectService:
-    """`Service` over one Connect worker. `healthy` means: its REST interface lists connectors."""
+    """`Service` over one Connect worker. `healthy` means: its REST interface lists connectors. `settings` are more of the
+    worker's, over the stack's own."""
 
     def __init__(
         self,
@@ -66,7 +67,9 @@ class ConnectService:
         java: Path | None = None,
         java_options: Sequence[str] = JAVA_OPTIONS,
         connectors: Sequence[str] = CONNECTORS,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        self._more = dict(settings or {})
         self._home = home
         self._java = java
         self._java_options = java_options
@@ -147,4 +150,4 @@ class ConnectService:
             "rest.advertised.host.name": HOST,
             "plugin.path": str(plugins),
         }
-        return {**WORKER, **here}
+        return {**WORKER, **here, **self._more}

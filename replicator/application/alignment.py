@@ -11,6 +11,7 @@ import structlog
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import Complete, Part
+from replicator.ports.backfill import TOPICS, ReadsBeside
 from replicator.ports.decoder import Decoder, TellsTransactions
 from replicator.ports.engine import SeesTransactions
 from replicator.ports.frames import Batch, F
@@ -75,24 +76,28 @@ class Aligner(Generic[F]):
         """Where the main stream begins instead of at `start`: not above any lane that is to be held together with others.
         `usual` is where lanes without a position begin, `end` the end of the stream."""
         self.end = end
-        if not any(self._is_told(p) for p in end):
+        if not self._can_be_told:
             log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
-            self._transactions.lost = True
         runs = self._held_together()
         told = self._complete_up_to(runs)
-        floor = {run.lane.table: told[run.lane.id] for run in runs}
-        for run in runs:
-            floor[run.lane.table] = Position.lowest([floor[run.lane.table], told[run.lane.id]])
-        last, lost = self._transactions.last, self._transactions.lost
-        self._transactions = Transactions(self._rules, self, floor)
-        self._transactions.last, self._transactions.lost = last, lost
-        self._transactions.sure_at = end if any(run.applied for run in runs) else None
-        if any(run.applied and not told[run.lane.id] for run in runs):
-            self._transactions.until = end
+        self._begin_with(runs, told)
         marks = Position.lowest(told.values()) if all(told.values()) else Position()
         # Some are told again: the last of them may not be published yet.
         marks = Position({p: max(o - AGAIN, min(o, usual.get(p, o))) for p, o in marks.items()})
         return Position({**start, **Position.lowest(run.handed for run in runs), **self._told(usual), **marks})
+
+    def _begin_with(self, runs: Sequence[LaneRun], told: Mapping[str, Position]) -> None:
+        """Keep the books of what these lanes get from here on. `told`: the marks that each of them had passed."""
+        floor = {run.lane.table: told[run.lane.id] for run in runs}
+        for run in runs:
+            floor[run.lane.table] = Position.lowest([floor[run.lane.table], told[run.lane.id]])
+        last, lost = self._transactions.last, self._transactions.lost or not self._can_be_told
+        self._transactions = Transactions(self._rules, self, floor)
+        self._transactions.last, self._transactions.lost = last, lost
+        self._look_beside()
+        self._transactions.sure_at = self.end if any(run.applied for run in runs) else None
+        if any(run.applied and not told[run.lane.id] for run in runs):
+            self._transactions.until = self.end
 
     def _complete_up_to(self, runs: Sequence[LaneRun]) -> dict[str, Position]:
         """By lane the marks that it had passed. A lane that was there before its source was held together, and has had no
@@ -108,11 +113,20 @@ class Aligner(Generic[F]):
         runs = [r for r in self._roster.runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
         return [run for run in runs if self._place.workers[run.lane.sink].is_atomic] or runs
 
+    @property
+    def _can_be_told(self) -> bool:
+        return any(self._is_told(p) for p in self.end)
+
     def _is_told(self, partition: TopicPartition) -> bool:
         return partition.topic == self._rules.topic
 
     def _told(self, position: Position) -> Position:
         return position.only(p for p in position if self._is_told(p))
+
+    def _look_beside(self) -> None:
+        source = self._place.source
+        if isinstance(source, ReadsBeside):
+            self._transactions.beside = source.beside()
 
     def let_go(self, position: Position) -> Position:
         """How far the topic of transactions was let go, where all was read up to `position`: what a table is complete up to
@@ -127,7 +141,7 @@ class Aligner(Generic[F]):
     def partitions(self, table: str) -> Collection[TopicPartition]:
         """See `transactions.Tables`."""
         topics = self._roster.topics.get(table, frozenset()) - {self._rules.topic}
-        return [p for p in self.end if p.topic in topics]
+        return [p for p in self.end if p.topic in topics and not p.topic.startswith(TOPICS)]
 
     def is_followed(self, table: str) -> bool:
         """See `transactions.Tables`."""
@@ -135,6 +149,15 @@ class Aligner(Generic[F]):
             return any(run.status is LaneStatus.RUNNING for run in self._roster.tables[table])
         rules = self._place.rules_for(table)
         return rules is not None and bool(rules.lanes)
+
+    def asked(self, end: Position) -> None:
+        """The stream was asked where it ends."""
+        self.end = end
+
+    def attend(self, batch: Batch[F]) -> None:
+        """Before a batch is routed."""
+        self._parts = []  # Of a batch that could not be decoded, and comes again.
+        self._engine.attend(batch.frame, self._rules.topic)
 
     def seen(self, table: str) -> Callable[[F], None]:
         """Takes every decoded record of a batch."""
@@ -144,6 +167,8 @@ class Aligner(Generic[F]):
         """After a batch was decoded, or while none came: where to hold back from now on. `position`: what was read."""
         now, self._read = self._clock(), position
         marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
+        if batch and any(p.topic.startswith(TOPICS) for p in batch.span.end):
+            self._look_beside()
         self._transactions.see(marks, self._parts, batch.size / max(1, batch.records) if batch else 0.0, now)
         self._parts = []
         self._transactions.turn(position, now)
@@ -155,8 +180,8 @@ class Aligner(Generic[F]):
         voided = self._lanes.voided
         for sink in {run.lane.sink for run in self._roster.runs() if not run.is_event_log}:
             worker = self._place.workers[sink]
-            if not worker.is_atomic:
-                worker.tell(self._place.name, Told(self._complete(sink), voided))
+            if not worker.is_atomic and (complete := self._complete(sink)) is not None:
+                worker.tell(self._place.name, Told(complete, voided))
 
     def bundled(self, items: Sequence[Handed[F]]) -> list[Handed[F]]:
         """Writes that are handed over at once, to be committed at once where a sink can, with what is to be published."""
@@ -165,14 +190,23 @@ class Aligner(Generic[F]):
         told = {sink: self._complete(sink) for sink in {i.run.lane.sink for i in items if not i.run.is_event_log}}
         return [item if item.run.is_event_log else self._bundled(item, told, voided) for item in items]
 
-    def _bundled(self, item: Handed[F], told: Mapping[str, Complete], voided: int) -> Handed[F]:
+    def _bundled(self, item: Handed[F], told: Mapping[str, Complete | None], voided: int) -> Handed[F]:
         sink = item.run.lane.sink
         bundle = self._bundles if self._place.workers[sink].is_atomic else 0
         return replace(item, write=replace(item.write, complete=told[sink]), bundle=bundle, voided=voided)
 
-    def _complete(self, sink: str) -> Complete:
-        """What is complete in a sink once all that was handed over is committed. A lane is with the others that runs, was
-        given all that was let go, and nothing beyond: it may stand further on after a start."""
+    def _complete(self, sink: str) -> Complete | None:
+        """What is complete in a sink once all that was handed over is committed; None when there is nothing to be said."""
+        behind, ahead = self._behind(sink)
+        last = self._transactions.last
+        exact = self._transactions.is_exact and not behind and not ahead
+        if behind or ahead or last is None:
+            return Complete(self._place.name, exact=exact, behind=behind)
+        return Complete(self._place.name, last.name, last.at, exact)
+
+    def _behind(self, sink: str) -> tuple[tuple[str, ...], bool]:
+        """The lanes of a sink that are not with the others, and whether one was given more than they. One is with them that
+        runs, was given all that was let go, and nothing beyond: it may stand further on after a start."""
         runs = [run for run in self._roster.runs() if run.lane.sink == sink and not run.is_event_log]
         lacks = {run.lane.id for run in runs if run.status is not LaneStatus.RUNNING}
         ahead = False
@@ -180,8 +214,4 @@ class Aligner(Generic[F]):
             let_go = {p: min(o, self.barrier.get(p, o)) for p, o in self._read.items() if self._roster.covers(run, p)}
             lacks |= {run.lane.id for p, o in let_go.items() if run.handed.get(p, o) < o}
             ahead |= any(run.handed.get(p, o) > o for p, o in let_go.items())
-        last, behind = self._transactions.last, tuple(sorted(lacks))
-        exact = self._transactions.is_exact and not behind and not ahead
-        if behind or ahead or last is None:
-            return Complete(self._place.name, exact=exact, behind=behind)
-        return Complete(self._place.name, last.name, last.at, exact)
+        return tuple(sorted(lacks)), ahead

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Generic
 
-import pyarrow as pa
-
 from replicator.domain.change import refuse_frame_names
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.errors import ConfigProblem, Fatal, Retryable
+from replicator.domain.fitting import covers, holds
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.policies import plan_for
+from replicator.domain.schema_changes import AS_IT_STANDS, Kind, Reshaping, kind_of_type
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
@@ -21,6 +22,20 @@ from .rules import RulesFor
 
 KNOWN_SCHEMAS = 64
 """Fingerprints kept per table; the schema of an older one is learnt again when it comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a lane takes of a table's frames: `columns`, all as they are when None, of which `renamed` were called otherwise
+    once (old and new name). Its target is to be reshaped, and to remember `versions`, as `ApplyPlan` says."""
+
+    columns: tuple[Column, ...] | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
+    reshaping: Reshaping = AS_IT_STANDS
+    versions: tuple[SchemaVersion, ...] = ()
+
+
+AS_IT_IS = Taken()
 
 
 class Unusable(Exception):
@@ -46,16 +61,19 @@ class Catalog(Generic[F]):
         self._decoder = decoder
         self._rules_for = rules_for
         self._learnt: dict[str, dict[str, TableSpec]] = {}
-        self._unions: dict[str, TableSpec] = {}
-        self._plans: dict[str, tuple[TableSpec, ApplyPlan]] = {}
+        self._unions: dict[str, list[TableSpec]] = {}
+        self._plans: dict[str, tuple[TableSpec, Taken, ApplyPlan]] = {}
 
     def schema(self, run: Run[F]) -> TableSpec:
-        """The table as this run's fingerprint describes it. Unusable when it cannot be replicated."""
+        """The table as this run's fingerprint describes it. Unusable when it cannot be replicated, Retryable when what
+        describes it does not answer."""
         known = self._learnt.setdefault(run.table, {})
         if run.fingerprint in known:
             return known[run.fingerprint]
         try:
             learnt = self._learn(run)
+        except Retryable:
+            raise  # What tells the schema is away.
         except Exception as error:
             raise Unusable(error) from error
         known = self._learnt[run.table]
@@ -65,22 +83,27 @@ class Catalog(Generic[F]):
         return learnt
 
     def table(self, name: str) -> TableSpec | None:
-        """The union of every schema seen of the table; None before its first record."""
-        return self._unions.get(name)
+        """The union of the schemas seen of the table, as far as they go together with the one learnt last; None before its
+        first record."""
+        return self._unions[name][-1] if name in self._unions else None
+
+    def frames_of(self, schema: TableSpec) -> TableSpec:
+        """What the frames of a schema that was learnt are to be united as: the union that it is part of."""
+        return next(union for union in reversed(self._unions[schema.name]) if covers(union, schema))
 
     def forget(self, name: str) -> None:
         """Learn the table anew from its next record, as if it had never been seen."""
         self._unions.pop(name, None)
         self._learnt.pop(name, None)
 
-    def plan(self, lane: Lane) -> ApplyPlan:
-        """The lane's plan for its table as known now. ConfigProblem, with the line, when its policy does not suit it."""
-        table = self._unions[lane.table]
+    def plan(self, lane: Lane, table: TableSpec, taken: Taken = AS_IT_IS) -> ApplyPlan:
+        """The lane's plan for frames of `table`, of which it takes what `taken` says. ConfigProblem, with the line, when its
+        policy does not suit it."""
         known = self._plans.get(lane.id)
-        if known is None or known[0] is not table:
-            known = (table, _plan(lane, table))
+        if known is None or known[0] is not table or (known[1] is not taken and known[1] != taken):
+            known = (table, taken, _plan(lane, table, taken))
             self._plans[lane.id] = known
-        return known[1]
+        return known[2]
 
     def _learn(self, run: Run[F]) -> TableSpec:
         learnt = self._keyed(self._engine.learn(run, self._decoder))
@@ -94,22 +117,32 @@ class Catalog(Generic[F]):
         rules = self._rules_for(table.name)
         if rules and rules.keys:
             return table.with_keys(rules.keys)
-        union = self._unions.get(table.name)
+        union = self.table(table.name)
         known = (union.keys if union else ()) or self._keys.get(table.name, ())
         return table if table.keys or not set(known) <= set(table.column_names) else table.with_keys(known)
 
     def _unite(self, newer: TableSpec) -> None:
-        known = self._unions.get(newer.name)
-        if known is not None and newer.keys and not known.keys:
-            known = known.with_keys(newer.keys)
+        unions = self._unions.setdefault(newer.name, [])
+        if unions and newer.keys and not unions[-1].keys:
+            unions[-1] = unions[-1].with_keys(newer.keys)
             learnt = self._learnt[newer.name]
-            self._learnt[newer.name] = {f: spec.with_keys(newer.keys) for f, spec in learnt.items()}
-        self._unions[newer.name] = newer if known is None else united(known, newer)
+            self._learnt[newer.name] = {f: s if s.keys else s.with_keys(newer.keys) for f, s in learnt.items()}
+        for i in reversed(range(len(unions))):
+            try:
+                union = united(unions[i], newer)
+            except Fatal:
+                continue  # No frame can hold both: they stay apart, and lanes decide what becomes of the change.
+            del unions[i]
+            unions.append(union)
+            return
+        unions.append(newer)
 
 
-def _plan(lane: Lane, table: TableSpec) -> ApplyPlan:
+def _plan(lane: Lane, table: TableSpec, taken: Taken) -> ApplyPlan:
+    shape = lane.shape if taken.columns is None else replace(lane.shape, kept=taken.columns, renamed=taken.renamed)
     try:
-        return plan_for(lane.policy, table, lane.watermark, lane.shape, tracked=lane.tracked, retention=lane.retention)
+        plan = plan_for(lane.policy, table, lane.watermark, shape, tracked=lane.tracked, retention=lane.retention)
+        return replace(plan, reshaping=taken.reshaping, versions=taken.versions)
     except ConfigProblem as error:
         where = f" ({lane.config_line})" if lane.config_line else ""
         raise ConfigProblem(error.sentence, next_step=f"{error.next_step}{where}") from error
@@ -130,10 +163,10 @@ def united(known: TableSpec, newer: TableSpec) -> TableSpec:
 
 
 def _wider(table: str, known: Column, newer: Column) -> Column:
+    if kind_of_type(known, newer) is Kind.WIDENED:
+        return replace(known, type=newer.type, source_type=newer.source_type)
     if holds(known.type, newer.type):
         return known
-    if holds(newer.type, known.type):
-        return replace(known, type=newer.type)
     raise Fatal(
         f"column {known.name!r} of table {table} changed its type from {known.type} to {newer.type}, "
         "and neither holds every value of the other",
@@ -143,45 +176,3 @@ def _wider(table: str, known: Column, newer: Column) -> Column:
 
 def _reload(table: str) -> str:
     return f"Reload the lanes of {table} with `replicator lanes resync LANE` once all its records have the new schema."
-
-
-def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """True when every value of `narrow` is a value of `wide`, unchanged and told apart as before."""
-    if wide == narrow or pa.types.is_null(narrow):
-        return True
-    if pa.types.is_decimal(wide):
-        whole, scale = _digits(narrow)
-        return whole >= 0 and wide.scale >= scale and wide.precision - wide.scale >= whole
-    if pa.types.is_integer(wide) and pa.types.is_integer(narrow):
-        return _holds_integers(wide, narrow)
-    if pa.types.is_floating(wide):
-        return _mantissa(narrow) <= {16: 11, 32: 24, 64: 53}[wide.bit_width]
-    if pa.types.is_timestamp(wide) and pa.types.is_timestamp(narrow):
-        units = ("s", "ms", "us", "ns")
-        return bool(wide.tz == narrow.tz and units.index(wide.unit) >= units.index(narrow.unit))
-    return bool(pa.types.is_large_string(wide) and pa.types.is_string(narrow))
-
-
-def _holds_integers(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    signed_wide, signed_narrow = pa.types.is_signed_integer(wide), pa.types.is_signed_integer(narrow)
-    if signed_wide == signed_narrow:
-        return bool(wide.bit_width >= narrow.bit_width)
-    return bool(signed_wide and wide.bit_width > narrow.bit_width)
-
-
-def _digits(narrow: pa.DataType) -> tuple[int, int]:
-    """Digits before and after the point; (-1, 0) for what is no exact number."""
-    if pa.types.is_decimal(narrow):
-        return narrow.precision - narrow.scale, narrow.scale
-    if pa.types.is_integer(narrow):
-        return {8: 3, 16: 5, 32: 10, 64: 20}[narrow.bit_width], 0
-    return -1, 0
-
-
-def _mantissa(narrow: pa.DataType) -> int:
-    """The bits a binary float needs to hold every value; too many for anything else."""
-    if pa.types.is_floating(narrow):
-        return {16: 11, 32: 24, 64: 53}[narrow.bit_width]
-    if pa.types.is_integer(narrow):
-        return int(narrow.bit_width)
-    return 1000

@@ -14,6 +14,7 @@ from replicator.ports.frames import Batch, F
 from replicator.ports.source import HasSnapshots
 
 from .catalog import Catalog, Unusable
+from .crashes import Crashes
 from .decoding import Decoding
 from .feed import Chunk, Feed
 from .handover import Handed
@@ -72,6 +73,7 @@ class Toolbox(Generic[F]):
     catalog: Catalog[F]
     decoding: Decoding[F]
     writes: Writes[F]
+    crashes: Crashes[F]
 
 
 class CatchUp(Generic[F]):
@@ -185,7 +187,8 @@ class CatchUp(Generic[F]):
         if not self._has_room(behind):
             raise SinkAway
         behind.read = behind.read.advanced_to(batch.span.end)
-        self._pass_on(behind, batch)
+        for piece in self._tools.crashes.pieces(batch, behind.run.lane.id, self._shared.wait_for_sinks):
+            self._pass_on(behind, piece)
         behind.taken += batch.records
         if behind.taken > self._shared.options.catch_up_offsets < behind.reach:
             raise Enough
@@ -206,7 +209,7 @@ class CatchUp(Generic[F]):
         routed = tools.decoding.route(batch, again=True)
         parts = tools.decoding.changes([r for r in routed.runs if r.table == table], batch, again=True)
         span = covered(batch.span, tools.roster.topics[table])
-        chunks = behind.feed.push(parts, tools.catalog.table(table), span, batch.frame, batch.size)
+        chunks = behind.feed.take(parts, tools.catalog.table(table), span, batch.frame, batch.size)
         self._give(behind, chunks, batch.identity)
 
     def _give(self, behind: Behind[F], chunks: Sequence[Chunk[F]], identity: Mapping[str, str]) -> None:

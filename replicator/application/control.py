@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Generic
+from functools import partial
+from typing import Any, Generic
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
 from replicator.ports.register import Register
 from replicator.ports.sink import Sink
@@ -17,6 +19,7 @@ from replicator.ports.source import Source
 
 from .lanes import LaneRun, Lanes, LaneStatus
 from .pipeline import Pipeline
+from .remembering import remembered
 from .skipping import Standing, judged, skipped
 
 
@@ -32,10 +35,18 @@ class Control(Generic[F]):
         """Stop the lane at once, until `resume` or a restart of the program; the others go on."""
         self._lanes.pause(self._find(lane_id))
 
-    def resume(self, lane_id: str) -> Future[None]:
-        """Let a paused or suspended lane go on from its own position, without a gap."""
+    def resume(self, lane_id: str, accept: int | None = None) -> Future[None]:
+        """Let a paused or suspended lane go on from its own position, without a gap. `accept`: under the schema of that
+        number, for which it waits; the future is a ConfigProblem, and the lane as it was, when it waits for no such one."""
         run = self._find(lane_id)
-        return self._post(run, lambda p: p.roster.restart(run) if _is_halted(run) else None, Future())
+
+        def resume(pipeline: Pipeline[F]) -> Future[None] | None:
+            if accept is not None:
+                acceptable(run.lane, accept, run.schema.versions)
+            question = None if accept is None else partial(accepted, run.lane, accept)
+            return pipeline.roster.restart(run, question) if _is_halted(run) else None
+
+        return self._post(run, resume, Future())
 
     def resync(self, lane_id: str) -> Future[None]:
         """Remove the lane's rows and state, and fill it again from where the source's `start_from` says."""
@@ -93,6 +104,28 @@ def _pass_on(answer: Future[None] | None, to: Future[None]) -> None:
         to.set_result(None)
     else:
         answer.add_done_callback(lambda a: to.set_exception(a.exception()) if a.exception() else to.set_result(None))
+
+
+def accepted(lane: Lane, number: int, sink: Any) -> LaneState | None:
+    """Write down that the lane may go on under the schema of that number; its state. ConfigProblem when it does not wait for
+    that one."""
+    version = acceptable(lane, number, {version.number: version for version in remembered(sink, lane)})
+    sink.remember(lane, replace(version, state="accepted"))
+    state: LaneState | None = sink.state(lane)
+    return state
+
+
+def acceptable(lane: Lane, number: int, known: Mapping[int, SchemaVersion]) -> SchemaVersion:
+    """The schema of that number, for which the lane waits. ConfigProblem when it does not."""
+    if number not in known or known[number].state == "applied":
+        waits = next(
+            (f"It waits for schema {v.number}" for v in known.values() if v.state == "pending"), "It waits for none"
+        )
+        raise ConfigProblem(
+            f"Lane {lane.id} does not wait for schema {number}.",
+            next_step=f"{waits}; `replicator schema history {lane.id}` lists them.",
+        )
+    return known[number]
 
 
 def _is_halted(run: LaneRun) -> bool:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Generic
 
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Routed, Run
 
-from .catalog import Catalog
+from .catalog import Catalog, Unusable
+from .crashes import Crashes
+from .feed import Mark, Part
+from .holding import Holding
 from .problem import ensure
+from .rejects import stopped_by
 from .roster import Place
+from .rules import CONTINUE, HOLD_KEY, STOP_LANE
 from .shared import Shared
 
 UNCONFIGURED = "unconfigured"
@@ -20,52 +26,99 @@ LOG_ONLY = "event_log_only"
 class Decoding(Generic[F]):
     """Routes and decodes the records of one source; rejects are durable before anything is returned."""
 
-    def __init__(self, place: Place[F], decoder: Decoder, catalog: Catalog[F], shared: Shared[F]) -> None:
+    def __init__(
+        self, place: Place[F], decoder: Decoder, catalog: Catalog[F], shared: Shared[F], crashes: Crashes[F]
+    ) -> None:
         self._source = place.name
         self._decoder = decoder
         self._rules_for = place.rules_for
         self._catalog = catalog
         self._engine = shared.engine
         self._rejects = shared.rejects
+        self._rejects.veil(place.name, decoder)
         self._telemetry = shared.telemetry
+        self._unrouted = place.on_reject
+        self._holding = Holding(place.name, shared.engine, shared.rejects)
+        self._noting = crashes.decoding
 
     def route(self, batch: Batch[F], *, again: bool = False) -> Routed[F]:
         """The batch by table. Broken unless every record is decoded, ignored or rejected. `again`: the records were counted
         before (catch-up), so telemetry and `max_rejects` leave them out."""
-        routed = self._engine.route(batch.frame, self._decoder)
+        with self._noting(batch.span):
+            routed = self._engine.route(batch.frame, self._decoder)
         decoded = sum(self._engine.count(run.frame) for run in routed.runs)
         accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
         ensure(accounted == batch.records, f"Of {batch.records} records of {self._source}, {accounted} are accounted for.")
         if not again:
             self._count(batch, routed)
         if routed.reject_count:
-            kept = self._rejects.keep(routed.rejects, [batch.frame], stage="route", table="")
+            kept = self._rejects.keep(routed.rejects, [batch.frame], stage="route", source=self._source, table="")
             ensure(kept == routed.reject_count, f"Of {routed.reject_count} rejected records {kept} became dead letters.")
             self._rejects.count(0 if again else kept)
+            self._after_reject(self._unrouted, routed.rejects, batch.frame, "")
         return routed
 
     def changes(
         self, runs: Iterable[Run[F]], batch: Batch[F], *, again: bool = False, seen: Callable[[F], None] | None = None
-    ) -> Sequence[F]:
-        """The changes of one table's runs, a frame per schema, in order. `catalog.Unusable` when the table cannot be
+    ) -> Sequence[Part[F]]:
+        """The changes of one table's runs, a part per schema, in order. `catalog.Unusable` when the table cannot be
         replicated. `seen` is told of everything that was decoded, rejects included."""
-        runs, parts = tuple(runs), []
+        runs, found, at = tuple(runs), [], batch.span.start
+        with self._noting(batch.span):
+            for run in runs:
+                self._catalog.schema(run)  # A later run may tell the key that an earlier one lacks.
         for run in runs:
-            self._catalog.schema(run)  # A later run may tell the key that an earlier one lacks.
-        for run in runs:
-            frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
-            good, bad = self._engine.count(frame), self._engine.count(rejects)
-            records = self._engine.count(run.frame)
-            ensure(good + bad >= records, f"Of {records} records of {run.table} only {good + bad} were decoded.")
+            rules = self._rules_for(run.table)
+            frame, rejects = self._decoded(run, CONTINUE if rules is None else rules.on_reject, batch, again=again)
             if seen is not None:
                 seen(frame)
                 seen(rejects)
-            if bad:
-                kept = self._rejects.keep(rejects, [batch.frame], stage="decode", table=run.table)
-                self._rejects.count(0 if again else kept)
-            if good:
-                parts.append(frame)
-        return parts
+            if self._engine.count(frame):
+                ends = self._engine.ends(frame) if len(runs) > 1 else at
+                found.append((frame, Mark(self._catalog.schema(run), at.only(ends))))
+                at = at.advanced_to(ends)
+        return [Part(frame, mark, self._catalog.frames_of(mark.table)) for frame, mark in found]
+
+    def _decoded(self, run: Run[F], on_reject: str, batch: Batch[F], *, again: bool) -> tuple[F, F]:
+        """The changes of a run, and its rejects, which are durable. What is held back is neither."""
+        raw = batch.frame
+        if on_reject == HOLD_KEY:
+            run = self._let_go(run, raw, again=again)
+        with self._noting(batch.span):
+            frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
+        good, bad = self._engine.count(frame), self._engine.count(rejects)
+        records = self._engine.count(run.frame)
+        ensure(good + bad >= records, f"Of {records} records of {run.table} only {good + bad} were decoded.")
+        if not bad:
+            return frame, rejects
+        self._keep(rejects, raw, run.table, again=again)
+        if self._after_reject(on_reject, rejects, raw, run.table):
+            # Now that these are known, what comes after them in the run is not to be decoded; of the rest nothing changes.
+            run = self._let_go(run, raw, again=again)
+            with self._noting(batch.span):
+                frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
+        return frame, rejects
+
+    def _let_go(self, run: Run[F], raw: F, *, again: bool) -> Run[F]:
+        """The records of a run that nothing holds back; the others are dead letters."""
+        free, held = self._holding.parted(run.frame)
+        if held is None:
+            return run
+        self._keep(held, raw, run.table, again=again)
+        return replace(run, frame=free)
+
+    def _keep(self, rejects: F, raw: F, table: str, *, again: bool) -> None:
+        kept = self._rejects.keep(rejects, [raw], stage="decode", source=self._source, table=table)
+        self._rejects.count(0 if again else kept)
+
+    def _after_reject(self, on_reject: str, rejects: F, raw: F, table: str) -> bool:
+        """What the configuration says of rejects that are kept: True when later records of their keys are held back; raises
+        where the lanes of the table, or everything, are to stop."""
+        if on_reject == STOP_LANE:
+            stop = stopped_by(self._engine.rejected(rejects, [raw])[0])
+            raise Unusable(stop) if table else stop
+        # Of a record whose table is not known it is the table of those after it that decides.
+        return (on_reject == HOLD_KEY or not table) and self._holding.add(rejects, raw)
 
     def _count(self, batch: Batch[F], routed: Routed[F]) -> None:
         self._telemetry.consumed(self._source, batch.records)

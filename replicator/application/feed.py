@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Generic
 
-from replicator.domain.position import Position, Span
+from replicator.domain.fitting import covers
+from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F
@@ -14,16 +16,36 @@ from replicator.ports.frames import F
 from .options import Options
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Records came under the schema `table` from `start` on, in the partitions that it names, up to the next mark there."""
+
+    table: TableSpec
+    start: Position
+
+
+@dataclass(frozen=True)
+class Part(Generic[F]):
+    """Changes that were sent under one schema, none of them below `mark`; `table`: what their frame can be united as."""
+
+    frame: F
+    mark: Mark
+    table: TableSpec
+
+
 @dataclass(frozen=True)
 class Chunk(Generic[F]):
-    """Changes that lanes may take now. `frame` is None when there are none. `start`, `end`: what it stands for, per
-    partition. `raw`: the frames its records came in; `size`: their bytes."""
+    """Changes that lanes may take now. `frame` is None when there are none, otherwise one of `table`. `start`, `end`: what
+    it stands for, per partition. `raw`: the frames its records came in; `size`: their bytes. `marks`: of the schemas of its
+    records, in order; the first ones may lie below it."""
 
     frame: F | None
     start: Position
     end: Position
     raw: tuple[F, ...] = ()
     size: int = 0
+    table: TableSpec | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 class Feed(Generic[F]):
@@ -39,6 +61,8 @@ class Feed(Generic[F]):
         self._options = options
         self.read = self.released = position
         self.barrier = Position()
+        self._table: TableSpec | None = None
+        self._marks: tuple[Mark, ...] = ()
         self._empty: tuple[TableSpec, F] | None = None
         self._held: list[F] = []
         self._raw: tuple[F, ...] = ()
@@ -55,11 +79,46 @@ class Feed(Generic[F]):
         """A changes frame of `table` without rows; None when its last changes had another schema, or none came yet."""
         return self._empty[1] if self._empty and self._empty[0] is table else None
 
-    def push(
-        self, parts: Sequence[F], table: TableSpec | None, span: Span, raw: F | None = None, size: int = 0
+    def take(
+        self, parts: Sequence[Part[F]], table: TableSpec | None, span: Span, raw: F | None = None, size: int = 0
     ) -> Sequence[Chunk[F]]:
-        """Add a batch's changes (frames by schema, in order) and `span`, what the batch covers of the table's topics; `raw`
-        are its records, of `size` bytes."""
+        """Add a batch's changes, in order, and `span`, what the batch covers of the table's topics; `raw` are its records,
+        of
+        `size` bytes. `table`: the one known last, for a batch without changes. Changes whose frames cannot be one, since a
+        column has another type or the table another key, are in chunks of their own."""
+        out: list[Chunk[F]] = []
+        groups = _united(parts)
+        for group in groups[:-1]:
+            ends = reduce(Position.advanced_to, (self._engine.ends(part.frame) for part in group), Position())
+            first = Span(span.start.only(ends), Position({p: max(o, span.start[p]) for p, o in ends.items()}))
+            out += self.push([p.frame for p in group], group[-1].table, first, raw, 0, marks=[p.mark for p in group])
+            out += self._release(self._held, group[-1].table, flush=True, apart=True)
+            span = Span(span.start.advanced_to(first.end), span.end)
+        last = groups[-1] if groups else []
+        of_last = last[-1].table if last else table
+        return [*out, *self.push([p.frame for p in last], of_last, span, raw, size, marks=[p.mark for p in last])]
+
+    def push(
+        self,
+        parts: Sequence[F],
+        table: TableSpec | None,
+        span: Span,
+        raw: F | None = None,
+        size: int = 0,
+        *,
+        marks: Sequence[Mark] = (),
+    ) -> Sequence[Chunk[F]]:
+        """`take` of changes whose frames can all be one of `table`."""
+        apart: Sequence[Chunk[F]] = ()
+        if self._held and self._table and parts and table and not covers(table, self._table):
+            apart = self._release(self._held, self._table, flush=True, apart=True)
+        self._table = table if parts else self._table or table
+        self._marks = (*self._marks, *(Mark(m.table, m.start.only(span.start)) for m in marks))
+        return [*apart, *self._pushed(parts, self._table, span, raw, size)]
+
+    def _pushed(
+        self, parts: Sequence[F], table: TableSpec | None, span: Span, raw: F | None, size: int
+    ) -> Sequence[Chunk[F]]:
         known = self.read
         self.read = self._started(known, span).advanced_to(span.end)
         self.released = self._started(self.released, span)
@@ -99,6 +158,8 @@ class Feed(Generic[F]):
             self._size += other._size
             lower = {p: min(o, self.released.get(p, o)) for p, o in other.released.items()}
             self.released = Position({**self.released, **lower})
+        self._marks = (*other._marks, *self._marks)
+        self._table = self._table or other._table
         self._empty = self._empty or other._empty
 
     def _started(self, position: Position, span: Span) -> Position:
@@ -107,9 +168,12 @@ class Feed(Generic[F]):
     def _is_too_much(self) -> bool:
         return self._pushes > self._options.hold_batches or self._size > self._options.hold_bytes
 
-    def _release(self, frames: Sequence[F], table: TableSpec | None, *, flush: bool) -> Sequence[Chunk[F]]:
+    def _release(
+        self, frames: Sequence[F], table: TableSpec | None, *, flush: bool, apart: bool = False
+    ) -> Sequence[Chunk[F]]:
+        """`apart`: not even the barrier holds them, since nothing that comes can be united with them."""
         start = self.released
-        outer = Position({p: max(o, start.get(p, o)) for p, o in self.barrier.items()})
+        outer = Position({p: max(o, start.get(p, o)) for p, o in self.barrier.items()} if not apart else {})
         if not frames or table is None:
             self.released = Position({p: min(o, outer.get(p, o)) for p, o in self.read.items()})
             return [Chunk(None, start, self.released)]
@@ -124,7 +188,19 @@ class Feed(Generic[F]):
         end = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
         self.released = end
         self._empty = (table, self._engine.after(changes, self._engine.ends(changes))[0])
-        return self._cut(ready, table, Chunk(None, start, end, raw, size))
+        return self._cut(ready, table, Chunk(None, start, end, raw, size, table, self._marks_below(end)))
+
+    def _marks_below(self, end: Position) -> tuple[Mark, ...]:
+        """Those of the schemas of what is released up to `end`; forgets those that nothing more comes of."""
+        below = tuple(m for m in self._marks if any(o < end.get(p, o) for p, o in m.start.items()))
+        left: list[Mark] = []
+        passed: set[TopicPartition] = set()
+        for mark in reversed(self._marks):
+            if not passed.issuperset(mark.start):
+                left.insert(0, mark)
+            passed |= {p for p, o in mark.start.items() if o <= end.get(p, -1)}
+        self._marks = tuple(left)
+        return below
 
     def _cut(self, ready: F, table: TableSpec, whole: Chunk[F]) -> Sequence[Chunk[F]]:
         if not self._engine.count(ready):
@@ -133,6 +209,17 @@ class Feed(Generic[F]):
         chunks, start = [], whole.start
         for piece in pieces[:-1]:
             end = start.advanced_to(self._engine.ends(piece))
-            chunks.append(Chunk(piece, start, end, whole.raw, 0))
+            chunks.append(replace(whole, frame=piece, start=start, end=end, size=0))
             start = end
-        return [*chunks, Chunk(pieces[-1], start, whole.end, whole.raw, whole.size)]
+        return [*chunks, replace(whole, frame=pieces[-1], start=start)]
+
+
+def _united(parts: Sequence[Part[F]]) -> list[list[Part[F]]]:
+    """Stretches of parts whose frames can be one."""
+    groups: list[list[Part[F]]] = []
+    for part in parts:
+        if groups and (groups[-1][-1].table is part.table or groups[-1][-1].table == part.table):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups

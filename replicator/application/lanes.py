@@ -20,6 +20,7 @@ from replicator.ports.telemetry import Telemetry
 
 from .problem import Problem
 from .rules import EVENT_LOG_POLICY
+from .schemas import LaneSchema
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +31,7 @@ class LaneStatus(StrEnum):
     STARTING = "starting"  # its position is being asked for
     CATCHING_UP = "catching_up"  # reads from its own position towards the main one
     RUNNING = "running"  # gets what the main stream brings
+    STOPPING = "stopping"  # gets nothing more, and is suspended once what was handed over is committed
     RETRYING = "retrying"
     PAUSED = "paused"
     SUSPENDED = "suspended"
@@ -43,7 +45,8 @@ class LaneRun:
     hold nothing for it; `sent`: where the next span starts (behind `handed` while there was nothing to write). These three
     belong to the thread of its source. `generation` grows whenever the lane's work in flight becomes void; writes carry
     `placed`, the generation under which the lane was given its position. `rule`: what its target was written under, or
-    empty. The rest is guarded by `Lanes`. `forgotten` as in `LaneState`.
+    empty. `schema`: where the schema of its table stands; its source's thread's too. The rest is guarded by `Lanes`.
+    `forgotten` as in `LaneState`. `stop`: why it is stopping.
     """
 
     lane: Lane
@@ -61,6 +64,11 @@ class LaneRun:
     newest: int | None = None
     applied_at: datetime | None = None
     forgotten: Deleted | None = None
+    stop: Problem | None = None
+    schema: LaneSchema = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.schema = LaneSchema(self.lane)
 
     @property
     def is_event_log(self) -> bool:
@@ -107,14 +115,23 @@ class Lanes:
         """For readers that need several fields of a lane to belong together."""
         return self._lock
 
-    def place(self, run: LaneRun, position: Position, applied: Position, forgotten: Deleted | None = None) -> None:
-        """The lane's position, and up to where it forgot deletes, became known; it has to catch up before it runs."""
+    def place(
+        self,
+        run: LaneRun,
+        position: Position,
+        applied: Position,
+        forgotten: Deleted | None = None,
+        schema: LaneSchema | None = None,
+    ) -> None:
+        """The lane's position, up to where it forgot deletes, and its schema became known; it has to catch up before it
+        runs."""
         with self._lock:
             if run.status is not LaneStatus.STARTING:
                 return
             run.sent = run.handed = position
             run.applied, run.forgotten = applied, forgotten
             run.placed = run.generation
+            run.schema = schema or LaneSchema(run.lane)
             self._set(run, LaneStatus.CATCHING_UP)
 
     def join(self, run: LaneRun) -> None:
@@ -128,6 +145,22 @@ class Lanes:
         with self._lock:
             if run.status is LaneStatus.RUNNING:
                 self._set(run, LaneStatus.CATCHING_UP)
+
+    def stop(self, run: LaneRun, problem: Problem) -> None:
+        """Suspend the lane for a reason, once what it was handed is committed: it gets nothing more."""
+        with self._lock:
+            if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
+                run.stop = problem
+                self._set(run, LaneStatus.STOPPING)
+        self._stopped(run)
+
+    def _stopped(self, run: LaneRun) -> None:
+        """Suspend a lane that is stopping, and has nothing in flight."""
+        with self._lock:
+            stop = run.stop
+            if stop is None or any(run.applied.get(p, run.begun.get(p, o)) < o for p, o in run.sent.items()):
+                return
+        self.suspend(run, stop)
 
     def suspend(self, run: LaneRun, problem: Problem, error: BaseException | None = None) -> None:
         """Stop the lane for a reason; what it has in flight is void."""
@@ -183,6 +216,7 @@ class Lanes:
             run.retrying = None
             run.newest = max((n for n in (run.newest, newest) if n is not None), default=None)
             run.applied_at = self._now()
+        self._stopped(run)
         if news:
             log.info("deletes forgotten", lane=run.lane.id, **retention.told(forgotten))
 
@@ -200,6 +234,7 @@ class Lanes:
 
     def _void(self, run: LaneRun, status: LaneStatus) -> None:
         run.generation += 1
+        run.stop = None
         self.voided += 1
         self._set(run, status)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic
@@ -15,44 +15,26 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Routed
 from replicator.ports.source import HasSnapshots
-from replicator.ports.telemetry import Pace
 
-from .alignment import Aligner, Alignment
+from .alignment import Aligner
 from .catalog import Catalog, Unusable
 from .catch_up import CatchUp, Toolbox
+from .crashes import MAIN, Crashes
 from .decoding import Decoding
-from .feed import Chunk, Feed
+from .feed import Chunk, Feed, Part
+from .flow import Away, Flow
+from .following import Follower
 from .handover import Handed
 from .lanes import LaneRun, LaneStatus
 from .problem import Stopped, problem_of
+from .remembering import note
+from .replay import Replay
 from .retry import Backoff
 from .roster import Place, Roster, highest_of
 from .shared import Shared
 from .writes import Writes, covered, only_topics
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Away:
-    """A source that does not answer: since when, on the clock, and why."""
-
-    since: float
-    sentence: str
-
-
-@dataclass
-class Flow:
-    """What a source has brought so far, for people. `end` is where its stream ended when last asked; `away` is set while it
-    does not answer; `pace` where an engine runs the stream; `alignment` where lanes are held together at transactions."""
-
-    records: int = 0
-    position: Position = field(default_factory=Position)
-    end: Position = field(default_factory=Position)
-    began: float = 0.0
-    away: Away | None = None
-    pace: Pace | None = None
-    alignment: Alignment | None = None
 
 
 class Pipeline(Generic[F]):
@@ -68,13 +50,18 @@ class Pipeline(Generic[F]):
         self.flow = Flow(began=shared.clock())
         self.roster = Roster(place, shared)
         self._shared = shared
+        self._crashes = place.crashes or Crashes(None, shared.engine, shared.rejects, place.name, shared.decoding)
+        # Who asks for a record to be tried again has it decoded.
+        asked, decoder = decoder, self._crashes.sparing(decoder)
         self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.roster.keys)
-        self._decoding = Decoding(place, decoder, self._catalog, shared)
-        self._writes = Writes(shared, self._catalog, decoder)
-        tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes)
+        self._decoding = Decoding(place, decoder, self._catalog, shared, self._crashes)
+        self._writes = Writes(shared, self._catalog, decoder, partial(note, place.workers), self._crashes)
+        tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes, self._crashes)
         self._catch_up = CatchUp(tools, self._target, self._joined, self._hand_over)
         rules = place.transactions
-        self._aligner = Aligner(rules, place, decoder, self.roster, shared) if rules else None
+        kind = Aligner if rules is None or rules.together else Follower
+        self._aligner = kind(rules, place, decoder, self.roster, shared) if rules else None
+        self.replay = Replay(place, asked, self._catalog, shared)
         self._feeds: dict[str, Feed[F]] = {}
         self._identity: dict[str, str] = {}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -93,6 +80,13 @@ class Pipeline(Generic[F]):
 
     def run(self, *, once: bool) -> None:
         """See the class."""
+        self._crashes.begin()
+        try:
+            self._run(once=once)
+        finally:
+            self._crashes.end()
+
+    def _run(self, *, once: bool) -> None:
         stop, options = self._shared.stop, self._shared.options
         backoff = Backoff(options.first_delay, options.longest_delay)
         while not stop.is_set():
@@ -148,7 +142,9 @@ class Pipeline(Generic[F]):
         self._catch_up.join()
         self._make_room()
         if batch.span:
-            self._advance(self._fresh(batch))
+            for piece in self._crashes.pieces(self._fresh(batch), MAIN, self._shared.wait_for_sinks):
+                self._make_room()
+                self._advance(piece)
         else:
             self._idle()
         self._catch_up.turn(self._shared.options.catch_up_turn)
@@ -171,6 +167,8 @@ class Pipeline(Generic[F]):
 
     def _advance(self, batch: Batch[F]) -> None:
         self._identity.update(batch.identity)
+        if self._aligner:
+            self._aligner.attend(batch)
         routed = self._decoding.route(batch)
         if self._meet(routed, batch.span):
             self.roster.settle(self._shared.options.state_patience)
@@ -210,7 +208,7 @@ class Pipeline(Generic[F]):
 
     def _decoded(
         self, table: str, routed: Routed[F], batch: Batch[F], seen: Callable[[F], None] | None = None
-    ) -> Sequence[F] | None:
+    ) -> Sequence[Part[F]] | None:
         """The changes of a table; None when no lane takes them."""
         span = covered(batch.span, self.roster.topics[table])
         followers = self._followers(self.roster.tables[table], Position({**span.start, **self._feed(table).released}))
@@ -225,12 +223,12 @@ class Pipeline(Generic[F]):
             self._feeds.pop(table, None)
             return None
 
-    def _fed(self, table: str, parts: Sequence[F], batch: Batch[F]) -> list[Handed[F]]:
+    def _fed(self, table: str, parts: Sequence[Part[F]], batch: Batch[F]) -> list[Handed[F]]:
         span = covered(batch.span, self.roster.topics[table])
         feed, known = self._feed(table), self._catalog.table(table)
         self.roster.learn_key(table, known.keys if known else ())
         feed.barrier = self._aligner.barrier if self._aligner else feed.barrier
-        chunks = feed.push(parts, known, span, batch.frame if span else None, batch.size)
+        chunks = feed.take(parts, known, span, batch.frame if span else None, batch.size)
         return self._of_chunks(table, chunks)
 
     def _of_chunks(self, table: str, chunks: Sequence[Chunk[F]]) -> list[Handed[F]]:
@@ -249,9 +247,9 @@ class Pipeline(Generic[F]):
             topics = self.roster.topics[table]
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
-            if self._aligner:
-                at = Position({**at, **self._aligner.let_go(at)})
             self._feeds[table] = Feed(self._shared.engine, self._shared.options, at)
+            if self._aligner:  # Marks that were read are not read again, and not all of them are let go.
+                self._feeds[table].released = Position({**at, **self._aligner.let_go(at)})
         return self._feeds[table]
 
     def _target(self, run: LaneRun) -> Position:
@@ -367,7 +365,7 @@ class Pipeline(Generic[F]):
             self.place.source.committed(lowest)
             self.flow.end = self.place.source.end()
             if self._aligner:
-                self._aligner.end = self.flow.end
+                self._aligner.asked(self.flow.end)
         except Retryable as error:
             self._is_away(error)
             return

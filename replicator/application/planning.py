@@ -70,6 +70,6 @@ class Planning(Generic[F]):
         if table is None:
             return Planned(lane, None, None, self._problems.get(lane.table))
         try:
-            return Planned(lane, table, self._catalog.plan(lane))
+            return Planned(lane, table, self._catalog.plan(lane, table))
         except ReplicatorError as problem:
             return Planned(lane, table, None, problem)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Generic
+from functools import partial
+from typing import Any, Generic
 
+import pyarrow as pa
 import structlog
 
-from replicator.domain.errors import Fatal, Reject, Retryable, TooManyRejects
-from replicator.ports.dead_letters import DeadLetter, DeadLetters
+from replicator.domain.archived import read, written
+from replicator.domain.change import RAW
+from replicator.domain.errors import DataLoss, Fatal, Reject, RejectCode, Retryable, TooManyRejects
+from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetters, Which
+from replicator.ports.decoder import Decoder, KeepsPrivate
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Rejected, Stop
 
@@ -51,12 +58,19 @@ class Rejects(Generic[F]):
         self._clock = clock
         self._lock = threading.Lock()
         self._count = 0
+        self._veils: dict[str, KeepsPrivate] = {}
         self.broken: BaseException | None = None
 
-    def keep(self, rows: F, raw: Sequence[F], *, stage: str, table: str, lane: str = "") -> int:
+    def veil(self, source: str, decoder: Decoder) -> None:
+        """Records of that source are kept as its decoder says that they may be stored."""
+        if isinstance(decoder, KeepsPrivate):
+            self._veils[source] = decoder
+
+    def keep(self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = "") -> int:
         """Durable when it returns; the number of records. Raises StoreDown when they cannot be written."""
         now = self._now()
-        letters = [_letter(r, stage, table, lane, now) for r in self._engine.rejected(rows, raw)]
+        made = partial(_letter, stage=stage, source=source, table=table, lane=lane, now=now)
+        letters = [made(rejected) for rejected in self._veiled(source, self._engine.rejected(rows, raw))]
         if letters:
             try:
                 self._write(letters)
@@ -64,6 +78,19 @@ class Rejects(Generic[F]):
                 self.broken = error
                 raise
         return len(letters)
+
+    def _veiled(self, source: str, rejected: Sequence[Rejected]) -> Sequence[Rejected]:
+        decoder = self._veils.get(source)
+        if decoder is None or not rejected:
+            return rejected
+        frame = decoder.veiled(pa.Table.from_pylist([_raw(one) for one in rejected], RAW))
+        stored = zip(rejected, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
+        return [replace(one, key=key, value=value, headers=_pairs(headers)) for one, key, value, headers in stored]
+
+    @property
+    def store(self) -> DeadLetters:
+        """Where they are kept."""
+        return self._store
 
     @property
     def total(self) -> int:
@@ -82,13 +109,29 @@ class Rejects(Generic[F]):
             )
             raise self.broken
 
+    def open_letters(self, source: str) -> Sequence[DeadLetter]:
+        """What was rejected of a source before lanes part, and not replayed. Raises StoreDown when it cannot be read."""
+        found: list[DeadLetter] = []
+        self._patiently(lambda: found.extend(self._store.read(Which(lane="", state=OPEN))))
+        return [letter for letter in found if letter.source == source]
+
+    def crashed(self, source: str) -> Sequence[DeadLetter]:
+        """The records of a source that are not decoded any more, replayed ones too. Raises StoreDown when they cannot be
+        read."""
+        found: list[DeadLetter] = []
+        self._patiently(lambda: found.extend(self._store.read(Which(lane="", code=RejectCode.CRASHED))))
+        return [letter for letter in found if letter.source == source]
+
     def _write(self, letters: Sequence[DeadLetter]) -> None:
+        self._patiently(lambda: self._store.write(letters))
+
+    def _patiently(self, ask: Callable[[], None]) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         deadline = self._clock() + self._options.reject_patience
         while True:
             try:
                 with self._lock:
-                    self._store.write(letters)
+                    ask()
                 return
             except Retryable as error:
                 log.warning("dead-letter store away", sentence=error.sentence)
@@ -108,7 +151,27 @@ def _down(error: Exception) -> StoreDown:
     )
 
 
-def _letter(rejected: Rejected, stage: str, table: str, lane: str, now: datetime) -> DeadLetter:
+def _raw(rejected: Rejected) -> dict[str, object]:
+    names = ("topic", "partition", "offset", "timestamp", "key", "value")
+    headers = None if rejected.headers is None else [{"name": n, "value": v} for n, v in rejected.headers]
+    return {**{name: getattr(rejected, name) for name in names}, "headers": headers}
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
+    return None if headers is None else [(one["name"], one["value"]) for one in headers]
+
+
+def stopped_by(rejected: Rejected) -> DataLoss:
+    """Why a lane stops that is to stop at the first record it cannot use."""
+    place = f"{rejected.topic}-{rejected.partition}-{rejected.offset}"
+    return DataLoss(
+        f"Record {place} was rejected as {Reject.parse(rejected.error).code}, and on_reject is stop_lane.",
+        next_step=f"`replicator dlq explain {place}` says why. Correct the configuration and start again: the lane reads it "
+        "again. Or set on_reject to continue or hold_key to go on without it.",
+    )
+
+
+def _letter(rejected: Rejected, *, stage: str, source: str, table: str, lane: str, now: datetime) -> DeadLetter:
     reject = Reject.parse(rejected.error)
     return DeadLetter(
         event_id=f"{rejected.topic}-{rejected.partition}-{rejected.offset}",
@@ -121,4 +184,21 @@ def _letter(rejected: Rejected, stage: str, table: str, lane: str, now: datetime
         record=rejected.value,
         first_seen=now,
         last_seen=now,
+        source=source,
+        topic=rejected.topic,
+        partition=rejected.partition,
+        offset=rejected.offset,
+        timestamp=rejected.timestamp,
+        headers=headers_to_text(rejected.headers),
+        key=rejected.key,
     )
+
+
+def headers_to_text(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None:
+    """Headers as JSON, in the form of the archive transport."""
+    return None if headers is None else json.dumps([[name, written(value)] for name, value in headers])
+
+
+def headers_from_text(text: str | None) -> list[tuple[str, bytes | None]] | None:
+    """What `headers_to_text` wrote."""
+    return None if text is None else [(name, read(value)) for name, value in json.loads(text)]

@@ -10,20 +10,32 @@ from typing import Generic
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fenced
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
 from replicator.ports.register import Register, Seen
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 
+from .crashes import Crashes
 from .handover import WAKE
 from .lanes import LaneRun, LaneStatus
 from .problem import Problem, Stopped, problem_of
-from .rules import RulesFor, TransactionRules
+from .remembering import remembered
+from .rules import CONTINUE, RulesFor, TransactionRules
+from .schemas import LaneSchema
 from .shared import Shared
 from .skipping import as_option
 from .workers import Worker
 
 Question = Callable[[Sink[F]], LaneState | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a lane stands, as its sink says, and the schemas that it has met."""
+
+    state: LaneState | None
+    schemas: Sequence[SchemaVersion]
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,7 @@ class Asked:
 
     run: LaneRun
     generation: int
-    answer: Future[LaneState | None]
+    answer: Future[Stand]
     placed: Future[None]
 
     def tell(self) -> None:
@@ -49,7 +61,8 @@ class Asked:
 @dataclass(frozen=True)
 class Place(Generic[F]):
     """What a roster is about: one source, its rules and event-log lanes, the workers by sink name, and the register. With
-    `transactions` its lanes are held together at those of the source."""
+    `transactions` its lanes are held together at those of the source. `on_reject`: for records whose table is not known.
+    `crashes`: what is known of records that end the program; None: nothing is noted."""
 
     name: str
     source: Source[F]
@@ -58,6 +71,8 @@ class Place(Generic[F]):
     workers: Mapping[str, Worker[F]]
     register: Register
     transactions: TransactionRules | None = None
+    on_reject: str = CONTINUE
+    crashes: Crashes[F] | None = None
 
 
 class Roster(Generic[F]):
@@ -188,17 +203,18 @@ class Roster(Generic[F]):
 
     def _enlist(self, lane: Lane, begin: Position) -> LaneRun:
         other = self._shared.lanes.find(lane.id)
-        if other is not None:
-            return self._refuse(lane, other.lane)
+        if other is not None or lane.refused:
+            return self._refuse(lane, other.lane if other is not None and not lane.refused else None)
         run = self._shared.lanes.add(lane)
         run.begun = begin
         self._ask(run)
         return run
 
-    def _refuse(self, lane: Lane, other: Lane) -> LaneRun:
-        """Two tables with one target: the one that came first keeps it."""
+    def _refuse(self, lane: Lane, other: Lane | None) -> LaneRun:
+        """Two tables with one target: the one that came first keeps it. None: no table can have it."""
         run = self._shared.lanes.add(replace(lane, id=refused_id(lane)))
-        self._shared.lanes.suspend(run, problem_of(target_taken(lane, other.table)))
+        problem = target_unnamed(lane) if other is None else target_taken(lane, other.table)
+        self._shared.lanes.suspend(run, problem_of(problem))
         return run
 
     def _begin(self, run: LaneRun, span: Span) -> bool:
@@ -216,16 +232,18 @@ class Roster(Generic[F]):
     def _ask(self, run: LaneRun, question: Question[F] | None = None) -> Future[None]:
         lane = run.lane
         worker = self._place.workers[lane.sink]
-        future = worker.ask(question or (lambda sink: sink.state(lane)))
+        asked = question or (lambda sink: sink.state(lane))
+        future = worker.ask(lambda sink: Stand(asked(sink), remembered(sink, lane) if lane.table else ()))
         before = self._asked.get(lane.id)
         if before is not None:
             before.placed.set_exception(_overtaken(lane))
         self._asked[lane.id] = Asked(run, run.generation, future, Future())
         return self._asked[lane.id].placed
 
-    def _place_run(self, run: LaneRun, future: Future[LaneState | None]) -> None:
+    def _place_run(self, run: LaneRun, future: Future[Stand]) -> None:
         try:
-            state = future.result() or LaneState()
+            stand = future.result()
+            state = stand.state or LaneState()
         except Fenced:
             raise
         except Stopped:
@@ -242,7 +260,8 @@ class Roster(Generic[F]):
         if lost:
             self._shared.lanes.suspend(run, _loss(run.lane, lost, self._place.source.start()))
         else:
-            self._shared.lanes.place(run, position, state.position, state.forgotten)
+            schema = LaneSchema(run.lane, stand.schemas, is_anew=not state.position)
+            self._shared.lanes.place(run, position, state.position, state.forgotten, schema)
 
 
 def refused_id(lane: Lane) -> str:
@@ -255,6 +274,14 @@ def target_taken(lane: Lane, other: str = "") -> ConfigProblem:
     return ConfigProblem(
         f"Tables {other or 'of two schemas'} and {lane.table} both go to {lane.into} in sink {lane.sink}.",
         next_step=f"Give one of them another name with `into` ({lane.config_line}), and restart.",
+    )
+
+
+def target_unnamed(lane: Lane) -> ConfigProblem:
+    """Why the lane cannot run: its target would have no name."""
+    return ConfigProblem(
+        f"The name of the target of table {lane.table} in sink {lane.sink}, {lane.into!r}, {lane.refused}.",
+        next_step=f"Name the table in an entry of its own, or change `into` ({lane.config_line}), and restart.",
     )
 
 

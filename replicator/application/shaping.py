@@ -30,14 +30,14 @@ class Shaping(Generic[F]):
     def __init__(self, engine: Engine[F], chunk: Chunk[F], frame: F) -> None:
         self._engine = engine
         self._chunk = chunk
-        self._frame = frame
+        self.frame = frame
         self._known: dict[object, Taken[F]] = {}
 
     def taken(self, plan: ApplyPlan, trim: Position) -> Taken[F]:
         """The chunk for a lane with this plan, without the changes below `trim`, which it has got."""
         key = (plan.shape, tuple(sorted(trim.items())))
         if key not in self._known:
-            left, below = self._engine.after(self._frame, trim) if trim else (self._frame, 0)
+            left, below = self._engine.after(self.frame, trim) if trim else (self.frame, 0)
             had = Counts(duplicate=below)
             whole = Taken([replace(self._chunk, frame=left)], None, had)
             self._known[key] = self._shaped(left, plan, had) if plan.shape else whole

@@ -12,7 +12,7 @@ from replicator.ports.engine import Engine
 from replicator.ports.frames import F
 from replicator.ports.telemetry import Telemetry
 
-from .lanes import Clock, Lanes, monotonic
+from .lanes import Clock, LaneRun, Lanes, LaneStatus, monotonic
 from .options import Options
 from .rejects import Rejects
 
@@ -20,7 +20,8 @@ from .rejects import Rejects
 @dataclass(frozen=True)
 class Shared(Generic[F]):
     """`stop`: the end was asked for; sources return, workers go on with what they have. `abandon`: workers let go too.
-    `failures`: errors that concern the whole program; the first one decides."""
+    `failures`: errors that concern the whole program; the first one decides. `decoding`: held by the only
+    source that decodes, after a run that did not end."""
 
     engine: Engine[F]
     lanes: Lanes
@@ -32,6 +33,14 @@ class Shared(Generic[F]):
     clock: Clock = monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     failures: list[BaseException] = field(default_factory=list)
+    decoding: threading.Lock = field(default_factory=threading.Lock)
+
+    def wait_for_sinks(self) -> None:
+        """Until everything that was handed over is applied; no longer than a lane's position is waited for."""
+        deadline = self.clock() + self.options.state_patience
+        while any(_is_at_work(run) for run in self.lanes.all()) and self.clock() < deadline:
+            if self.stop.wait(0.01):
+                return
 
     def fail(self, error: BaseException) -> None:
         """End the program because of `error`. A kill (no `Exception`) takes the workers along at once."""
@@ -39,3 +48,10 @@ class Shared(Generic[F]):
         self.stop.set()
         if not isinstance(error, Exception):
             self.abandon.set()
+
+
+def _is_at_work(run: LaneRun) -> bool:
+    """True while its sink has not committed what it was given."""
+    at = {**run.begun, **run.applied}
+    waits = any(at.get(p, offset) < offset for p, offset in run.sent.items())
+    return waits and run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and run.retrying is None

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
 
 from replicator.domain import retention
 from replicator.domain.plan import Deleted
 from replicator.domain.position import Position
+from replicator.domain.schema_versions import told
 from replicator.ports.frames import F, Lane
 from replicator.ports.telemetry import Pace
 
 from .alignment import Alignment
+from .flow import Flow
 from .lanes import Clock, LaneRun, LaneStatus, monotonic
-from .pipeline import Flow, Pipeline, lag
+from .pipeline import Pipeline, lag
 from .shared import Shared
 
 
@@ -23,7 +25,8 @@ from .shared import Shared
 class LaneReport:
     """One lane. `lag_records` to the end of its source as last asked, None while that does not answer; `lag_seconds` is the
     age of the newest change applied, 0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`.
-    `tombstones`: `tombstones_of` the lane.
+    `tombstones`: `tombstones_of` the lane. `handed`: up to where its sink was given everything. `schemas`: those that it has
+    met, and the one it waits for, by number (`schema_versions.told`).
     """
 
     id: str
@@ -40,6 +43,8 @@ class LaneReport:
     exit_code: int | None
     applied_at: str | None
     tombstones: dict[str, Any] | None
+    handed: dict[str, dict[str, int]]
+    schemas: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,8 @@ def _lane(run: LaneRun, flow: Flow, now: datetime) -> LaneReport:
         exit_code=int(problem.code) if run.status is LaneStatus.SUSPENDED and problem else None,
         applied_at=run.applied_at.isoformat() if run.applied_at else None,
         tombstones=tombstones_of(run.lane, run.forgotten),
+        handed=run.handed.to_json(),
+        schemas=[told(version) for _, version in sorted(run.schema.versions.items())],
     )
 
 

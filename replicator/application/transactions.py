@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 import structlog
@@ -64,6 +65,9 @@ class Transactions:
     `max_bytes` and something of it comes within `patience` seconds; then its changes go as they come, and
     `is_exact` is False until it is complete after all.
 
+    Rows may be given `beside` the transactions, which show none that ended after that moment, and may show any before:
+    `is_exact` is False until one that ended later is complete.
+
     Nothing is held back in two cases. `until` a position was read, where lanes begin to be held together whose older
     transactions nobody can tell; and while ends do not come (`lost`), until one does.
     """
@@ -76,6 +80,7 @@ class Transactions:
         self.sure_at: Position | None = None
         self.lost = False
         self.last: Mark | None = None
+        self.beside: datetime | None = None
         self._pending: dict[str, Pending] = {}
         self._ends: list[End] = []
         self._over: OrderedDict[str, None] = OrderedDict()
@@ -88,7 +93,14 @@ class Transactions:
     def is_exact(self) -> bool:
         """True when nothing of a transaction that is not complete lies below `barrier`. Not known before `sure_at`, the end
         of the stream at the start, was read: an earlier run may have let a part of a transaction go."""
-        return self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
+        known = self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
+        return known and self._has_what_is_beside
+
+    @property
+    def _has_what_is_beside(self) -> bool:
+        """True when all transactions are complete that rows beside them may show."""
+        at = self.last.at if self.last else None
+        return self.beside is None or (at is not None and at > self.beside)
 
     @property
     def _held(self) -> set[str]:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Generic
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, cast
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import event_log_plan
 from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Folded, Write
 
-from .catalog import Catalog
+from .catalog import AS_IT_IS, Catalog
+from .catalog import Taken as Columns
+from .crashes import Crashes
 from .feed import Chunk
+from .gate import Gate
 from .handover import Handed
-from .lanes import LaneRun
-from .problem import ensure, problem_of
+from .lanes import LaneRun, LaneStatus
+from .problem import Problem, ensure, problem_of
+from .rejects import stopped_by
+from .schemas import Turn
 from .shaping import Shaping, Taken
 from .shared import Shared
 
 Identity = Mapping[str, str]
+Note = Callable[[LaneRun, SchemaVersion], None]
+"""Has the lane's sink remember a schema."""
+
+
+@dataclass
+class _Folds(Generic[F]):
+    """A piece on its way to several lanes: by what they make of it, the rows that they share."""
+
+    shaping: Shaping[F]
+    folded: dict[object, Sequence[Folded[F]]] = field(default_factory=dict)
 
 
 class Writes(Generic[F]):
@@ -31,7 +48,10 @@ class Writes(Generic[F]):
     its position lags behind by.
     """
 
-    def __init__(self, shared: Shared[F], catalog: Catalog[F], decoder: Decoder) -> None:
+    def __init__(self, shared: Shared[F], catalog: Catalog[F], decoder: Decoder, note: Note, crashes: Crashes[F]) -> None:
+        self._noting = crashes.decoding
+        self._note = note
+        self._gate: Gate[F] = Gate(shared.engine, shared.now)
         self._shared = shared
         self._catalog = catalog
         self._decoder = decoder
@@ -39,7 +59,8 @@ class Writes(Generic[F]):
         self._log_plan = event_log_plan()
 
     def of_chunk(self, chunk: Chunk[F], runs: Sequence[LaneRun], identity: Identity) -> list[Handed[F]]:
-        """The writes of a chunk for the lanes that follow its feed."""
+        """The writes of a chunk for the lanes that follow its feed, but for those that have stopped meanwhile."""
+        runs = [run for run in runs if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP)]
         for run in runs:
             gap = any(run.handed.get(p, start) < start for p, start in chunk.start.items())
             ensure(not gap, f"Lane {run.lane.id} would miss the records before the chunk it was to get.")
@@ -47,19 +68,43 @@ class Writes(Generic[F]):
             for run in runs:
                 run.handed = run.handed.advanced_to(chunk.end)
             return []
-        shaping = Shaping(self._engine, chunk, chunk.frame)
-        folded: dict[object, Sequence[Folded[F]]] = {}
+        shared: dict[int, _Folds[F]] = {}
         out = []
-        for run, plan in self._planned(runs):
+        for run in runs:
+            passed = self._gate.passed(run, chunk)
+            for piece, taken in passed.pieces:
+                if piece.frame is None:
+                    run.handed = run.handed.advanced_to(piece.end)
+                    continue
+                folds = shared.setdefault(id(piece.frame), _Folds(Shaping(self._engine, piece, piece.frame)))
+                out += self._of_piece(run, piece, taken, folds, identity)
+            if passed.problem is not None and passed.turn is not None:
+                self._stop(run, passed.problem, passed.turn)
+        return out
+
+    def _of_piece(
+        self, run: LaneRun, chunk: Chunk[F], columns: Columns, folds: _Folds[F], identity: Identity
+    ) -> list[Handed[F]]:
+        out: list[Handed[F]] = []
+        for plan in self._planned(run, chunk.table, columns):
             trim = run.handed.only(p for p, start in chunk.start.items() if run.handed.get(p, start) > start)
-            taken = shaping.taken(plan, trim)
-            self._keep_rejects(run, taken, chunk)
+            taken = folds.shaping.taken(plan, trim)
+            if not self._keep_rejects(run, taken, chunk):
+                continue
             key = (plan.fold_key, tuple(sorted(trim.items())))
-            if key not in folded:
-                folded[key] = self._fold(chunk.frame, taken, plan)
-            for piece, rows in zip(taken.pieces, folded[key], strict=True):
+            if key not in folds.folded:
+                folds.folded[key] = self._fold(folds.shaping.frame, taken, plan)
+            for piece, rows in zip(taken.pieces, folds.folded[key], strict=True):
                 out += self._written(run, plan, rows, piece, identity)
         return out
+
+    def _stop(self, run: LaneRun, problem: Problem, turn: Turn) -> None:
+        """The lane goes on no more, once what was handed over is committed."""
+        if run.status is LaneStatus.SUSPENDED:
+            return
+        run.schema.versions[turn.version.number] = turn.version
+        self._note(run, turn.version)
+        self._shared.lanes.stop(run, problem)
 
     def of_batch(self, batch: Batch[F], runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]) -> list[Handed[F]]:
         """The writes of a batch for event logs: every record, but for the topics that a log's sink excludes."""
@@ -72,7 +117,8 @@ class Writes(Generic[F]):
                 continue
             key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
             if key not in frames:
-                frames[key] = self._engine.log(self._within(batch, span), self._decoder)
+                with self._noting(batch.span):
+                    frames[key] = self._engine.log(self._within(batch, span), self._decoder)
             rows = self._engine.count(frames[key])
             folded = Folded(frames[key], Facts(), Counts(), rows, batch.size)
             write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
@@ -85,28 +131,37 @@ class Writes(Generic[F]):
             return []
         span = _span(run.sent, run.handed)
         out = []
-        for _, plan in self._planned([run]):
+        table = self._catalog.table(run.lane.table)
+        for plan in self._planned(run, table, run.schema.taken(table) if table else AS_IT_IS):
             nothing = self._engine.shape(empty, plan).frame if plan.shape else empty
             write = Write(run.lane, plan, self._engine.fold(nothing, plan), span, identity)
             out.append(self._handed(run, write, span.end, (), 0))
         return out
 
-    def _planned(self, runs: Iterable[LaneRun]) -> Iterable[tuple[LaneRun, ApplyPlan]]:
-        """The lanes with their plans; a lane without one is suspended."""
-        for run in runs:
-            try:
-                plan = self._catalog.plan(run.lane)
-                refuse_other_rule(run, plan)
-            except Exception as error:
-                self._shared.lanes.suspend(run, problem_of(error), error)
-                continue
-            run.rule = plan.rule
-            yield run, plan
+    def _planned(self, run: LaneRun, table: TableSpec | None, columns: Columns) -> list[ApplyPlan]:
+        """The lane's plan for frames of `table`; none, and the lane is suspended, where there cannot be one."""
+        try:
+            ensure(table is not None, f"The changes of lane {run.lane.id} came without their table.")
+            plan = self._catalog.plan(run.lane, cast("TableSpec", table), columns)
+            refuse_other_rule(run, plan)
+        except Exception as error:
+            self._shared.lanes.suspend(run, problem_of(error), error)
+            return []
+        run.rule = plan.rule
+        return [plan]
 
-    def _keep_rejects(self, run: LaneRun, taken: Taken[F], chunk: Chunk[F]) -> None:
-        """What has no place in the lane is durable in the dead letters before anything moves past it."""
+    def _keep_rejects(self, run: LaneRun, taken: Taken[F], chunk: Chunk[F]) -> bool:
+        """What has no place in the lane is durable in the dead letters before anything moves past it; False when the lane
+        has stopped there."""
         if taken.rejects is not None:
-            self._shared.rejects.keep(taken.rejects, chunk.raw, stage="shape", table=run.lane.table, lane=run.lane.id)
+            lane = run.lane
+            keep = self._shared.rejects.keep
+            keep(taken.rejects, chunk.raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id)
+            if lane.stops:
+                stop = stopped_by(self._engine.rejected(taken.rejects, chunk.raw)[0])
+                self._shared.lanes.suspend(run, problem_of(stop), stop)
+                return False
+        return True
 
     def _fold(self, frame: F, taken: Taken[F], plan: ApplyPlan) -> Sequence[Folded[F]]:
         """The pieces folded, the last of them with what the others do not account for."""

@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-# Arrow's allocator gives pages back to the system after 10 ms by default and faults them in again for the next batch. Never
-# to give them back made 1.8 GB of the 1.6 GB that a long run needs with this (measured). Read when pyarrow is imported.
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "200")
+from replicator.allocators import use_settings
+
+use_settings()
 
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
@@ -28,10 +28,21 @@ COMMANDS = {
     "plan": "plan",
     "status": "status",
     "top": "status",
+    "inspect": "inspect",
     "query": "query",
+    "history": "history",
+    "audit": "audit",
+    "emit": "emit",
+    "events": "events",
+    "serve": "serve",
     "lanes": "lanes",
+    "schema": "schema",
+    "backfill": "backfill",
+    "replay": "replay",
     "drop": "drop",
+    "forget": "forget",
     "dlq": "dlq",
+    "support-bundle": "support",
     "stack": "stack",
 }
 """Command name -> module of this package that defines a click command of that name."""
@@ -48,7 +59,7 @@ class Lazy(click.Group):
         """The command, or None when there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
+        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name.replace("-", "_"))
         return command if isinstance(command, click.Command) else None
 
     def main(self, args: Sequence[str] | None = None, **more: Any) -> Any:  # type: ignore[override]

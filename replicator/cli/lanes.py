@@ -40,10 +40,18 @@ def pause(session: Session, lane: str) -> None:
 
 @command("resume")
 @click.argument("lane")
-def resume(session: Session, lane: str) -> None:
+@click.option("--accept-schema", "number", type=click.IntRange(1), help="Go on under this schema, for which the lane waits.")
+def resume(session: Session, lane: str, number: int | None) -> None:
     """Let a paused or suspended lane go on from its own position. The config is read at the daemon's start only: restart it
     after a change there."""
-    _ask(session, "resume", lane)
+    from replicator.wiring import daemon, offline
+
+    if number is None:
+        _ask(session, "resume", lane)
+        return
+    if not daemon.ask_control(session.loaded, "resume", lane, str(number)):
+        offline.accept_schema(session.loaded, lane, number)
+    session.emit({"lane": lane, "schema": number}, f"{lane}: schema {number} accepted")
 
 
 @command("resync")

@@ -33,11 +33,22 @@ def _policy(lane: dict[str, Any]) -> str:
     return ", ".join([lane["policy"], *late, *(kept if said == MARKED else said for said in lane["shape"])])
 
 
+def _schemas(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
+    """Those that the lane has met; without `in_full` only the one that it waits for."""
+    from .schema import lines
+
+    return lines([one for one in schemas if in_full or one["state"] == "pending"])
+
+
 def _print(found: list[dict[str, Any]], *, in_full: bool) -> None:
     for lane in found:
         click.echo(f"{lane['table']} -> {lane['lane']}  policy {_policy(lane)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
             click.echo(f"    will be suspended: {lane['problem']}")
+        if lane["schema_changes"] != "evolve":
+            click.echo(f"    schema changes: {lane['schema_changes']}")
+        for line in _schemas(lane["schemas"] or [], in_full=in_full):
+            click.echo(f"    schema {line}")
         for stage, text in lane["stages"].items() if in_full else ():
             click.echo(f"  -- {stage}\n{text}\n")
     click.echo(f"{len(found)} lanes")

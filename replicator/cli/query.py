@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.plain import plain, values
+from replicator.domain.plain import rows as plain_rows
 
 from .session import COUNT, Session, command
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%d"]
+"""How a time may be written."""
 SHOWN = 100
 """Rows that are printed for people when they do not say how many."""
 PIPED = 250
@@ -25,7 +30,8 @@ PIPED = 250
 @command("query")
 @click.argument("table")
 @click.option("--version", type=COUNT, help="The table's version (Delta).")
-@click.option("--as-of", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]), help="The time.")
+@click.option("--as-of", type=click.DateTime(TIMES), help="The time.")
+@click.option("--from-log", is_flag=True, help="With --as-of: from the event log, by the time at the source.")
 @click.option("--where", help="A SQL condition on the table's columns.")
 @click.option("--limit", type=COUNT, help="At most so many rows, 0: all. As a table by default 100.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -34,33 +40,43 @@ def query(
     table: str,
     version: int | None,
     as_of: datetime | None,
+    from_log: bool,
     where: str | None,
     limit: int | None,
     as_csv: bool,
 ) -> None:
     """Print TABLE (or SINK.TABLE, or the table's name in the source), as a table, as JSON (`--json`: result is the list of
-    rows) or as CSV."""
+    rows) or as CSV. `--as-of` is the time of a commit where the target keeps versions so old, and otherwise the time at
+    the source, by the table's event log."""
+    if from_log and as_of is None:
+        raise ConfigProblem("--from-log asks for a time", next_step="Give one with `--as-of`.")
     from replicator.wiring.reading import read
 
     for_people = not (as_csv or session.as_json)
     # One more than is shown tells whether there are more, without reading all of a large table.
     most = SHOWN + 1 if limit is None and for_people else limit or None
-    rows = read(session.loaded, table, version=version, as_of=as_of, where=where, limit=most)
+    then: dict[str, Any] = {"version": version, "as_of": as_of, "from_log": from_log}
+    rows = read(session.loaded, table, **then, where=where, limit=most, tell=session.note)
     if as_csv:
-        _write_csv(rows)
+        write_csv(rows)
         return
-    result = [{k: _plain(v) for k, v in row.items()} for row in _rows(rows)] if session.as_json else None
-    session.emit(result, f"{rows.num_rows} rows", text=lambda: _print(table, rows, SHOWN if limit is None else None))
+    result = result_of(rows) if session.as_json else None
+    session.emit(result, f"{rows.num_rows} rows", text=lambda: print_table(table, rows, SHOWN if limit is None else None))
 
 
-def _write_csv(rows: pa.Table) -> None:
+def result_of(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows as `--json` has them."""
+    return [{k: plain(v) for k, v in row.items()} for row in plain_rows(rows)]
+
+
+def write_csv(rows: pa.Table) -> None:
     """CSV on stdout, with bytes as `--json` has them, and lists and structures, for which CSV has no form, as JSON text."""
     import pyarrow as pa
     from pyarrow import csv
 
     for at, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type) or _is_bytes(field.type):
-            texts = [None if v is None else _text(v) for v in _values(rows.column(at))]
+            texts = [None if v is None else _text(v) for v in values(rows.column(at))]
             rows = rows.set_column(at, field.name, pa.array(texts, pa.string()))
     csv.write_csv(rows, sys.stdout.buffer)
 
@@ -72,47 +88,12 @@ def _is_bytes(kind: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    plain = _plain(value)
-    return plain if isinstance(plain, str) else json.dumps(plain, default=str, ensure_ascii=False)
+    told = plain(value)
+    return told if isinstance(told, str) else json.dumps(told, default=str, ensure_ascii=False)
 
 
-def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows of `table`. A value that Python cannot hold (a time outside the years 1 to 9999) is text."""
-    columns = [_values(column) for column in table.columns]
-    return (dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
-
-
-def _values(column: pa.ChunkedArray) -> Iterable[Any]:
-    try:
-        return list(column.to_pylist())
-    except (OverflowError, ValueError):
-        return [_value(scalar) for scalar in column]
-
-
-def _value(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
-    except (OverflowError, ValueError):
-        if hasattr(scalar, "items"):
-            return {name: _value(part) for name, part in scalar.items()}
-        if hasattr(scalar, "values"):
-            return [_value(part) for part in scalar.values]
-        # Arrow's own text of such a time has a wrong year, where its calendar ends too.
-        return f"{scalar.value} {getattr(scalar.type, 'unit', 'days')} since 1970"
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold: bytes as hexadecimal text, NaN and infinities as text."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
-        return str(value)
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def _print(name: str, rows: pa.Table, shown: int | None) -> None:
+def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
+    """Rows for people: the first `shown` of them, or all."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -124,7 +105,7 @@ def _print(name: str, rows: pa.Table, shown: int | None) -> None:
     table = Table(title=Text(title), title_justify="left")
     for column in rows.column_names:
         table.add_column(Text(column), overflow="fold")
-    for row in _rows(rows):
+    for row in plain_rows(rows):
         table.add_row(*(Text("" if v is None else str(v)) for v in row.values()))
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED)
     console.print(table)

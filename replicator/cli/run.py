@@ -31,7 +31,7 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
         session.overrides += (f"engine={engine}",)
     daemon = _daemon(session)
     stop = daemon.stop()
-    _on_signals(stop)
+    on_signals(stop)
     daemon.instance().hold()
     page = _serve(session, daemon)
     supervisor = daemon.supervisor()
@@ -52,7 +52,7 @@ def _daemon(session: Session) -> Any:
     return Container(loaded=session.loaded)
 
 
-def _on_signals(stop: threading.Event) -> None:
+def on_signals(stop: threading.Event) -> None:
     """The first SIGTERM, SIGINT or SIGHUP (a terminal that was closed) asks for an orderly end, the second forces it."""
 
     def ask(number: int, _frame: object) -> None:

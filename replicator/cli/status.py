@@ -65,7 +65,9 @@ def _print(report: dict[str, Any], *, positions: bool = False) -> None:
     console.print(_shown(report, width), soft_wrap=True)
     if positions:
         console.print(
-            "\n".join(("", "positions: the offset to be read next", *_positions(report), *_deletes(report))),
+            "\n".join(
+                ("", "positions: the offset to be read next", *_positions(report), *_deletes(report), *_schemas(report))
+            ),
             soft_wrap=True,
             markup=False,
         )
@@ -92,13 +94,31 @@ def _deletes(report: dict[str, Any]) -> list[str]:
     return lines if len(lines) > 2 else []
 
 
+def _schemas(report: dict[str, Any]) -> list[str]:
+    """Every schema that each lane has met."""
+    from .schema import lines
+
+    told = [(lane["id"], line) for lane in report["lanes"] for line in lines(lane.get("schemas", []))]
+    return ["", "schemas: number, when and where each was met", *(f"{lane}  {line}" for lane, line in told)] if told else []
+
+
+def _waiting(report: dict[str, Any]) -> list[str]:
+    """Lanes that wait for somebody to accept a schema, where they do not say so themselves."""
+    found = []
+    for lane in report["lanes"]:
+        for one in lane.get("schemas", ()):
+            if one["state"] == "pending" and not lane["error"]:
+                found += ["", f"{lane['id']} waits for schema {one['number']}: {'; '.join(one['changes'])}"]
+    return found
+
+
 def _shown(report: dict[str, Any], width: int) -> Any:
     """A table where it fits, otherwise a block per lane; then what is wrong with which lane, and what to do."""
     from rich.text import Text
 
     table = _table(report)
     lines = table if max(map(len, table), default=0) <= width else _blocks(report)
-    more = (*_paces(report), *_transactions(report), *_troubles(report))
+    more = (*_paces(report), *_transactions(report), *_troubles(report), *_waiting(report))
     return Text("\n".join((_summary(report), "", *lines, *more)), no_wrap=True)
 
 

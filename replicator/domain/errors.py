@@ -49,6 +49,10 @@ class Fatal(ReplicatorError):
     """Trying again would give the same result. Suspends the lane it is raised in, or stops the process."""
 
 
+class DecoderDied(Fatal):
+    """What decoded some records is gone without an answer, as this process itself would be had they been decoded in it."""
+
+
 class EnvironmentProblem(Fatal):
     """Something outside the program is missing or wrong: a server, a role, a Java runtime, a folder."""
 
@@ -91,6 +95,10 @@ class RejectCode:
     INCOMPLETE = "INCOMPLETE"  # values were not sent and there is no row to take them from
     LATE = "LATE"  # its event time lies below the watermark of its lane, or its key may have been deleted since
     TOO_LARGE = "TOO_LARGE"
+    HELD = "HELD"  # a record of its key before it was rejected, and is not replayed yet
+    CRASHED = "CRASHED"  # decoding it ended the program, again and again: it was not decoded
+    FORGOTTEN = "FORGOTTEN"  # in an event log, in place of the record of a row that was forgotten; never a dead letter
+    UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"  # the schema registry does not have the schema that the record names
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ EVENT_LOG: tuple[Column, ...] = (
 UTF-8 as {"base64": ...}. `ingested_at` has one value per batch. The rest as in `ports.decoder.ENVELOPE`."""
 
 
+KEEPS = frozenset({"event_id", "topic", "partition", "offset", "timestamp", "error", "ingested_at"})
+EMPTIED = tuple(column.name for column in EVENT_LOG if column.name not in KEEPS)
+"""What an emptied record has no values in: its place stays, since a log is read by places, and the times."""
+
+
 def already_logged(lane: str, topic: str) -> DataLoss:
     """Why a lane that has written nothing may not begin: its records would be in the log twice."""
     return DataLoss(

@@ -1,10 +1,16 @@
-"""The vocabulary a policy may use in its conditions and assignments: small, typed, rendered by `adapters.sql`."""
+"""The vocabulary of conditions, assignments and computed columns.
+
+What a policy uses is small, and rendered by `adapters.sql`: everything but `Call`, `Cast` and `Case`. These are for
+expressions of the configuration, which are typed by `domain.resolving` and evaluated over Arrow.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
+
+import pyarrow as pa
 
 Side = Literal["source", "target"]
 Comparison = Literal["=", "<>", "<", "<=", ">", ">="]
@@ -77,7 +83,31 @@ class Sent:
     name: str
 
 
-Expr = Sent | Col | Lit | Compare | AllOf | AnyOf | IsNull | Not | Coalesce
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or an operator of `domain.functions`, by its name there."""
+
+    name: str
+    arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The operand's value in another type; it fails where that cannot hold it."""
+
+    operand: Expr
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The value beside the first condition that holds, else the last one. What is not reached is not asked."""
+
+    branches: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr
+
+
+Expr = Sent | Col | Lit | Compare | AllOf | AnyOf | IsNull | Not | Coalesce | Call | Cast | Case
 
 
 def source(name: str) -> Col:

@@ -12,9 +12,12 @@ from typing import Literal
 
 import pyarrow as pa
 
+from .conditions import told
 from .elements import element_of
 from .expr import Expr
 from .position import Position, Span, TopicPartition
+from .schema_changes import AS_IT_STANDS, Reshaping
+from .schema_versions import SchemaVersion
 from .sequence import Sequence
 from .shape import UNSHAPED, Shape
 from .table import Column, TableSpec
@@ -116,6 +119,8 @@ class ApplyPlan:
     watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
     `history`: the target keeps every version; then `repair` says nothing but what identifies a change.
     `retention`: how long deletes are remembered, under a plan with a ledger (`domain.retention`); None: for ever.
+    `reshaping`: what is to be done to the columns of a target that is there, before rows are written (`schema_changes`);
+    `versions`: the schemas that the sink is to remember from then on, each unless it does.
     `shape`: what becomes of the table's changes before the fold (`ports.engine.Engine.shape`). `table` is the table as that
     leaves it.
     """
@@ -132,6 +137,8 @@ class ApplyPlan:
     history: History | None = None
     shape: Shape = UNSHAPED
     retention: timedelta | None = None
+    reshaping: Reshaping = AS_IT_STANDS
+    versions: tuple[SchemaVersion, ...] = ()
 
     @property
     def target_schema(self) -> pa.Schema:
@@ -151,20 +158,21 @@ class ApplyPlan:
 
     @property
     def rule(self) -> str:
-        """The policy, what it identifies rows by and, where the configuration says, what orders them: rows written under
-        another rule may not be applied to."""
+        """The policy, what it identifies rows by and, where the configuration says, what orders them and which of them there
+        are: rows written under another rule may not be applied to."""
         by = self.table.keys if self.history else self.merge_keys
         policy = f"{self.policy} with soft deletes" if self.soft_deletes else self.policy
         policy = f"{self.policy} with sequences per column" if self.by_column else policy
         rule = f"{policy} by {', '.join(sorted(by))}" if by else policy
         order = ", ".join(f"{column.name} ({element_of(column.type)})" for column in self.table.ordered_by)
-        return f"{rule} in the order of {order}" if order else rule
+        rule = f"{rule} in the order of {order}" if order else rule
+        return f"{rule} where {told(self.shape.where)}" if self.shape.where is not None else rule
 
     @property
     def fold_key(self) -> tuple[object, ...]:
         """Plans with equal fold keys share one folded frame."""
-        table, whole = self.table, self.watermark is not None
-        return (self.fold, whole, table.name, table.keys, table.sequence, table.column_names, self.shape)
+        table, whole, cuts = self.table, self.watermark is not None, self.history is not None
+        return (self.fold, whole, cuts, table.name, table.keys, table.sequence, table.column_names, self.shape)
 
 
 @dataclass(frozen=True, slots=True)

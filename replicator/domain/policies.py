@@ -292,5 +292,11 @@ def plan_for(
             f"policy {policy} of table {table.name} knows no truncates, which 'apply_as_truncates' makes",
             next_step="Remove 'apply_as_truncates', or set `policy: scd1`.",
         )
+    if shape.truncates is not None and plan.history is not None and plan.table.ordered_by:
+        raise ConfigProblem(
+            f"a history of table {table.name} shows in '__END_AT' values of 'sequence_by', and rows that are truncates by "
+            "'apply_as_truncates' end versions at a time",
+            next_step="Remove 'apply_as_truncates' or 'sequence_by', or set `policy: scd1`.",
+        )
     kept_for = checked(policy, retention) if plan.repair.ledger else None
     return replace(plan, watermark=watermark, shape=shape, retention=kept_for)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .chosen import Chosen
-from .conditions import refuse_condition, unknown_column
+from .columns import NOTHING_REMADE, Remade
+from .conditions import columns_of, refuse_condition, told, unknown_column
 from .elements import element_of
 from .errors import ConfigProblem
 from .expr import Expr
@@ -23,6 +24,9 @@ class Shape:
     `truncates`, `deletes`: a create or update for which the condition holds is a truncate, else a delete. What a native
     delete or truncate says is not asked: its image is of what was.
     `without_deletes`: deletes and truncates are left out, but for the delete half of a key change.
+    `where`: a create or update for which the condition does not hold, be it unknown, is a delete of its row, whatever
+    `without_deletes` says; where not `rows_leave` it is left out instead. Of one that is a delete or a truncate by now it is
+    not asked. One that did not send a column which the condition names is rejected.
     `sequence_by`: the sequence begins with the elements (`domain.elements`) of these columns and ends with the
     decoder's own: changes which tie come in the order of the source's log. A change in which one of them is NULL, or
     was not sent, is rejected.
@@ -30,7 +34,11 @@ class Shape:
     not be among them.
     `keeping`: an upsert of a row that is there leaves what it holds in these columns, where the upsert's value is NULL.
     `soft_deletes`: a delete leaves the row, so of its values it sends none; of its image only the key counts.
+    `remade`: what becomes of single columns, last of all: everything else names columns as the source does.
     `by_column`: of each column the newest value counts, whatever came of the others, and in whatever order.
+    `kept`: the columns are these, with these types, whatever the table has: what it lacks is NULL, what it has beside them
+    is left out, and a change with a value that its type does not hold is rejected (of a delete such a value is NULL).
+    `renamed`: old names of some of them, under which values may come.
     """
 
     sequence_by: tuple[str, ...] = ()
@@ -41,6 +49,11 @@ class Shape:
     keeping: Chosen | None = None
     soft_deletes: bool = False
     by_column: bool = False
+    where: Expr | None = None
+    rows_leave: bool = True
+    remade: Remade = NOTHING_REMADE
+    kept: tuple[Column, ...] | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
 
     def __bool__(self) -> bool:
         return self != UNSHAPED
@@ -49,24 +62,62 @@ class Shape:
     def words(self) -> tuple[str, ...]:
         """What it says, for people."""
         order, chosen = ", ".join(self.sequence_by), ", ".join(self.columns.names) if self.columns else ""
-        told = {
+        found = {
             "truncates by condition": self.truncates is not None,
             "deletes by condition": self.deletes is not None,
             "without deletes": self.without_deletes,
+            f"where {told(self.where)}" if self.where is not None else "": self.where is not None,
             MARKED: self.soft_deletes,
             "sequences per column": self.by_column,
             f"in the order of ({order})": self.sequence_by,
             "NULL changes nothing": self.keeping,
             f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({chosen})": self.columns,
         }
-        return tuple(text for text, holds in told.items() if holds)
+        return (*(text for text, holds in found.items() if holds), *self.remade.words)
 
     def of(self, table: TableSpec) -> TableSpec:
         """The table as a policy sees it. ConfigProblem when the shape does not suit it."""
-        for key, condition in (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates)):
+        table = self.widened(table)
+        asked = (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates), ("where", self.where))
+        for key, condition in asked:
             if condition is not None:
                 refuse_condition(condition, table, key)
-        return self._by_column(self._softly(self._keeping(self._chosen(self._sequenced(table)))))
+        self._refuse_where(table)
+        seen = self._seen(table)
+        table = self._as_kept(self._by_column(self._softly(self._keeping(self._chosen(self._sequenced(table))))))
+        return self.remade.of(table, seen) if self.remade else table
+
+    def widened(self, table: TableSpec) -> TableSpec:
+        """The table with the columns that `kept` has and it lacks at the end."""
+        lacking = tuple(c for c in self.kept or () if c.name not in table.column_names)
+        return replace(table, columns=(*table.columns, *lacking)) if lacking else table
+
+    def _seen(self, table: TableSpec) -> TableSpec:
+        """With all columns, those that it keeps in the types that it keeps."""
+        kept = {c.name: c for c in self.kept or () if self.columns is None or c.name in self.columns}
+        return replace(table, columns=tuple(kept.get(c.name, c) for c in table.columns))
+
+    def _as_kept(self, table: TableSpec) -> TableSpec:
+        if self.kept is None:
+            return table
+        names = table.column_names
+        columns = tuple(c for c in self.kept if c.name in names)
+        return replace(table, columns=columns, keeping=tuple(n for n in table.keeping if n in {c.name for c in columns}))
+
+    def _refuse_where(self, table: TableSpec) -> None:
+        named = columns_of(self.where) if self.where is not None else frozenset[str]()
+        if named and self.by_column:
+            raise ConfigProblem(
+                f"table {table.name} has sequences per column, so that one change need not hold what 'where' asks for",
+                next_step="Remove 'where', or `partial_updates: by_column`.",
+            )
+        for name in sorted(named):
+            if self.keeping is not None and name in self.keeping and name not in table.keys:
+                raise ConfigProblem(
+                    f"'where' of table {table.name} names column {name!r}, in which a NULL changes nothing: what the "
+                    "row holds cannot be told from the change",
+                    next_step="Name other columns in 'where', or leave this one out of 'ignore_null_updates'.",
+                )
 
     def _by_column(self, table: TableSpec) -> TableSpec:
         others = {"`deletes: soft`": self.soft_deletes, "'ignore_null_updates' and its lists": self.keeping is not None}
@@ -118,6 +169,13 @@ class Shape:
 
     def _sequenced(self, table: TableSpec) -> TableSpec:
         if not self.sequence_by:
+            if table.unordered:
+                raise ConfigProblem(
+                    f"the records of table {table.name} do not say where in their source's log they are, so that nothing "
+                    "tells which change is newer",
+                    next_step="Name the columns that order its changes with `sequence_by: [...]`, or have the log position "
+                    "sent along (docs/debezium.md says how).",
+                )
             return table
         if table.counted:
             raise ConfigProblem(

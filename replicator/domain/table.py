@@ -37,7 +37,8 @@ class TableSpec:
     last element only counts changes that share the others, and a change that is sent again may come with another count.
     `keeping`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `soft_deletes`: a
     delete leaves the row with its values, marked, where a lane asks for that. `by_column`: so does `sequences per column`,
-    which a source needs that sends parts of rows in any order. `fingerprint` identifies the schema as it was
+    which a source needs that sends parts of rows in any order. `unordered`: its records do not say where in the source's log
+    they are, so that a lane has to order them by columns of its own. `fingerprint` identifies the schema as it was
     sent; it is opaque and never compared across formats.
     """
 
@@ -52,6 +53,7 @@ class TableSpec:
     ordered_by: tuple[Column, ...] = ()
     soft_deletes: bool = False
     by_column: bool = False
+    unordered: bool = False
 
     @property
     def sequence_types(self) -> tuple[pa.DataType, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from .position import TopicPartition
+from .sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,12 @@ class Mark:
 @dataclass(frozen=True, slots=True)
 class Part:
     """What some records of one partition hold of a transaction: `count` changes to `table`, at the offsets `first` to
-    `last`."""
+    `last`.
+
+    Told exactly (`ports.engine.SeesTransactions.exact_parts`): `changes`, how many different ones they are at least, which
+    are fewer where the source sent some again; the lowest and the highest place in the log that they have, None where one
+    has none.
+    """
 
     tx: str
     table: str
@@ -37,6 +43,9 @@ class Part:
     count: int
     first: int
     last: int
+    changes: int = 0
+    low: Sequence | None = None
+    high: Sequence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,15 @@ class Decoder(Protocol):
     No call raises for bad input: a bad record gets an error `CODE: sentence` (`domain.errors.Reject`) without any value of
     the row in it, and never disturbs its neighbours (test_bad_record_is_isolated). Every record that goes in comes
     out as at least one row (test_nothing_vanishes).
+
+    A decoder that asks a server for schemas raises Retryable from any call while that does not answer, EnvironmentProblem
+    when it is refused. The call has done nothing then, and may be repeated. What `route` has seen is known to the calls that
+    follow it in the same process.
     """
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """Schema `ROUTE`, one row per record of the raw frame, in its order. Cheap: parses schemas, not rows."""
+        """Schema `ROUTE`, one row per record of the raw frame, in its order. Cheap: parses schemas, not rows. A record
+        without a key, a value and headers is ignored (test_a_record_of_nothing_is_ignored)."""
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """The table as the records of one fingerprint describe it, from the schema they carry or from what is declared.
@@ -60,10 +65,38 @@ class Decoder(Protocol):
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """The changes frame (`domain.change.changes_schema(table)`) of records routed to this table and fingerprint, in
-        their order. Rows with `_error` are rejects: their `_topic`, `_partition`, `_offset` say which record."""
+        their order. Rows with `_error` are rejects: their `_topic`, `_partition`, `_offset` say which record. `table` may
+        have its key columns alone: keys and operations are the same then (test_keys_are_decoded_alone)."""
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """Schema `ENVELOPE`, one row per record, in their order; never fails, whatever the bytes."""
+
+
+@runtime_checkable
+class PrintsRecords(Protocol):
+    """A wire format whose records people know in words of its own."""
+
+    def printed(self, raw: pa.Table) -> pa.Table:
+        """One row per record, in their order, all null for one without a value; never fails, whatever the bytes. The last
+        column is `error`: why the record cannot be read."""
+
+
+@runtime_checkable
+class KeepsPrivate(Protocol):
+    """A wire format whose records can be written anew without the values that nobody is to get. What it decodes is without
+    them already."""
+
+    def veiled(self, raw: pa.Table) -> pa.Table:
+        """The records of a raw frame as they may be stored, in their order; never fails, whatever the bytes. A value or a
+        key of which that cannot be told is withheld."""
+
+
+@runtime_checkable
+class Withholds(Protocol):
+    """A decoder that knows records of which nothing is to be kept, wherever. What it routes is without them already."""
+
+    def withheld(self, raw: pa.Table) -> pa.Array | None:
+        """True for each record of a raw frame that nobody is to get; None when there is none."""
 
 
 @runtime_checkable

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
+
+import pyarrow as pa
 
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position, Span
@@ -54,6 +56,10 @@ class Engine(Protocol[F]):
     def within(self, raw: F, span: Span) -> F:
         """The records of a raw frame that lie in `span`, in their order; partitions that it does not name are left out."""
 
+    def held(self, raw: F, since: Mapping[tuple[str, int, bytes], int], error: str) -> tuple[F, F]:
+        """The records of a raw frame that may go on, and those that may not, with `_error` set to `error`: of a topic,
+        partition and key in `since`, those from that offset on (test_held_takes_out_later_records_of_a_key)."""
+
     def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[Rejected]:
         """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
 
@@ -93,6 +99,9 @@ class Engine(Protocol[F]):
         (test_fold_composes). Input may therefore be a folded frame.
         """
 
+    def records(self, raw: pa.Table) -> F:
+        """Few records, given as `domain.change.RAW`, as a raw frame, in their order (test_records_are_a_raw_frame)."""
+
     def log(self, raw: F, decoder: Decoder) -> F:
         """The event-log frame of raw records: the columns of `domain.event_log.EVENT_LOG`, one row per record."""
 
@@ -116,3 +125,12 @@ class SeesTransactions(Protocol[F_contra]):
     def parts(self, changes: F_contra, table: str) -> Sequence[Part]:
         """The transactions of a changes frame of `table`, rejects included, by partition. Rows that a snapshot read are of
         none."""
+
+    def attend(self, raw: F_contra, topic: str) -> None:
+        """Of this raw frame `marks` will be asked, and of what is decoded from it `exact_parts`: an engine may find them out
+        while it does that."""
+
+    def exact_parts(self, changes: F_contra, table: str) -> Sequence[Part]:
+        """`parts`, told exactly (test_exact_parts_count_a_change_once). A change is the same as another with its place in
+        the log (the first two elements of the sequence), its operation and its values: alike rows of one statement count
+        once, which is too few and never too many."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from replicator.domain.chosen import Chosen
 from replicator.domain.plan import ApplyPlan, Counts, Deleted, Facts
 from replicator.domain.position import Position, Span
+from replicator.domain.schema_changes import EVOLVING, SchemaRules
 from replicator.domain.shape import UNSHAPED, Shape
 from replicator.domain.transactions import Complete
 
@@ -69,7 +70,8 @@ class Routed(Generic[F]):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A record that cannot be used: where it is, its bytes as they came, and the `CODE: sentence` of `errors.Reject`."""
+    """A record that cannot be used: where it is, its bytes as they came, and the `CODE: sentence` of `errors.Reject`.
+    `timestamp` and `headers` as in a raw frame."""
 
     topic: str
     partition: int
@@ -77,6 +79,8 @@ class Rejected:
     key: bytes | None
     value: bytes | None
     error: str
+    timestamp: datetime | None = None
+    headers: Sequence[tuple[str, bytes | None]] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,8 @@ class Lane:
     `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
     `config_line` is `file:line` of the entry, for messages. `watermark`, `shape`: see `ApplyPlan`. `tracked`: the columns
     whose change begins a version, where the policy keeps versions; None: all. `retention`: how long deletes are remembered;
-    None: for ever.
+    None: for ever. `schema_rules`: what it does about changes of its source's schema. `stops`: at the first record that it
+    rejects. `refused`: why it cannot run, for its target's name; completes a sentence, empty where it can.
     """
 
     id: str
@@ -128,6 +133,9 @@ class Lane:
     shape: Shape = UNSHAPED
     tracked: Chosen | None = None
     retention: timedelta | None = None
+    schema_rules: SchemaRules = EVOLVING
+    stops: bool = False
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,8 @@ class Write(Generic[F]):
     A write without rows (`folded.rows == 0` and no truncate) still moves the position. `identity` as in `Batch`. `at`: when
     it was made, by the clock of the pipeline, by which remembered deletes grow old; tried again it is the same write. None:
     as if no time had passed. `complete`: what to publish with the rows, for a source whose lanes are held together at
-    transactions.
+    transactions. `beside`: changes that the stream has left behind (they were rejected when it passed): the span is empty,
+    no row is trimmed and the position stays; whether they are news is for their sequences alone to say.
     """
 
     lane: Lane
@@ -147,6 +156,7 @@ class Write(Generic[F]):
     identity: Mapping[str, str] = field(default_factory=dict)
     at: datetime | None = None
     complete: Complete | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+
 from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.transactions import Complete
 
@@ -68,6 +72,10 @@ class Sink(Protocol[F]):
         goes to `reject` as LATE (test_histories_in_which_deletes_are_forgotten_equal_the_model). The floor is kept in the
         state, and never falls, whoever writes next and under whatever retention (test_the_floor_is_kept).
 
+        A write `beside` the stream has an empty span and moves nothing: its rows are judged by their sequences, wherever the
+        lane stands (test_changes_that_were_left_out_come_beside), and again as often as it is given
+        (test_a_write_beside_that_fails_is_repeated). No time passes with it.
+
         A sink that is `atomic_across_lanes` may be given several writes of one lane, one after the other; the counts are
         then those of all of them (test_several_writes_of_a_lane_are_one_commit). It publishes `Write.complete` in the same
         commit, where readers of its tables find it.
@@ -117,6 +125,48 @@ class Drops(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What was removed of one lane: `rows` of its target, and `beside` it (remembered deletes and the like). `versions`:
+    what still holds them, for people; empty where nothing does."""
+
+    rows: int = 0
+    beside: int = 0
+    versions: str = ""
+
+
+class Erases(Protocol):
+    """A sink from which single keys can be taken."""
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
+        """Remove every row with that key from the lane's target, versions of a history and changes of a log of them too, and
+        from all that is kept beside it. `key`: the names of its columns at the source, and their texts
+        (`domain.erasures.texts`). The position and the other rows stay as they are (test_a_key_is_erased).
+
+        Takes the lane as `Drops.drop` does (test_erasing_takes_the_lane). May be called again, after it was killed anywhere
+        too. Nothing for a lane without a target (test_erasing_nothing). What is written down of the act itself does not
+        name the key."""
+
+    def end_versions(self, lane: Lane) -> str:
+        """Remove what older versions of the target hold, and of what is beside it; nobody can read these afterwards. Nothing
+        where there are none (test_versions_end). What could not be removed, for people."""
+
+
+class ErasesRecords(Protocol):
+    """An event log from which single records can be taken."""
+
+    def records(self, lane: Lane) -> Iterator[pa.Table]:
+        """The records of the lane's topics as raw frames (`domain.change.RAW`), per partition in any order."""
+
+    def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
+        """Leave of the records at these places (topic, partition, offset) nothing but place and times, and
+        `domain.erasures.WITHHELD`; where older versions still hold them, as in `Erased`. Takes the lane; may be called
+        again."""
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `Erases.end_versions`; of the whole log."""
+
+
 @runtime_checkable
 class Publishes(Protocol):
     """A sink that commits lane by lane, and can tell readers of its tables up to which transaction these are complete."""
@@ -130,6 +180,22 @@ class Publishes(Protocol):
         """
 
 
+@runtime_checkable
+class RemembersSchemas(Protocol):
+    """A sink that keeps, beside each target, the schemas that its lane has met.
+
+    `Sink.prepare` then does what `ApplyPlan.reshaping` asks of a target that is there, each part unless it is done already
+    or concerns a column that was not made so, and remembers `ApplyPlan.versions` after that. `Sink.reset` keeps them, so
+    that a lane which is loaded anew asks nothing again; `Drops.drop` forgets them.
+    """
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """All that is remembered of the lane, by number; empty when there is nothing. Needs no `prepare`."""
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """Write down a version, or write it anew; durable on return. Needs no `prepare`."""
+
+
 class TombstoneLedger(Protocol[F]):
     """(key, sequence) of deletes beside a target, so that an older update that arrives later cannot bring the row back.
 
@@ -139,8 +205,11 @@ class TombstoneLedger(Protocol[F]):
     def record(self, lane: Lane, plan: ApplyPlan, deletes: F) -> SequenceKey | None:
         """Remember the deletes of a folded frame; returns the highest sequence now remembered."""
 
-    def lookup(self, lane: Lane, plan: ApplyPlan, keys: F) -> F:
-        """The remembered entries of these keys: the key columns and `_cdc_seq_1..n`, the highest per key."""
+    def lookup(self, lane: Lane, plan: ApplyPlan, keys: F, applied: Position, *, again: bool = False) -> F:
+        """The remembered entries of these keys: the key columns and `_cdc_seq_1..n`, the highest per key. Entries of records
+        at or above `applied` are left out (test_ledger_leaves_out_what_was_not_applied). With `again`, for rows of a write
+        beside the stream, those of the records of `keys` too: whether they were applied is not known
+        (test_ledger_leaves_out_what_is_tried_again)."""
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: SequenceKey) -> None:
         """Remove the entries whose sequence is not above `high`; may be repeated."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
+from typing import Any
 
+from replicator.domain.patterns import GROUP, groups_of, is_exact, is_glob, is_regex, literal_count, unknown_groups
+from replicator.domain.topics import TopicFilter
+
+from .column_problems import column_problems
 from .findings import Origin, Path, Problem, inside, place, quoted
-from .globs import is_glob, literal_count, malformed, overlap
+from .globs import malformed, overlap
 from .lanes import own_name
 from .nearest import did_you_mean
 from .shape_problems import shape_problems
@@ -44,7 +50,7 @@ OF_ONE_POLICY = frozenset(
 )
 """Of these, those that mean nothing around entries of which none has the policy."""
 
-NAMES_HAVE_SCHEMAS = frozenset({"debezium_json"})
+NAMES_HAVE_SCHEMAS = frozenset({"debezium_json", "debezium_avro"})
 """Formats whose tables are called SCHEMA.TABLE, or DATABASE.TABLE where there are no schemas."""
 
 KNOWN_POLICIES = frozenset({"scd1", "scd2", "append"})
@@ -59,6 +65,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _without_policy(config)
     yield from target_option_problems(config)
     yield from shape_problems(config)
+    yield from column_problems(config)
     yield from source_option_problems(config)
     yield from _agreement(config, where)
     yield from _engines(config)
@@ -66,6 +73,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _bare(config)
     yield from _targets(config, where)
     yield from _places(config, where)
+    yield from _read_again(config)
     yield from _unused(config)
 
 
@@ -170,7 +178,7 @@ def _bare(config: View) -> Iterator[Problem]:
         source = (config.sources or {}).get(table.source or "", {})
         if text(source, "format") not in NAMES_HAVE_SCHEMAS or not table.match or malformed(table.match):
             continue
-        if not overlap(table.match, "*.*"):
+        if not is_regex(table.match) and not overlap(table.match, "*.*"):
             at = (*table.path, "match")
             sentence = f"{place(at)}: {quoted(table.match)} matches no table, as the names of this source are SCHEMA.TABLE"
             yield Problem(at, "bare_match", sentence, f"write {quoted('*.' + table.match)}", severity="warning")
@@ -186,10 +194,16 @@ def _targets(config: View, where: Where) -> Iterator[Problem]:
         into = _into(config, table, entry)
         if into is None or entry.sink is None:
             continue
-        if is_glob(table.match or "") and (entry.into or table.into):
+        template = entry.into or table.into or ""
+        if table.match and malformed(table.match):
+            continue
+        if is_regex(table.match or "") and GROUP.search(template):
+            yield from _unknown_groups(table, entry, template)
+        elif not is_exact(table.match or "") and template:
             at = (*entry.path, "into") if entry.into else entry.path
-            sentence = f"{place(entry.path)}: every table that the glob matches would have the target {quoted(into)}"
-            yield Problem(at, "same_target", sentence, "leave 'into' out, or name one table in 'match'")
+            sentence = f"{place(entry.path)}: every table that 'match' matches would have the target {quoted(into)}"
+            step = "leave 'into' out, name one table in 'match', or take {1} of a regular expression (^a_([0-9]+)$) into it"
+            yield Problem(at, "same_target", sentence, step)
         elif (key := (entry.sink, into)) in seen:
             target = f"target {quoted(into)} of sink {quoted(entry.sink)}"
             sentence = f"{place(entry.path)}: {target} is taken, at {where(seen[key])}"
@@ -198,13 +212,22 @@ def _targets(config: View, where: Where) -> Iterator[Problem]:
             seen[key] = entry.path
 
 
+def _unknown_groups(table: TableView, entry: EntryView, template: str) -> Iterator[Problem]:
+    for name in unknown_groups(template, table.match or ""):
+        at = (*entry.path, "into") if entry.into else (*table.path, "into") if table.into else entry.path
+        known = ", ".join(f"{{{group}}}" for group in groups_of(table.match or "")) or "none"
+        wrong = "has a brace alone" if name == "{" else f"takes group {quoted(name)}, which 'match' does not have"
+        sentence = f"{place(at)} {wrong}"
+        yield Problem(at, "unknown_group", sentence, f"groups: {known}")
+
+
 def _into(config: View, table: TableView, entry: EntryView) -> str | None:
     """The target inside the sink; a stand-in for the glob where each table has its own; `(log)` in event logs."""
     if table.match is None:
         return None
     if config.kind(entry.sink) == "event_log":
         return f"(log) {table.match} of {table.source}"
-    own = f"(own) {table.match} of {table.source}" if is_glob(table.match) else own_name(table.match)
+    own = own_name(table.match) if is_exact(table.match) else f"(own) {table.match} of {table.source}"
     return entry.into or table.into or own
 
 
@@ -219,12 +242,43 @@ def _places(config: View, where: Where) -> Iterator[Problem]:
             yield Problem(("sinks", name), "same_place", sentence, "use one sink for both")
         elif key:
             seen[key] = name
+    key = _place_of("events", text(config.event_store, "path"), None, None)
+    if key in seen:
+        sentence = f"event_store writes to the same place as sink {quoted(seen[key])} ({where(('sinks', seen[key]))})"
+        yield Problem(("event_store",), "same_place", sentence, "give it a folder of its own")
 
 
 def _place_of(kind: object, path: str | None, dsn: str | None, schema: str | None) -> tuple[str, ...] | None:
     if path:
         return ("path", posixpath.normpath(path.replace("s3a://", "s3://", 1)))
     return (str(kind), dsn, schema or "public" if kind == "postgres" else "") if dsn else None
+
+
+def _read_again(config: View) -> Iterator[Problem]:
+    """A source that reads the topic of the dead letters would reject what was rejected, for ever."""
+    topic, servers = text(config.letters, "topic"), _servers(config.letters)
+    for name, source in (config.sources or {}).items():
+        patterns = source.get("topics")
+        if topic is None or not servers & _servers(source) or not isinstance(patterns, list):
+            continue
+        for number, pattern in enumerate(patterns):
+            if isinstance(pattern, str) and _reads(pattern, topic):
+                at = ("sources", name, "topics", number)
+                sentence = f"{place(at)} also reads {quoted(topic)}, the topic of the dead letters"
+                yield Problem(
+                    at, "same_place", sentence, "name the topics more closely, or another one under 'dead_letters'"
+                )
+
+
+def _servers(said: dict[str, Any]) -> set[str]:
+    return {server.strip() for server in (text(said, "bootstrap_servers") or "").split(",")} - {""}
+
+
+def _reads(pattern: str, topic: str) -> bool:
+    try:
+        return TopicFilter([pattern])(topic)
+    except re.error:
+        return False
 
 
 def _unused(config: View) -> Iterator[Problem]:

@@ -23,8 +23,10 @@ LAST_PORT = 65535
 CATALOG = "spark_catalog"
 STORED = re.compile(r"s3a?://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?")
 NO_STORES: frozenset[str] = frozenset()
-SECRET_KEYS = frozenset({"dsn", "token", "access_key_id", "secret_access_key", "session_token"})
+SECRET_KEYS = frozenset({"dsn", "token", "password", "access_key_id", "secret_access_key", "session_token"})
 SECRET_PARENTS = frozenset({"security"})
+SPARK_SECRETS = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+"""Names of Spark's options whose values Spark itself hides (the default of `spark.redaction.regex`)."""
 
 
 class Strict(BaseModel):
@@ -42,6 +44,10 @@ class Strict(BaseModel):
 def is_secret(path: Path) -> bool:
     """The value at `path` is a secret: never printed, and its variables may come from NAME_FILE."""
     names = [part for part in path if isinstance(part, str)]
+    if names[:1] == ["spark"]:
+        return bool(SPARK_SECRETS.search(names[-1]))
+    if names[-1:] == ["key"] and "columns" in names[:-2]:
+        return True  # Of a mask.
     return bool(names) and (names[-1] in SECRET_KEYS or (len(names) > 1 and names[-2] in SECRET_PARENTS))
 
 
@@ -124,13 +130,46 @@ def _dsn(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _source_dsn(secret: SecretStr) -> SecretStr:
+    scheme = secret.get_secret_value().partition(":")[0]
+    if scheme == "mysql":
+        raise _refused(
+            "dsn",
+            "is of MySQL, which is neither looked at nor read by `backfill`: leave `database` out, and load tables by "
+            "Debezium's incremental snapshots",
+        )
+    try:
+        if scheme == "mariadb" and urlsplit(secret.get_secret_value()).hostname:
+            return secret
+        return _dsn(secret)
+    except ValueError:
+        example = "//USER:PASSWORD@HOST:PORT/DATABASE"
+        raise _refused("dsn", f"must be a URL such as postgresql:{example} or mariadb:{example}") from None
+
+
+def _database_url(secret: SecretStr) -> SecretStr:
+    scheme, found, rest = secret.get_secret_value().partition("://")
+    if not found or not rest or not re.fullmatch(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?", scheme):
+        raise _refused("dsn", "must be a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+    return secret
+
+
 def _start(value: Any) -> Any:
     if value in ("earliest", "latest"):
         return value
+    return _timed(value, "must be earliest, latest, or a time such as 2026-01-31T12:00:00Z")
+
+
+def _moment(value: Any) -> Any:
+    """Also the time that YAML makes of a text that is one."""
+    return _timed(value.isoformat() if isinstance(value, datetime) else value, "must be a time such as 2026-01-31T12:00:00Z")
+
+
+def _timed(value: Any, wanted: str) -> Any:
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise _refused("start", "must be earliest, latest, or a time such as 2026-01-31T12:00:00Z") from None
+        raise _refused("start", wanted) from None
     if moment.tzinfo is None:
         raise _refused("start", "needs a time zone, such as 2026-01-31T12:00:00Z")
     return value
@@ -139,7 +178,7 @@ def _start(value: Any) -> Any:
 def _glob(text: str) -> str:
     why = malformed(text)
     if why:
-        raise _refused("glob", f"is not a name or glob: {why}")
+        raise _refused("glob", f"is not a name, a glob, or a regular expression that starts with ^: {why}")
     return text
 
 
@@ -153,11 +192,17 @@ def _topic(text: str) -> str:
     return text
 
 
-def _into(text: str) -> str:
+def into_problem(text: str) -> str:
+    """Why the text cannot be the name of a target: completes a sentence; empty when it can."""
     if text != text.strip() or not text or any(c in "/\\" or ord(c) < 32 for c in text):
-        raise _refused("into", "must be a table's name: not empty, no slashes, no control characters")
-    if text in {".", ".."} or text.startswith("_replicator"):
-        raise _refused("into", "is a reserved name")
+        return "must be a table's name: not empty, no slashes, no control characters, no spaces around it"
+    return "is a reserved name" if text in {".", ".."} or text.startswith("_replicator") else ""
+
+
+def _into(text: str) -> str:
+    why = into_problem(text)
+    if why:
+        raise _refused("into", why)
     return text
 
 
@@ -227,7 +272,14 @@ CatalogSchema = Annotated[str, AfterValidator(_catalog_schema)]
 Dsn = Annotated[SecretStr, AfterValidator(_dsn)]
 """A PostgreSQL URL."""
 
+SourceDsn = Annotated[SecretStr, AfterValidator(_source_dsn)]
+"""The URL of a source's database: of PostgreSQL or of MariaDB."""
+
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+"""The URL of any database, as SQLAlchemy writes it."""
+
 StartFrom = Annotated[str, BeforeValidator(_start)]
+Moment = Annotated[str, BeforeValidator(_moment)]
 Glob = Annotated[str, AfterValidator(_glob)]
 Topic = Annotated[str, AfterValidator(_topic)]
 """A name, a glob, or a regular expression that starts with ^."""

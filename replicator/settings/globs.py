@@ -1,56 +1,29 @@
-"""Globs over table and topic names: `*` any text, `?` one character, `[abc]`, `[a-z]`, `[!abc]`. Case counts."""
+"""What is wrong with globs over table and topic names, and which of them meet: `*` any text, `?` one character, `[abc]`,
+`[a-z]`, `[!abc]`. Case counts."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from functools import cache
 
-WILD = frozenset("*?[")
-
-
-def is_glob(pattern: str) -> bool:
-    """The pattern has a wildcard, so it is not an exact name."""
-    return any(character in WILD for character in pattern)
-
-
-def matches(pattern: str, name: str) -> bool:
-    """The name is the pattern, or the glob matches all of it."""
-    return fnmatchcase(name, pattern) if is_glob(pattern) else pattern == name
+from replicator.domain.patterns import is_regex, regex_problem, tokens
 
 
 def malformed(pattern: str) -> str:
-    """Why the text cannot be a name or glob; empty when it can."""
+    """Why the text cannot be a name, a glob or a regular expression; empty when it can."""
     if not pattern or pattern != pattern.strip():
         return "it is empty, or has spaces around it"
     if any(ord(character) < 32 for character in pattern):
         return "it holds control characters"
+    if is_regex(pattern):
+        return regex_problem(pattern)
     if "[" in tokens(pattern):
         return "a [ has no ]"
     return ""
 
 
-def literal_count(pattern: str) -> int:
-    """How many characters the pattern fixes: the more, the more specific. `[...]`, `?` and `*` fix none."""
-    return sum(len(token) == 1 and token not in WILD for token in tokens(pattern))
-
-
-@cache
-def tokens(pattern: str) -> tuple[str, ...]:
-    """Single characters, `*`, `?`, and whole `[...]` classes; an unclosed `[` is a token of its own."""
-    result = []
-    at = 0
-    while at < len(pattern):
-        end = at + 1
-        if pattern[at] == "[":
-            close = pattern.find("]", at + (3 if pattern[at + 1 : at + 2] == "!" else 2))
-            end = close + 1 if close >= 0 else end
-        result.append(pattern[at:end])
-        at = end
-    return tuple(result)
-
-
 def overlap(one: str, other: str) -> bool:
-    """Some name is matched by both patterns."""
+    """Some name is matched by both globs."""
     left, right = tokens(one), tokens(other)
     alphabet = _alphabet(left + right)
 

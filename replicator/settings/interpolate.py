@@ -1,4 +1,4 @@
-"""`${NAME}` and `${NAME:-default}` from the environment, and `NAME_FILE` where the value is a secret."""
+"""`${NAME}` and `${NAME:-default}` from the environment; for secrets also `NAME_FILE`, and a folder of secrets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from .findings import Path, Problem, place
 
 REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-(?P<value>[^{}]*))?\}|\$\{")
 MAX_SECRET_BYTES = 64 * 1024
+SECRETS_DIR = "REPLICATOR_SECRETS_DIR"
+"""The variable that names a folder with a file per secret, as Docker and Kubernetes lay them out: called as the variable, or
+the same in small letters."""
 
 
 def interpolate(document: Document, environ: Mapping[str, str]) -> set[Path]:
     """Replace the references in every text value, in place; keys are left alone, `$${` stands for `${`.
 
-    Problems: an unset variable without a default, a malformed reference, and for secrets both NAME and NAME_FILE set
-    or a file that cannot be read. Returns the paths of the values that could not be completed. A variable that
-    is set but empty counts as unset when there is a default, as in a shell.
+    Problems: an unset variable without a default, a malformed reference, and for secrets more than one of NAME, NAME_FILE
+    and a file in the folder of secrets, or a file that cannot be read. Returns the paths of the values that could not be
+    completed. A variable that is set but empty counts as unset when there is a default, as in a shell.
     """
     return _Interpolation(document, environ).run()
 
@@ -56,18 +59,30 @@ class _Interpolation:
         if found["default"] is not None:
             return str(found["value"])
         if text is None:
-            also = f" or {name}_FILE" if is_secret(path) else ""
+            also = f" or {name}_FILE, or put a file {name} into {SECRETS_DIR}" if is_secret(path) else ""
             hint = f"set {name}{also}, or write ${{{name}:-default}}"
             return self.fail(path, "unset", f"needs the environment variable {name}", hint)
         return text
 
     def secret(self, name: str, path: Path) -> str | None:
-        direct, file = self.environ.get(name), self.environ.get(f"{name}_FILE")
-        if not file:
-            return direct
-        if direct is not None:
-            return self.fail(path, "secret", f"finds both {name} and {name}_FILE set", "unset one of them")
-        return self.secret_file(f"{name}_FILE", FilePath(file), path)
+        direct, file, kept = self.environ.get(name), self.environ.get(f"{name}_FILE"), self.kept(name)
+        said = [
+            *([name] if direct is not None else []),
+            *([f"{name}_FILE"] if file else []),
+            *([f"{kept.name} in {SECRETS_DIR}"] if kept else []),
+        ]
+        if len(said) > 1:
+            text = f"finds {'both ' if len(said) == 2 else ''}{' and '.join(said)} set"
+            return self.fail(path, "secret", text, "leave one of them")
+        if file:
+            return self.secret_file(f"{name}_FILE", FilePath(file), path)
+        return self.secret_file(said[0], kept, path) if kept else direct
+
+    def kept(self, name: str) -> FilePath | None:
+        """The file of the folder of secrets, if there is one."""
+        folder = self.environ.get(SECRETS_DIR)
+        files = [FilePath(folder, called) for called in dict.fromkeys((name, name.lower()))] if folder else []
+        return next((file for file in files if file.is_file()), None)
 
     def secret_file(self, variable: str, file: FilePath, path: Path) -> str:
         """The file's text without its line end, which editors add and no password has."""

@@ -8,14 +8,25 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
+from .columns import ColumnSettings
+from .event_store import EventStoreSettings, ServeSettings
 from .findings import Path, Problem, inside, place, quoted
 from .nearest import did_you_mean, nearest
 from .plugins import Plugins
 from .schema import HttpSettings, LimitSettings, Settings
-from .sinks import SINKS, DeadLetterSettings, DeltaSettings, EventLogSettings, PluginSinkSettings, StorageSettings
-from .sources import FORMATS, SOURCES, ConnectSettings, DatabaseSettings, KafkaSettings, PluginSourceSettings
+from .sinks import SINKS, DeadLetterSettings, DeltaSettings, EventLogSettings, PluginSinkSettings
+from .source_parts import ConnectSettings, DatabaseSettings
+from .sources import (
+    FORMATS,
+    SOURCES,
+    ArchiveSettings,
+    FilesSettings,
+    KafkaSettings,
+    PluginSourceSettings,
+)
+from .storage import StorageSettings
 from .supported import is_later, later_keys
-from .tables import EntrySettings, PolicyKeys, TableSettings
+from .tables import EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
 
 Models = tuple[type[BaseModel], ...]
 """The models a mapping may be; several while its kind is missing or unknown."""
@@ -27,6 +38,7 @@ ELSEWHERE: tuple[tuple[str, Models], ...] = (
     ("a table or one of its 'to' entries", (TableSettings, EntrySettings)),
     ("limits", (LimitSettings,)),
     ("http", (HttpSettings,)),
+    ("event_store", (EventStoreSettings,)),
 )
 
 
@@ -153,18 +165,25 @@ def _always(model: type[BaseModel]) -> Callable[[Any, Plugins], Models]:
 NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     (Settings, "dead_letters"): _always(DeadLetterSettings),
     (Settings, "defaults"): _always(PolicyKeys),
+    **{(model, "schema_changes"): _always(SchemaChangeModes) for model in (PolicyKeys, TableSettings, EntrySettings)},
     (Settings, "limits"): _always(LimitSettings),
     (Settings, "http"): _always(HttpSettings),
+    (Settings, "event_store"): _always(EventStoreSettings),
+    (Settings, "serve"): _always(ServeSettings),
     (KafkaSettings, "database"): _always(DatabaseSettings),
     (KafkaSettings, "connect"): _always(ConnectSettings),
     (DeltaSettings, "storage"): _always(StorageSettings),
     (EventLogSettings, "storage"): _always(StorageSettings),
+    (EventStoreSettings, "storage"): _always(StorageSettings),
+    (ArchiveSettings, "storage"): _always(StorageSettings),
+    (FilesSettings, "storage"): _always(StorageSettings),
 }
 COLLECTIONS: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     (Settings, "sources"): _source,
     (Settings, "sinks"): _sink,
     (Settings, "tables"): _always(TableSettings),
     (TableSettings, "to"): _always(EntrySettings),
+    **{(model, "columns"): _always(ColumnSettings) for model in (PolicyKeys, TableSettings, EntrySettings)},
 }
 
 

@@ -9,10 +9,14 @@ from typing import Any, TypeVar
 from pydantic import InstanceOf
 
 from replicator.domain.chosen import Chosen
+from replicator.domain.columns import Mask
+from replicator.domain.patterns import expanded, is_regex, matches
+from replicator.domain.schema_changes import Kind, Mode, SchemaRules
 from replicator.domain.shape import Shape
 
+from .columns import ColumnSettings, remade
 from .conditions import condition
-from .fields import Strict, timespan
+from .fields import Strict, into_problem, timespan
 from .findings import Path
 from .tables import (
     FOR_EVER,
@@ -21,7 +25,7 @@ from .tables import (
     EntrySettings,
     Policy,
     PolicyKeys,
-    SchemaChanges,
+    SchemaChangeModes,
     TableSettings,
     Tombstones,
 )
@@ -32,7 +36,7 @@ WITHOUT_OPTIONS = frozenset({"postgres", "event_log"})
 BY_DEFAULT = "7 days"
 """How long deletes are remembered."""
 
-CONDITIONS = ("apply_as_deletes", "apply_as_truncates")
+CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 
 V = TypeVar("V")
 Said = tuple[EntrySettings, TableSettings, PolicyKeys]
@@ -52,6 +56,8 @@ class LaneSettings(Strict):
     """The sink's kind."""
     into: str
     """The target's name inside the sink."""
+    refused: str
+    """Why this cannot be a target's name, where it is made of the table's; completes a sentence, empty where it can."""
     policy: Policy
     keys: tuple[str, ...] | None
     """The key columns; None when they are to be learnt from the change events."""
@@ -65,8 +71,9 @@ class LaneSettings(Strict):
     """The columns whose change begins a version; None: all, as under every policy but scd2."""
     deletes: Deletes
     tombstones: Tombstones | None
-    """None: a delete in compacted topics only."""
-    schema_changes: SchemaChanges
+    """None: ignore."""
+    schema_rules: InstanceOf[SchemaRules]
+    """What it does about changes of its source's schema."""
     declared: Mapping[str, str] | None
     """Columns and Arrow types that the config declares."""
     options: Mapping[str, Any]
@@ -88,12 +95,14 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
     policy: Policy = first(*(level.chosen_policy() for level in said)) or "scd1"
     grace = first(*(level.watermark for level in said)) if policy == "append" else None
     deletes: Deletes = first(*(level.deletes for level in said)) or "hard"
+    into, refused = _into(name, table.match, first(*(level.into for level in said)))
     return LaneSettings(
         table=name,
         source=table.source,
         sink=entry.sink,
         kind=kind,
-        into=first(*(level.into for level in said)) or own_name(name),
+        into=into,
+        refused=refused,
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
@@ -102,10 +111,32 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
         tombstones=first(*(level.tombstones for level in said)),
-        schema_changes=first(*(level.schema_changes for level in said)) or "evolve",
+        schema_rules=_schema_rules(said),
         declared=table.declared,
         options=_options(said) if kind not in WITHOUT_OPTIONS else {},
         at=at,
+    )
+
+
+def _into(name: str, match: str, said: str | None) -> tuple[str, str]:
+    """The name of the target, and why it cannot be one. What stands in braces is of the name that `match` matches; asked
+    about the entry as such, with `match` for a name, it stays as it is."""
+    if said is None or not is_regex(match) or not matches(match, name):
+        return said or own_name(name), ""
+    made = expanded(said, match, name)
+    return made, into_problem(made)
+
+
+def _schema_rules(said: Said) -> SchemaRules:
+    """The nearest level that says anything of a key counts, whole."""
+    found: Any = first(*(level.schema_changes for level in said)) or "evolve"
+    modes = found if isinstance(found, SchemaChangeModes) else SchemaChangeModes(others=found)
+    of_kinds = {kind: Mode(mode) for kind in Kind if (mode := getattr(modes, kind.value)) is not None}
+    return SchemaRules(
+        modes=of_kinds,
+        others=Mode(modes.others or "evolve"),
+        removes=first(*(level.dropped_columns for level in said)) == "remove",
+        renames=tuple((first(*(level.renamed_columns for level in said)) or {}).items()),
     )
 
 
@@ -125,7 +156,7 @@ def _tracked(level: PolicyKeys) -> Chosen | None:
 
 
 def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
-    deletes, truncates = (first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
+    deletes, truncates, where = (first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
     return Shape(
         sequence_by=tuple(first(*(level.sequence_by for level in said)) or ()),
         deletes=None if deletes is None else condition(deletes),
@@ -135,7 +166,22 @@ def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
         keeping=_keeping(said) if policy == "scd1" else None,
         soft_deletes=deleted == "soft" and policy == "scd1",
         by_column=_by_column(said) and policy == "scd1",
+        where=None if where is None else condition(where),
+        rows_leave=where is None or policy != "append",
+        remade=remade(columns_of(said), frozenset(private_columns(said[1]))),
     )
+
+
+def private_columns(table: TableSettings) -> dict[str, Mask]:
+    """The columns of a table whose values nothing that is stored of it holds; one that is dropped holds none."""
+    private = {name: rule for name, rule in (table.columns or {}).items() if rule.is_private}
+    return {name: rule.masking() or Mask("nothing") for name, rule in private.items()}
+
+
+def columns_of(said: Said) -> dict[str, ColumnSettings]:
+    """What is said of single columns; of each the entry counts before its table."""
+    entry, table, _ = said
+    return {**(table.columns or {}), **(entry.columns or {})}
 
 
 def _columns(level: PolicyKeys) -> Chosen | None:

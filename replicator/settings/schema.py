@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, SecretStr, model_validator
+from pydantic import BaseModel, Field, SecretStr, field_serializer, model_validator
 
-from .fields import Address, ConfigPath, Count, Name, Size, Strict, _refused
+from replicator.domain.patterns import best
+
+from .event_store import EventStoreSettings, ServeSettings
+from .fields import Address, ConfigPath, Count, FromZero, Name, Size, Strict, _refused, is_secret
 from .findings import Path
-from .globs import is_glob, literal_count, matches
 from .lanes import LaneSettings, resolve
 from .sinks import DeadLetterSettings, Engine, Sink
-from .sources import Source, Text
-from .tables import PolicyKeys, TableSettings
+from .source_parts import Text
+from .sources import Source
+from .tables import OnReject, PolicyKeys, TableSettings
 
 MIB = 1024 * 1024
 LOOPBACK = ("127.", "localhost:", "[::1]:")
@@ -68,18 +71,40 @@ class Settings(Strict):
     """What holds for every entry that says nothing else."""
     state: ConfigPath = Field("./state", validate_default=True)
     """The folder of local state."""
+    erasures: ConfigPath | None = None
+    """The folder of the list of rows that were forgotten (`replicator forget`); by default in the folder of local state.
+    Without it they would come back, so it belongs into a backup."""
     limits: LimitSettings = LimitSettings()
     http: HttpSettings = HttpSettings()
+    event_store: EventStoreSettings | None = None
+    """Where events that programs emit themselves are kept."""
+    serve: ServeSettings = ServeSettings()
     spark: dict[str, Text] = Field(default_factory=dict)
     """Options of the Spark session, by their own names; for the engine spark."""
-    on_reject: Literal["continue", "stop"] = "continue"
-    max_rejects: Count | None = None
+    on_reject: OnReject = "continue"
+    """What becomes of a table of which a record cannot be used; a table may say otherwise. `continue`: the others go on.
+    `hold_key`: later records of its key are rejected as HELD, until it is replayed. `stop_lane`: its lanes stop there."""
+    max_rejects: FromZero | None = None
+    """More rejects than this in one run end it with exit code 6; any number by default. Records that are sent again count
+    again, and a change that two targets reject counts twice."""
+
+    @field_serializer("spark", when_used="json")
+    def _hide_secrets_of_spark(self, options: Mapping[str, str]) -> dict[str, str]:
+        """JSON is what people see."""
+        return {name: "**********" if is_secret(("spark", name)) else value for name, value in options.items()}
+
+    def on_reject_of(self, table: str, source: str | None = None) -> OnReject:
+        """What becomes of the source table of that name when a record of it cannot be used."""
+        entry = self.table_for(table, source)
+        return (entry and entry.on_reject) or self.on_reject
 
     def table_for(self, name: str, source: str | None = None) -> TableSettings | None:
         """The entry of `tables` that decides about the source table `name` (of `source`, when given); None when no
-        entry matches. An exact name beats a glob; among globs the one that fixes most characters wins."""
-        found = [t for t in self.tables if source in (None, t.source) and matches(t.match, name)]
-        return max(found, key=lambda t: (not is_glob(t.match), literal_count(t.match)), default=None)
+        entry matches. An exact name beats a regular expression, of which the first one counts, and this beats a glob;
+        among globs the one that fixes most characters wins."""
+        found = {t.match: t for t in reversed(self.tables) if source in (None, t.source)}
+        pattern = best((t.match for t in self.tables if source in (None, t.source)), name)
+        return None if pattern is None else found[pattern]
 
     def lanes_for(self, name: str, source: str | None = None) -> tuple[LaneSettings, ...]:
         """The lanes of the source table `name`, in the order of its `to`; event logs are not lanes of a table."""

@@ -7,7 +7,9 @@ from typing import Any
 
 from replicator.domain.conditions import columns_of
 
-from .conditions import NoCondition, condition
+from .conditions import condition
+from .expression_problems import condition_problems
+from .expressions import NoExpression
 from .findings import Path, Problem, place, quoted
 from .nearest import did_you_mean
 from .tables import FOR_EVER, POLICIES_THAT_TRUNCATE
@@ -19,7 +21,7 @@ LISTS = (
 )
 KEEPING = ("ignore_null_updates", "ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
 KEEP_EVERYTHING = frozenset({"append", "scd2"})
-CONDITIONS = ("apply_as_deletes", "apply_as_truncates")
+CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 
 
 def shape_problems(config: View) -> Iterator[Problem]:
@@ -34,6 +36,7 @@ def shape_problems(config: View) -> Iterator[Problem]:
         yield from _floating_keys(table, entry)
         if table.declared is not None:
             yield from _unknown_columns(table, entry)
+            yield from condition_problems(table, entry)
 
 
 def _without_truncates(entry: EntryView) -> Iterator[Problem]:
@@ -118,7 +121,7 @@ def _named(entry: EntryView) -> Iterable[tuple[Path, str]]:
 def _asked(text: str) -> Iterable[str]:
     try:
         return sorted(columns_of(condition(text)))
-    except NoCondition:
+    except NoExpression:
         return ()  # Which is said of the value itself.
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from .fields import CatalogSchema, ConfigPath, Dsn, FromZero, HttpUrl, LakePath, Strict, _refused
+from .fields import CatalogSchema, ConfigPath, Dsn, Duration, FromZero, LakePath, Servers, Strict, _refused
+from .source_parts import SecretText, Text, options_of_letters, security_options
+from .storage import StorageSettings, refuse_idle_storage
 
 Engine = Literal["local", "spark"]
 
@@ -21,31 +23,6 @@ class SinkSettings(Strict):
     def catalog_of(self) -> Engine | None:
         """The engine in whose catalog the targets have names; only that one can take them away. None: they have none."""
         return None
-
-
-class StorageSettings(Strict):
-    """What reaches an object store. What is not said comes from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, ...), or
-    from the role of the machine."""
-
-    access_key_id: SecretStr | None = None
-    secret_access_key: SecretStr | None = None
-    session_token: SecretStr | None = None
-    """Of credentials that last for a while only."""
-    region: str | None = Field(None, min_length=1)
-    endpoint: HttpUrl | None = None
-    """The URL of a store other than Amazon's."""
-    allow_http: bool = False
-    """The endpoint may be one without encryption."""
-
-    @model_validator(mode="after")
-    def _whole(self) -> StorageSettings:
-        if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise _refused("storage", "needs both 'access_key_id' and 'secret_access_key', or none of them")
-        if self.session_token is not None and self.access_key_id is None:
-            raise _refused("storage", "has a 'session_token' without 'access_key_id'")
-        if (self.endpoint or "").startswith("http://") and not self.allow_http:
-            raise _refused("storage", "has an 'endpoint' without encryption; write https://, or 'allow_http: true'")
-        return self
 
 
 class DeltaSettings(SinkSettings):
@@ -68,13 +45,8 @@ class DeltaSettings(SinkSettings):
 
     @model_validator(mode="after")
     def _stored(self) -> DeltaSettings:
-        _refuse_idle_storage(self.path, self.storage)
+        refuse_idle_storage(self.path, self.storage)
         return self
-
-
-def _refuse_idle_storage(path: str | None, storage: StorageSettings | None) -> None:
-    if storage is not None and "://" not in (path or ""):
-        raise _refused("inapplicable", "has a 'storage', which means nothing without an s3:// URL in 'path'; remove it")
 
 
 class EventLogSettings(SinkSettings):
@@ -96,7 +68,7 @@ class EventLogSettings(SinkSettings):
             raise _refused("place", "needs exactly one of 'path' and 'dsn'")
         if self.path is None and self.compact_every is not None:
             raise _refused("inapplicable", "has a 'compact_every', which means nothing without 'path'; remove it")
-        _refuse_idle_storage(self.path, self.storage)
+        refuse_idle_storage(self.path, self.storage)
         return self
 
 
@@ -141,12 +113,31 @@ class DeadLetterSettings(Strict):
     """Where rejected records are kept."""
 
     path: ConfigPath | None = None
-    """A Delta table's folder."""
+    """A Delta table's folder, of this pipeline alone."""
     dsn: Dsn | None = None
-    topic: str | None = None
+    """A PostgreSQL database, which has the table `dead_letters`."""
+    schema_name: str | None = Field(None, alias="schema", min_length=1, max_length=63)
+    """With `dsn`: the schema of the table, `_replicator` by default."""
+    topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
+    """A Kafka topic, with `bootstrap_servers`; several pipelines may share it. Made when the first record is rejected."""
+    bootstrap_servers: Servers | None = None
+    """With `topic`: HOST:PORT of one or more brokers, with commas between them."""
+    security: Annotated[dict[str, SecretText], AfterValidator(security_options)] | None = None
+    """With `topic`: librdkafka's security.*, sasl.* and ssl.* settings."""
+    options: Annotated[dict[str, Text], AfterValidator(options_of_letters)] | None = None
+    """With `topic`: any other librdkafka setting."""
+    patience: Duration = "60 seconds"
+    """How long the place may be away before the program stops; meanwhile nothing moves past a reject."""
 
     @model_validator(mode="after")
     def _one_place(self) -> DeadLetterSettings:
         if sum(place is not None for place in (self.path, self.dsn, self.topic)) != 1:
             raise _refused("place", "needs exactly one of 'path', 'dsn' and 'topic'")
+        if self.dsn is None and self.schema_name is not None:
+            raise _refused("inapplicable", "has a 'schema', which means nothing without 'dsn'; remove it")
+        if self.topic is not None and self.bootstrap_servers is None:
+            raise _refused("place", "has a 'topic' and needs 'bootstrap_servers', the brokers that it is on")
+        for key in ("bootstrap_servers", "security", "options"):
+            if self.topic is None and getattr(self, key) is not None:
+                raise _refused("inapplicable", f"has '{key}', which means nothing without 'topic'; remove it")
         return self

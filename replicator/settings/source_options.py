@@ -8,23 +8,34 @@ from typing import Any
 from replicator.domain.topics import TopicFilter
 
 from .findings import Path, Problem, place, quoted
+from .query_source import query_problems
 from .sources import FORMATS
 from .views import View, mapping, text
 
-ROWS, DMS, DEBEZIUM = "rows", "dms_csv", "debezium_json"
-SNAPSHOTS = "snapshots"
+ROWS, DMS, DMS_PARQUET = "rows", "dms_csv", "dms_parquet"
+DEBEZIUM, AVRO, OUTBOX = "debezium_json", "debezium_avro", "debezium_outbox"
+SNAPSHOTS, QUERY, FILES = "snapshots", "query", "files"
 OF_FORMATS = {
-    "operation_column": (ROWS, DMS),
-    "operations": (ROWS, DMS),
+    "operation_column": (ROWS, DMS, DMS_PARQUET),
+    "operations": (ROWS, DMS, DMS_PARQUET),
     "sequence_columns": (ROWS,),
     "csv": (DMS,),
-    "transactions": (DEBEZIUM,),
+    "transactions": (DEBEZIUM, AVRO),
+    "registry": (AVRO,),
+    "outbox": (OUTBOX,),
+    "flattened": (DEBEZIUM,),
 }
 """Keys of any source, and the formats with which they mean something."""
+OF_LOGS = ("topics", "since", "until")
+"""Keys of an event log's source that mean nothing of rows."""
 OF_TABLE_ROWS = ("changes", "start_from", "table")
 """Keys of a Delta table that is read as rows."""
 OF_DATABASE = ("table", "query", "every")
 """Keys of snapshots that a database is asked for."""
+OF_KNOWN_TYPES = {"delta": "a Delta table", SNAPSHOTS: "snapshots", QUERY: "a table of a database"}
+"""Transports whose rows have types of their own, and what the rows are of."""
+KEYED = (SNAPSHOTS, QUERY)
+"""Transports that need to know the key whatever the policy."""
 SAID_BY_FEED = ("operation_column", "sequence_columns", "operations")
 
 
@@ -33,16 +44,54 @@ def source_option_problems(config: View) -> Iterator[Problem]:
     for name, source in (config.sources or {}).items():
         if text(source, "format") in FORMATS:
             yield from _of_other_formats(name, source)
+        if text(source, "format") == AVRO and "registry" not in source:
+            at = ("sources", name)
+            sentence = f"missing key 'registry' in {place(at)}: records name their schemas by ids of a schema registry"
+            yield Problem((*at, "registry"), "missing", sentence, "for example registry: {url: http://registry:8081}")
         if text(source, "transport") == "delta":
             yield from _of_delta(config, name, source)
         if "transactions" in source:
             yield from _of_transactions(config, name, source)
-        if text(source, "transport") == "files" and text(source, "format") not in (DMS, None):
-            sentence = f"files are read as {quoted(DMS)} alone; {place(('sources', name))} says {quoted(source['format'])}"
-            yield Problem(("sources", name, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
+            if source.get("flattened") is True:
+                sentence = (
+                    f"{place(('sources', name))} has both 'transactions' and 'flattened': rows do not tell enough of theirs"
+                )
+                yield Problem(("sources", name, "transactions"), "contradiction", sentence, "keep one")
+        if text(source, "transport") == FILES:
+            yield from _of_files(name, source)
         if text(source, "transport") == SNAPSHOTS:
             yield from _of_snapshots(name, source)
+        if text(source, "transport") == QUERY:
+            yield from query_problems(config, name, source)
     yield from _of_tables(config)
+    yield from _of_events(config)
+    yield from _of_compacted(config)
+
+
+def _of_files(name: str, source: dict[str, Any]) -> Iterator[Problem]:
+    at = ("sources", name)
+    if text(source, "format") not in (DMS, DMS_PARQUET, ROWS, None):
+        known = f"{quoted(DMS)}, {quoted(DMS_PARQUET)} or {quoted(ROWS)}"
+        sentence = f"files are read as {known} alone; {place(at)} says {quoted(source['format'])}"
+        yield Problem((*at, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
+    if text(source, "format") in (DMS, DMS_PARQUET) and "files" in source:
+        sentence = f"key 'files' in {place(at)} means nothing with format {quoted(source['format'])}, which says it"
+        yield Problem((*at, "files"), "inapplicable", sentence, "remove it")
+    if text(source, "format") != ROWS:
+        return
+    if "files" not in source:
+        hint = "write 'files: csv', 'files: jsonl' or 'files: parquet'"
+        yield Problem(at, "missing", f"missing key 'files' in {place(at)}, whose files are of rows", hint)
+    if "operations" in source and "operation_column" not in source:
+        sentence = f"key 'operations' in {place(at)} means nothing without 'operation_column': all rows are new ones"
+        yield Problem((*at, "operations"), "inapplicable", sentence, "name the column, or remove it")
+    said = mapping(source.get("csv"))
+    if text(source, "files") == "csv" and said.get("header") is not True:
+        hint = "write 'csv: {header: true}', and let every file begin with the names of its columns"
+        yield Problem(at, "missing", f"{place(at)}: columns of rows in CSV are named by a header row", hint)
+    for key in (key for key in ("inserts_only",) if key in said):
+        sentence = f"key '{key}' in {place((*at, 'csv'))} means nothing for rows"
+        yield Problem((*at, "csv", key), "inapplicable", sentence, "leave out 'operation_column' instead")
 
 
 def _of_snapshots(name: str, source: dict[str, Any]) -> Iterator[Problem]:
@@ -83,10 +132,10 @@ def _of_csv(source: dict[str, Any], at: Path) -> Iterator[Problem]:
 
 def _of_other_formats(name: str, source: dict[str, Any]) -> Iterator[Problem]:
     """Keys of one format where records are of another."""
-    of_snapshots = ("csv",) if text(source, "files") == "csv" and text(source, "transport") == SNAPSHOTS else ()
-    keys = [key for key, formats in OF_FORMATS.items() if source["format"] not in formats and key not in of_snapshots]
+    of_csv = ("csv",) if text(source, "files") == "csv" and text(source, "transport") in (SNAPSHOTS, FILES) else ()
+    keys = [key for key, formats in OF_FORMATS.items() if source["format"] not in formats and key not in of_csv]
     if text(source, "transport") == "delta":
-        keys += ["topics"] if source["format"] == ROWS else OF_TABLE_ROWS
+        keys += OF_LOGS if source["format"] == ROWS else OF_TABLE_ROWS
     for key in keys:
         if key in source:
             sentence = f"key '{key}' in {place(('sources', name))} means nothing with format {quoted(source['format'])}"
@@ -110,11 +159,11 @@ def _of_delta(config: View, name: str, source: dict[str, Any]) -> Iterator[Probl
 
 
 def _of_transactions(config: View, name: str, source: dict[str, Any]) -> Iterator[Problem]:
-    """Transactions are told in a topic that the source has to read, and are held together by the local engine."""
+    """Transactions are told in a topic that the source has to read. Only the local engine holds anything back."""
     at = ("sources", name, "transactions")
-    if config.engine not in ("local", None):
-        sentence = f"{place(at)} needs the engine local: on {quoted(config.engine)} lanes are not held together"
-        yield Problem(at, "engine", sentence, "remove it, or write `engine: local`")
+    if config.engine not in ("local", None) and "max_transaction_bytes" in (source["transactions"] or {}):
+        sentence = f"{place(at)}: on the engine {quoted(config.engine)} nothing of a transaction is held back"
+        yield Problem((*at, "max_transaction_bytes"), "engine", sentence, "remove it, or write `engine: local`")
     topic, topics = (source["transactions"] or {}).get("topic"), source.get("topics")
     patterns = [p for p in topics if isinstance(p, str)] if isinstance(topics, list) else []
     if isinstance(topic, str) and patterns and not TopicFilter(patterns)(topic):
@@ -127,22 +176,31 @@ def _of_tables(config: View) -> Iterator[Problem]:
     for table, entry in config.entries():
         source = (config.sources or {}).get(table.source or "", {})
         form = text(source, "format")
-        if form not in (ROWS, DMS) or config.kind(entry.sink) == "event_log":
+        if source.get("flattened") is True and config.kind(entry.sink) != "event_log":
+            yield from _of_flattened(table.path, dict(entry.of_table))
+        if form not in (ROWS, DMS, DMS_PARQUET) or config.kind(entry.sink) == "event_log":
             continue
         said = dict(entry.of_table)
         if form == DMS and "schema" not in table.said and not _has_header(source):
             sentence = f"{place(table.path)}: its files have no header, so nothing says what its columns are"
             hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
             yield Problem(table.path, "missing", sentence, hint)
-        of_text = text(source, "transport") == SNAPSHOTS and text(source, "files") in ("csv", "jsonl")
-        if of_text and "schema" not in table.said:
-            sentence = f"{place(table.path)}: its snapshots are text, so nothing says what its columns are"
+        declares = text(source, "transport") == QUERY and "query" in source
+        if declares and "schema" not in table.said:
+            sentence = f"{place(table.path)}: nothing says what the columns of its query are"
             yield Problem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
-        if text(source, "transport") in ("delta", SNAPSHOTS) and "schema" in table.said and not of_text:
-            what = "a Delta table" if text(source, "transport") == "delta" else "snapshots"
+        of_text = text(source, "transport") in (SNAPSHOTS, FILES) and text(source, "files") in ("csv", "jsonl")
+        if of_text and "schema" not in table.said:
+            what = "files" if text(source, "transport") == FILES else "snapshots"
+            sentence = f"{place(table.path)}: its {what} are text, so nothing says what its columns are"
+            yield Problem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
+        parquet = text(source, "transport") == FILES and text(source, "files") == "parquet"
+        typed = text(source, "transport") in OF_KNOWN_TYPES or form == DMS_PARQUET or parquet
+        if typed and "schema" in table.said and not (of_text or declares):
+            what = OF_KNOWN_TYPES.get(text(source, "transport") or "", "Parquet files")
             sentence = f"{place(table.path)}: rows of {what} have the types of its columns"
             yield Problem((*table.path, "schema"), "inapplicable", sentence, "remove it")
-        if (entry.policy != "append" or text(source, "transport") == SNAPSHOTS) and said["keys"] == "None":
+        if (entry.policy != "append" or text(source, "transport") in KEYED) and said["keys"] == "None":
             sentence = f"{place(table.path)}: its records are rows, which do not say what their key is"
             yield Problem(table.path, "missing", sentence, "write 'keys: [...]' in it")
         if said["tombstones"] == "delete":
@@ -150,6 +208,42 @@ def _of_tables(config: View) -> Iterator[Problem]:
                         ("defaults",)), "tombstones")  # fmt: skip
             sentence = f"{place(at)}: records without a value delete nothing with format {quoted(form)}"
             yield Problem(at, "inapplicable", sentence, "remove it")
+
+
+def _of_events(config: View) -> Iterator[Problem]:
+    """Keys that tables of an outbox's events may not have: what events are made of, and what tells them apart, is fixed."""
+    for path, said in config.levels:
+        table = next((t for t in config.tables if t.path == path[:2]), None)
+        source = (config.sources or {}).get((table.source if table else None) or "", {})
+        for key in ("schema", "keys", "tombstones") if text(source, "format") == OUTBOX else ():
+            if key in said:
+                sentence = f"key '{key}' in {place(path)} means nothing with format {quoted(OUTBOX)}: columns are fixed"
+                yield Problem((*path, key), "inapplicable", sentence, "remove it: the key of an event is its id")
+
+
+def _of_compacted(config: View) -> Iterator[Problem]:
+    """Messages without a value are taken for deletes where a topic is compacted, and that is no history. Whether it is the
+    broker knows; flattened rows may have no other deletes."""
+    for table, entry in config.entries():
+        source = (config.sources or {}).get(table.source or "", {})
+        of_events = text(source, "format") in (DEBEZIUM, AVRO) and source.get("flattened") is not True
+        every = entry.policy in ("scd2", "append") or config.kind(entry.sink) == "event_log"
+        if of_events and every and dict(entry.of_table)["tombstones"] == "delete":
+            kept = "the event log" if config.kind(entry.sink) == "event_log" else f"policy {quoted(entry.policy)}"
+            sentence = (
+                f"{place(entry.path)}: {kept} keeps every change, and a topic that is compacted, as `tombstones: delete` "
+                "says, keeps the last one of a key"
+            )
+            hint = "let it read a topic with cleanup.policy=delete; `replicator doctor` asks the broker how it is"
+            yield Problem(entry.path, "no_history", sentence, hint, severity="warning")
+
+
+def _of_flattened(at: Path, said: dict[str, str]) -> Iterator[Problem]:
+    """Unless the connector says otherwise, deletes of flattened rows come as records without a value only."""
+    if said["tombstones"] == "None":
+        sentence = f"{place(at)}: nothing says whether records without a value delete rows, as flattened deletes may be"
+        hint = "write 'tombstones: delete', or 'tombstones: ignore' with delete.tombstone.handling.mode=rewrite"
+        yield Problem(at, "missing", sentence, hint)
 
 
 def _has_header(source: dict[str, Any]) -> bool:

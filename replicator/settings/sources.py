@@ -6,103 +6,57 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, WithJsonSchema
-
-from .fields import ConfigPath, Dsn, Duration, HttpUrl, Into, Servers, Size, StartFrom, Strict, Topic, _refused
-
-FORMATS = ("debezium_json", "debezium_avro", "dts_avro", "dms_csv", "canal_json", "maxwell_json", "ogg_json", "rows")
-SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
-OWNED_OPTIONS = {
-    "bootstrap.servers": "bootstrap_servers",
-    "metadata.broker.list": "bootstrap_servers",
-    "group.id": "group_id",
-    "auto.offset.reset": "start_from",
-    "enable.auto.commit": "",
-    "enable.auto.offset.store": "",
-    "enable.partition.eof": "",
-    "isolation.level": "",
-}
-"""librdkafka settings that correctness depends on, and the key to use instead."""
-
-
-def _text(value: Any) -> Any:
-    """librdkafka takes text: true becomes "true", 5 becomes "5"."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _options(options: dict[str, str]) -> dict[str, str]:
-    for name in options:
-        if name.startswith(SECURITY_PREFIXES):
-            raise _refused("option", "holds a security setting; write those under 'security', where they are kept secret")
-        if name in OWNED_OPTIONS:
-            instead = OWNED_OPTIONS[name]
-            hint = f"write '{instead}' of the source instead" if instead else "correctness depends on it"
-            raise _refused("option", f"sets {name}, which is not yours to set: {hint}")
-    return options
-
-
-def _security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    if any(not name.startswith(SECURITY_PREFIXES) for name in options):
-        raise _refused("option", "takes librdkafka's security.*, sasl.* and ssl.* settings only; others go under 'options'")
-    return options
-
-
-def _character(value: str) -> str:
-    if len(value) != 1 or not value.isascii() or value in "\r\n\0":
-        raise _refused("value", "must be one ASCII character, and no line end")
-    return value
-
-
-def _several(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
-SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
-Text = Annotated[str, BeforeValidator(_text), SCALAR]
-ONE_OR_SEVERAL = WithJsonSchema(
-    {"anyOf": [{"type": ["string", "number"]}, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]}
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
 )
-SecretText = Annotated[SecretStr, BeforeValidator(_text), SCALAR]
 
+from .fields import (
+    ConfigPath,
+    DatabaseUrl,
+    Dsn,
+    Duration,
+    Into,
+    LakePath,
+    Moment,
+    Servers,
+    StartFrom,
+    Strict,
+    Topic,
+)
+from .source_parts import (
+    CatalogTable,
+    ColumnName,
+    ConnectSettings,
+    CsvSettings,
+    DatabaseSettings,
+    OperationValues,
+    OutboxSettings,
+    RegistrySettings,
+    SecretText,
+    Text,
+    TransactionSettings,
+    options_of_clients,
+    security_options,
+)
+from .storage import StorageSettings, refuse_idle_storage
 
-CatalogTable = Annotated[str, Field(pattern=r"^[^.`\s]+(\.[^.`\s]+){1,2}$")]
-
-
-ColumnName = Annotated[str, Field(min_length=1)]
-Character = Annotated[str, AfterValidator(_character), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1})]
-OperationValues = Annotated[list[Text], BeforeValidator(_several), Field(min_length=1), ONE_OR_SEVERAL]
-
-
-class CsvSettings(Strict):
-    """How CSV is written; the defaults are those of AWS DMS."""
-
-    header: bool = False
-    """Whether the first row of every file names the columns. Without, `schema` of the table does, in their order."""
-    delimiter: Character = ","
-    """What stands between two values."""
-    quote: Character | Literal["none"] = '"'
-    """What may stand around a value, doubled inside; none where nothing does (Rfc4180=false)."""
-    escape: Character | None = None
-    """What takes its meaning from the character behind it."""
-    null_value: str = ""
-    """The text, outside quotes, that means NULL (CsvNullValue)."""
-    unsent_value: str | None = None
-    """The text that means that a value was not sent (CsvNoSupValue)."""
-    inserts_only: bool = False
-    """Whether rows of files of changes may lack an operation, as all are inserts (CdcInsertsOnly)."""
-
-
-class TransactionSettings(Strict):
-    """Holds the targets of a source together at its transactions: see docs/transactions.md."""
-
-    topic: str = Field(min_length=1)
-    """The topic in which the connector tells where transactions end: <topic.prefix>.transaction."""
-    max_transaction_bytes: Size = 64 << 20
-    """A transaction of more bytes becomes visible in parts."""
-    patience: Duration = "60 seconds"
-    """How long nothing may come of a transaction that is waited for, before it becomes visible in parts."""
+FORMATS = (
+    "debezium_json",
+    "debezium_avro",
+    "debezium_outbox",
+    "dts_avro",
+    "dms_csv",
+    "dms_parquet",
+    "canal_json",
+    "maxwell_json",
+    "ogg_json",
+    "rows",
+)
 
 
 class SourceSettings(Strict):
@@ -110,49 +64,55 @@ class SourceSettings(Strict):
 
     also_told: ClassVar[frozenset[str]] = frozenset()
     """Keys of the decoder's that the transport has to know as well."""
-    decoded_with: ClassVar[Mapping[str, Any]] = {}
-    """Keys of the decoder's that the transport decides."""
-    not_decoded: ClassVar[frozenset[str]] = frozenset()
-    """Keys of other decoders that mean something to the transport."""
+    in_seconds: ClassVar[frozenset[str]] = frozenset()
+    """Durations that the transport takes as a number."""
     format: str = Field(json_schema_extra={"enum": list(FORMATS)})
     """How records are encoded."""
     operation_column: ColumnName | None = None
-    """With formats rows and dms_csv: the column that says what became of a row."""
+    """With formats rows, dms_csv and dms_parquet: the column that says what became of a row."""
     sequence_columns: Annotated[list[ColumnName], Field(min_length=1, max_length=4)] | None = None
     """With format rows: the columns of whole numbers that order the changes, compared from left to right."""
     operations: dict[Literal["create", "update", "delete", "read"], OperationValues] | None = None
-    """With formats rows and dms_csv: which values of the operation column mean what."""
+    """With formats rows, dms_csv and dms_parquet: which values of the operation column mean what."""
     csv: CsvSettings | None = None
-    """With format dms_csv, and with snapshots in CSV files: how the text is written."""
+    """With format dms_csv, and with CSV files of rows or snapshots: how the text is written."""
+    outbox: OutboxSettings | None = None
+    """With format debezium_outbox: what tables of events, and the columns of the outbox table, are called."""
+    flattened: bool | None = None
+    """With format debezium_json: whether records are rows that ExtractNewRecordState flattened. Their tables say with
+    `tombstones` what becomes of records without a value."""
+    registry: RegistrySettings | None = None
+    """With format debezium_avro: the schema registry that its records name schemas of."""
     transactions: TransactionSettings | None = None
-    """With format debezium_json, on the local engine: holds the targets together at the source's transactions."""
+    """With formats debezium_json and debezium_avro: holds the targets together at the source's transactions; on Spark they
+    are only told."""
 
     @property
     def kept_table(self) -> str | None:
         """The table of which the transport keeps something between runs, and has to know the key; None for most."""
         return None
 
+    @property
+    def is_whole(self) -> bool:
+        """All that has accumulated is one batch."""
+        return getattr(self, "mode", None) == "batch"
 
-class DatabaseSettings(Strict):
-    """What `doctor` looks at in the source database; the daemon never connects to it."""
-
-    dsn: Dsn
-    publication: str = Field(min_length=1, max_length=63)
-    """The publication that the connector reads."""
-    slot: str = Field(pattern=r"^[a-z0-9_]{1,63}$")
-    """The connector's replication slot."""
-
-
-class ConnectSettings(Strict):
-    """What `doctor` looks at in Kafka Connect; the daemon never asks it."""
-
-    url: HttpUrl
-    """The worker's REST interface: http://HOST:PORT."""
-    connector: str = Field(min_length=1)
-    """The connector's name."""
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the decoder is told of the keys that are its own, which are `said` in the config."""
+        return said
 
 
-class KafkaSettings(SourceSettings):
+class RecordSettings(SourceSettings):
+    """Records that somebody else wrote. Rows whose operation column has a name are in the order of their offsets, unless
+    they have columns for that; others may be those of `transport: delta`, which have both."""
+
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `SourceSettings.for_decoder`."""
+        foreign = self.format == "rows" and "operation_column" in said
+        return {"sequence_columns": (), **said} if foreign else said
+
+
+class KafkaSettings(RecordSettings):
     """Records from Kafka topics."""
 
     transport: Literal["kafka"]
@@ -164,36 +124,79 @@ class KafkaSettings(SourceSettings):
     """The consumer group whose offsets show progress; positions are kept in the sinks."""
     start_from: StartFrom = "earliest"
     """Where lanes without a position start: earliest, latest, or a time with its zone."""
-    security: Annotated[dict[str, SecretText], AfterValidator(_security)] = Field(default_factory=dict)
+    security: Annotated[dict[str, SecretText], AfterValidator(security_options)] = Field(default_factory=dict)
     """librdkafka's security.*, sasl.* and ssl.* settings."""
-    options: Annotated[dict[str, Text], AfterValidator(_options)] = Field(default_factory=dict)
+    options: Annotated[dict[str, Text], AfterValidator(options_of_clients)] = Field(default_factory=dict)
     """Any other librdkafka setting."""
     max_records_per_trigger: int = Field(500_000, ge=1)
     """On Spark: the most offsets of one micro-batch."""
     trigger: Duration = "0 seconds"
     """On Spark: the time between two micro-batches, such as 30 seconds. Longer means more rows in each MERGE."""
     database: DatabaseSettings | None = None
-    """The database that the records come from, for `doctor` to look at."""
+    """The PostgreSQL or MariaDB database that the records come from, for `doctor` to look at and `backfill` to read."""
     connect: ConnectSettings | None = None
     """The Kafka Connect worker that writes the topics, for `doctor` to look at."""
 
 
-class ArchiveSettings(SourceSettings):
+Mode = Literal["stream", "batch"]
+
+
+class ArchiveSettings(RecordSettings):
     """Recorded topics: JSON Lines (optionally .gz) or Parquet."""
 
+    in_seconds: ClassVar[frozenset[str]] = frozenset({"look_every"})
+
     transport: Literal["archive"]
-    path: ConfigPath
-    """A file, folder, glob or object-store URL."""
+    path: LakePath
+    """A file, folder or glob, or s3://BUCKET/FOLDER."""
+    mode: Mode | None = None
+    """stream (the default): in batches of limited size; batch: all that has accumulated at once, one merge per table."""
+    storage: StorageSettings | None = None
+    """With an object store: what reaches it."""
+    look_every: Duration | None = None
+    """How often files are listed; 10 seconds when not said. Changes of folders on this machine are noticed at once."""
+
+    @model_validator(mode="after")
+    def _stored(self) -> ArchiveSettings:
+        refuse_idle_storage(self.path, self.storage)
+        return self
 
 
 class FilesSettings(SourceSettings):
-    """The folders that AWS DMS writes: CSV files (optionally .gz) named after their time, in SCHEMA/TABLE."""
+    """The folders that AWS DMS writes: CSV files (optionally .gz) or Parquet named after their time, in SCHEMA/TABLE. With
+    format rows, folders that are called as tables, with files named after their number or time."""
 
-    also_told: ClassVar[frozenset[str]] = frozenset({"csv"})
+    also_told: ClassVar[frozenset[str]] = frozenset({"csv", "format", "operation_column", "files"})
+    in_seconds: ClassVar[frozenset[str]] = frozenset({"settle", "look_every"})
 
     transport: Literal["files"]
-    path: ConfigPath
-    """A file, a folder with those in it, or a glob."""
+    path: LakePath
+    """A file, a folder with those in it, or a glob; or s3://BUCKET/FOLDER."""
+    files: Literal["csv", "jsonl", "parquet"] | None = None
+    """With format rows: what the files are: CSV with a header row or JSON Lines, each optionally .gz, or Parquet."""
+    mode: Mode | None = None
+    """stream (the default): in batches of limited size; batch: all that has accumulated at once, one merge per table."""
+    storage: StorageSettings | None = None
+    """With an object store: what reaches it."""
+    settle: Duration | None = None
+    """How long nobody must have written to a file before it is read; 10 seconds when not said, none in an object store."""
+    look_every: Duration | None = None
+    """How often files are listed; 10 seconds when not said. Changes of folders on this machine are noticed at once."""
+
+    through: list[str] | None = None
+    """Names of files below path: only these are read, and those of their tables that come before them."""
+
+    @model_validator(mode="after")
+    def _stored(self) -> FilesSettings:
+        refuse_idle_storage(self.path, self.storage)
+        return self
+
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `SourceSettings.for_decoder`. What is CSV, who reads the files has to know; the rows come as JSON."""
+        if self.format != "rows":
+            return said
+        mine = {"inserts_only": "operation_column" not in said, "text_values": self.files == "csv"}
+        return {"sequence_columns": (), **mine, **{key: value for key, value in said.items() if key != "csv"}}
 
 
 class DeltaSourceSettings(SourceSettings):
@@ -213,14 +216,16 @@ class DeltaSourceSettings(SourceSettings):
     start_from: Literal["earliest", "latest"] | None = None
     """With format rows, where lanes without a position start: earliest, with the table as it is; latest, with what changes
     from then on."""
+    since: Moment | None = None
+    """Of an event log: only records whose time at the source is this one or later, as far as they tell it."""
+    until: Moment | None = None
+    """Of an event log: only records whose time at the source is this one or earlier, as far as they tell it."""
 
 
 class SnapshotsSettings(SourceSettings):
     """Full snapshots of one table, which are compared with each other: files, or what a database is asked for."""
 
     also_told: ClassVar[frozenset[str]] = frozenset({"csv"})
-    decoded_with: ClassVar[Mapping[str, Any]] = {"operation_column": "_change", "sequence_columns": ("_snapshot",)}
-    not_decoded: ClassVar[frozenset[str]] = frozenset({"csv"})
 
     transport: Literal["snapshots"]
     path: ConfigPath | None = None
@@ -243,14 +248,42 @@ class SnapshotsSettings(SourceSettings):
         """See `SourceSettings`."""
         return self.table or Path(self.path or "").name
 
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `SourceSettings.for_decoder`: records are made by who compares."""
+        known = {key: value for key, value in said.items() if key != "csv"}
+        return {**known, "operation_column": "_change", "sequence_columns": ("_snapshot",)}
+
 
 class QuerySettings(SourceSettings):
-    """A query polled by a cursor column."""
+    """A table or query of any database that SQLAlchemy reaches, asked again and again for what is new by a column."""
 
     transport: Literal["query"]
-    dsn: Dsn
-    cursor_column: str
-    start_after: str | None = None
+    dsn: DatabaseUrl
+    """The database as SQLAlchemy writes it: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, mariadb://... or mysql://..."""
+    table: Into
+    """The table, as TABLE or SCHEMA.TABLE, and what the stream is called."""
+    query: Annotated[str, Field(min_length=1)] | None = None
+    """The SELECT that is asked, whose columns the table declares in `schema`; without it, all columns of the table."""
+    cursor_column: ColumnName
+    """The column that says what is new: a time of change, or a number that counts up."""
+    start_after: int | str | None = None
+    """Rows at or below this value of cursor_column are never read, such as 2019-11-20 00:00:00; all are when not said."""
+    overlap: Annotated[int, Field(ge=0)] | Duration | None = None
+    """How far below the highest value that was read it is read again, for transactions that commit late: 5 minutes (the
+    default) of times, or 1000 (the default) of numbers."""
+    every: Duration | None = None
+    """The time between two readings, such as 1 minute, the default."""
+    ranges: Annotated[int, Field(ge=1, le=64)] = 1
+    """How many connections read side by side at first, each a range of cursor_column."""
+
+    @property
+    def kept_table(self) -> str | None:
+        """See `SourceSettings`."""
+        return self.table
+
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `SourceSettings.for_decoder`: records are made by who asks."""
+        return {**said, "operation_column": "_change", "sequence_columns": ("_snapshot",)}
 
 
 class PluginSourceSettings(SourceSettings):

@@ -8,27 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-LATER_KEYS: Mapping[str, frozenset[str]] = {
-    "Settings": frozenset({"on_reject", "max_rejects"}),
-    "DeadLetterSettings": frozenset({"dsn", "topic"}),
-    "PolicyKeys": frozenset(
-        {
-            "columns",
-            "where",
-        }
-    ),
-}
+LATER_KEYS: Mapping[str, frozenset[str]] = {}
 """By the class that declares the key."""
 
 LATER_VALUES: Mapping[str, frozenset[str | int]] = {
-    "format": frozenset({"debezium_avro"}),
-    "transport": frozenset({"query"}),
-    "schema_changes": frozenset({"try_evolve", "ignore", "fail", "quarantine"}),
+    "transport": frozenset(),
 }
 """By the name of the key."""
-
-LATER_MAPPINGS = frozenset({"schema_changes"})
-"""Keys whose value may later be a mapping too (a behaviour per kind of schema change)."""
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "abfs", "abfss"})
 """Schemes of URLs that are known as paths."""
@@ -44,6 +30,4 @@ def later_keys(model: type) -> frozenset[str]:
 
 def is_later(key: str, value: object) -> bool:
     """The value is known for this key, and not yet supported."""
-    if isinstance(value, dict):
-        return key in LATER_MAPPINGS
     return isinstance(value, str | int) and value in LATER_VALUES.get(key, frozenset())

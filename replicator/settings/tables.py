@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from .conditions import NoCondition, condition
+from .columns import ColumnRules
+from .conditions import condition
+from .expressions import NoExpression
 from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, _refused
 
 Policy = Literal["scd1", "scd2", "append"]
@@ -15,6 +17,7 @@ Deletes = Literal["hard", "soft", "ignore"]
 PartialUpdates = Literal["ordered", "by_column"]
 Tombstones = Literal["delete", "ignore"]
 SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
+DroppedColumns = Literal["keep", "remove"]
 POLICIES_THAT_TRUNCATE = frozenset({"scd1"})
 POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
 TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every")
@@ -23,7 +26,7 @@ TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vec
 SHAPE = (
     *("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "keys"),
     *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
-    *("deletes", "ignore_null_updates", "partial_updates", "tombstone_retention"),
+    *("deletes", "ignore_null_updates", "partial_updates", "tombstone_retention", "where"),
 )
 """Keys that say what becomes of changes before their policy sees them, and the one that they must agree with."""
 
@@ -57,7 +60,7 @@ def _several(value: Any) -> Any:
 def _condition(text: str) -> str:
     try:
         condition(text)
-    except NoCondition as why:
+    except NoExpression as why:
         raise _refused("condition", str(why)) from None
     return text
 
@@ -87,6 +90,30 @@ Retention = Annotated[
 Condition = Annotated[str, AfterValidator(_condition)]
 
 
+class SchemaChangeModes(Strict):
+    """What happens at each kind of change of the source's schema."""
+
+    added: SchemaChanges | None = None
+    """A column was added."""
+    dropped: SchemaChanges | None = None
+    """A column was dropped, or renamed without `renamed_columns`, in which case another one was added."""
+    renamed: SchemaChanges | None = None
+    """A column has the new name that `renamed_columns` declares."""
+    widened: SchemaChanges | None = None
+    """A column has a type that holds every value of the old one."""
+    narrowed: SchemaChanges | None = None
+    """A column has a type all of whose values the old one holds."""
+    type_changed: SchemaChanges | None = None
+    """A column has another type, and neither holds every value of the other."""
+    key_changed: SchemaChanges | None = None
+    """The table has another key; whatever is said, the lane stops."""
+    others: SchemaChanges | None = None
+    """The kinds that are not named here; evolve by default."""
+
+
+OnReject = Literal["continue", "hold_key", "stop_lane"]
+
+
 class PolicyKeys(Strict):
     """What can be said for one `to` entry, for its table, or in `defaults`; the nearest one counts."""
 
@@ -100,11 +127,22 @@ class PolicyKeys(Strict):
     """hard: a delete removes the target's row. soft: under scd1 it stays, marked in _cdc_deleted and _cdc_deleted_at.
     ignore: deletes and truncates change nothing in the target, but a change of a row's key takes the old row away."""
     tombstones: Tombstones | None = None
-    """What a record without a value means; by default it is a delete in compacted topics only."""
-    schema_changes: SchemaChanges | None = None
-    """What happens when the source's columns change."""
+    """What a record without a value means: nothing (ignore, the default), or a delete of its key, which compacted topics
+    need; the table is then ordered by offset. See docs/compacted-topics.md."""
+    schema_changes: SchemaChanges | SchemaChangeModes | None = None
+    """What happens when the source's columns change. evolve: the target follows. try_evolve: it follows where nothing is
+    lost, and otherwise stays as it is; rows that do not fit are rejected. ignore: it stays as it is. fail: the lane stops.
+    quarantine: it waits for `replicator lanes resume LANE --accept-schema N`. Or a mapping from kinds of changes to
+    these."""
+    dropped_columns: DroppedColumns | None = None
+    """What becomes, under evolve, of a column that the source has dropped. keep: it stays, and is NULL in rows from then on.
+    remove: it goes."""
+    renamed_columns: dict[str, str] | None = None
+    """Columns that the source has renamed, or will: old name and new name. Otherwise a rename is a column dropped and
+    another one added."""
     into: Into | None = None
-    """The target's name; by default the source table's own name without its schema."""
+    """The target's name; by default the source table's own name without its schema. Where 'match' is a regular expression,
+    {1} and {name} are what its groups hold."""
     sequence_by: Order | None = None
     """The columns that order the changes of a row, the first first. Changes that agree in all of them come in the
     order of the source's log, which alone counts by default. A change in which one of them is NULL, or is missing, is
@@ -149,8 +187,14 @@ class PolicyKeys(Strict):
     """Delta on the engine spark: true marks rows as deleted instead of rewriting their files."""
     compact_every: FromZero | None = None
     """Delta: small files are compacted after every so many commits; 0 is never. By default what the sink says."""
-    columns: dict[str, Any] | None = None
-    where: str | None = None
+    columns: ColumnRules | None = None
+    """What becomes of single columns, by their names: drop, rename, cast, mask; and columns beside the source's own, some of
+    which are computed. A mask
+    or a drop of a table holds for all that is stored of it, event logs and dead letters too; one of an entry for its target
+    alone."""
+    where: Condition | None = None
+    """A condition on the source's columns: the target has the rows for which it holds. A row for which it ceases to hold
+    leaves the target; under append, changes of which it does not hold are left out."""
 
     def chosen_policy(self) -> Policy | None:
         """The policy said here, by either of its two names; None when nothing is said."""
@@ -161,6 +205,9 @@ class PolicyKeys(Strict):
         by_type = POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
         if self.policy and by_type and self.policy != by_type:
             raise _refused("contradiction", "has a 'policy' and a 'stored_as_scd_type' that contradict each other; keep one")
+        renames = self.renamed_columns or {}
+        if len(set(renames.values())) < len(renames) or set(renames) & set(renames.values()):
+            raise _refused("contradiction", "renames two columns to one, or one twice, in 'renamed_columns'")
         lists = self.ignore_null_updates_column_list or self.ignore_null_updates_except_column_list
         if self.ignore_null_updates is False and lists:
             raise _refused("contradiction", "has 'ignore_null_updates: false' and a list of columns for it; keep one")
@@ -180,10 +227,13 @@ class TableSettings(PolicyKeys):
     """The tables that `match` names, and where their changes go."""
 
     match: Glob
-    """The table's name on the database side, with its schema; globs allowed. The most specific match wins, whole."""
+    """The table's name on the database side, with its schema; or a glob; or a regular expression that starts with ^. The
+    most specific match wins, whole."""
     source: str
     """The name of a source."""
     declared: dict[str, str] | None = Field(None, alias="schema")
     """Columns and their Arrow types, where the source carries no types."""
     to: list[EntrySettings]
     """The lanes: one entry per target."""
+    on_reject: OnReject | None = None
+    """What becomes of the table when a record of it cannot be used; by default what the top level says."""

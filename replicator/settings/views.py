@@ -10,6 +10,9 @@ from .findings import Path
 from .tables import EXCLUSIVE, POLICY_OF_SCD_TYPE, SHAPE, TABLE_OPTIONS
 
 FLOATING = ("double", "float", "float32", "float64")
+Rule = dict[str, Any]
+"""What is said of one column."""
+
 OF_TABLE = ("keys", "tombstones")
 """Keys that say how the records of a table are read, which is done once for all its lanes."""
 
@@ -30,6 +33,8 @@ class EntryView:
     """The options of the target that hold for it: the path where each is written, and its value."""
     shape: dict[str, tuple[Path, Any]]
     """The keys of `tables.SHAPE` that hold for it, likewise."""
+    columns: dict[str, dict[str, Any]]
+    """What it says of single columns itself."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,13 @@ class TableView:
     """The keys that are written in the table."""
     declared: tuple[str, ...] | None
     """The columns that the config declares; None when it declares none."""
+    types: dict[str, Any]
+    """What it says of their types."""
     floating: frozenset[str]
     """Those of them that are floating-point numbers."""
+    columns: dict[str, dict[str, Any]]
+    """What is said of single columns, of all its lanes."""
+    on_reject: str | None
     to: tuple[EntryView, ...] | None
     """None when `to` is missing or not a list."""
 
@@ -61,6 +71,11 @@ class View:
     tables: tuple[TableView, ...]
     levels: tuple[tuple[Path, frozenset[str]], ...]
     """Where keys of a policy are written, and which keys are: the defaults, every table, every entry."""
+    on_reject: str | None
+    """What is said for all tables."""
+    letters: dict[str, Any]
+    event_store: dict[str, Any]
+    """Where rejected records are kept."""
     empty: tuple[str, ...]
     """Which of sources, sinks and tables are there and hold nothing."""
 
@@ -93,6 +108,9 @@ def view(data: dict[str, Any]) -> View:
             *((table.path, table.said) for table in tables),
             *((entry.path, entry.said) for entry in entries),
         ),
+        on_reject=text(data, "on_reject"),
+        letters=mapping(data.get("dead_letters")),
+        event_store=mapping(data.get("event_store")),
         empty=tuple(name for name in ("sources", "sinks", "tables") if data.get(name) in ({}, [])),
     )
 
@@ -107,7 +125,9 @@ def _table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableVi
     columns = mapping(raw.get("schema"))
     floating = frozenset(name for name, kind in columns.items() if str(kind).strip().lower() in FLOATING)
     declared = tuple(columns) or None
-    return TableView(path, text(raw, "match"), text(raw, "source"), into, frozenset(raw), declared, floating, entries)
+    names = text(raw, "match"), text(raw, "source")
+    said, rules, on_reject = frozenset(raw), _rules(raw), text(raw, "on_reject")
+    return TableView(path, *names, into, said, declared, columns, floating, rules, on_reject, entries)
 
 
 def _entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) -> EntryView:
@@ -115,7 +135,14 @@ def _entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) ->
     common = tuple((key, str(next((level[key] for level in said if key in level), None))) for key in OF_TABLE)
     levels = ((path, said[0]), (path[:2], said[1]), (("defaults",), said[2]))
     options, shape = _nearest(TABLE_OPTIONS, levels), _nearest(SHAPE, levels)
-    return EntryView(path, text(raw, "sink"), text(raw, "into"), policy, frozenset(raw), common, options, shape)
+    names = text(raw, "sink"), text(raw, "into")
+    return EntryView(path, *names, policy, frozenset(raw), common, options, shape, _rules(raw))
+
+
+def _rules(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is said of each column, the short form as the long one."""
+    said = mapping(raw.get("columns")).items()
+    return {str(name): {"drop": True} if rule == "drop" else mapping(rule) for name, rule in said}
 
 
 def _nearest(keys: Iterable[str], levels: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, tuple[Path, Any]]:

@@ -5,20 +5,35 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import strategies as st
 
-from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, Op, changes_schema, sequence_columns
-from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.change import (
+    ERROR,
+    MOVED_FROM,
+    OFFSET,
+    OP,
+    PARTITION,
+    RAW,
+    TOPIC,
+    Op,
+    changes_schema,
+    sequence_columns,
+)
+from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE, Decoder
 
-from .contract import Contract, for_all
+from .contract import SEED, Contract, for_all
+from .decoder_fuzz import CODES, INPUTS, Fuzz, note
+from .mutations import altered_json
 
-CODES = {value for name, value in vars(RejectCode).items() if name.isupper()}
 BAD_VALUES = (
     b"",
     b"\xff\xfe\x00",
@@ -45,6 +60,14 @@ class DecoderContract(Contract):
     def samples(self) -> pa.Table:
         """Good records, as they come from real servers if possible."""
         raise NotImplementedError
+
+    def recorded(self) -> pa.Table:
+        """More good records that mutated ones are made of, for the same decoder: recorded topics."""
+        return RAW.empty_table()
+
+    def mutated(self, value: bytes, rng: Random) -> bytes:
+        """A record altered where a reader of the format may stumble: see `mutations`. Replace it for other than JSON."""
+        return altered_json(value, rng)
 
     def runs(self, decoder: Decoder, raw: pa.Table) -> Iterator[tuple[TableSpec, pa.Table]]:
         """The records by table and fingerprint, with what was learnt of each."""
@@ -104,6 +127,23 @@ class DecoderContract(Contract):
             came = list(zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True))
             assert list(dict.fromkeys(came)) == places
 
+    def test_keys_are_decoded_alone(self) -> None:
+        """Of a table as far as its key `decode` gives the same operations and keys, those before a key change too."""
+        decoder = self.new_decoder()
+        for table, run in self.runs(decoder, self.samples()):
+            if table.keys:
+                alone = replace(table, columns=tuple(c for c in table.columns if c.name in table.keys))
+                names = [OP, TOPIC, PARTITION, OFFSET, MOVED_FROM, *table.keys]
+                whole = decoder.decode(run, table)
+                good = pc.is_null(whole[ERROR])
+                assert decoder.decode(run, alone).select(names).filter(good).equals(whole.select(names).filter(good))
+
+    def test_a_record_of_nothing_is_ignored(self) -> None:
+        """Without a key, a value and headers it is of no table and no reject."""
+        topics = sorted(set(self.samples()["topic"].to_pylist()))
+        nothing = pa.Table.from_pylist([{"topic": t, "partition": 0, "offset": 2**40} for t in topics], RAW)
+        assert all(self.new_decoder().route(nothing)["ignored"].to_pylist())
+
     def test_bad_record_is_isolated(self) -> None:
         """A bad record gets an error of its own, and its neighbours decode as they do without it."""
         good = self.samples()
@@ -138,6 +178,15 @@ class DecoderContract(Contract):
                 places = decoder.decode(same, table).select([TOPIC, OFFSET]).to_pylist()
                 assert len({(p[TOPIC], p[OFFSET]) for p in places}) == 4
                 break
+
+    def test_mutated_records_are_accounted_for(self) -> None:
+        """Of `INPUTS` mutated records each is ignored by name, rejected or changes, the same ones alone as beside others."""
+        decoder = self.new_decoder()
+        good = pa.concat_tables([self.samples(), self.recorded()])
+        fuzz = Fuzz(decoder, list(self.runs(decoder, good)), self.mutated, SEED)
+        fuzz.run(INPUTS)
+        assert min(fuzz.counts["changed"], fuzz.counts["refused"] + fuzz.counts["rejected"]) > INPUTS // 100, fuzz.counts
+        note((), fuzz.counts, done=True)
 
     def test_errors_show_no_values(self) -> None:
         """No error holds anything of the record's content."""

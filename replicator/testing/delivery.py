@@ -115,7 +115,8 @@ class Delivering:
         )
 
     def deliver(self, delivery: Delivery) -> None:
-        """One batch. Of one that overlaps what was applied, the sink gets either the rest or the whole."""
+        """One batch. Of one that overlaps what was applied, the sink gets either the rest or the whole; the rest alone where
+        marked rows age out, as an upsert that is sent again would be one at or below the floor (decision 27)."""
         start, end = min(delivery.start, self.reached), max(delivery.end, self.reached)
         changes = self._changes(start, end)
         end = self._settled(changes, start, end)
@@ -123,7 +124,7 @@ class Delivering:
         self._account(start, end)
         if self.at is not None:
             self.arrived += [self.at] * (end - self.reached)
-        if (end - start) % 2:
+        if (end - start) % 2 or (self.times and self.wanted is not None and self.wanted.soft_deletes):
             changes, below = self.engine.after(changes, self.history.position(self.reached))
             self.counts += Counts(duplicate=below)
         if delivery.fault:

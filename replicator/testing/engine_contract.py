@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
-from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW
+from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, TX
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.shape import Shape as PerColumn
+from replicator.domain.transactions import Part
+from replicator.ports.engine import SeesTransactions
 
 from .delivery import Delivering, Plans, assert_equals_model, under
 from .engine_base import PlainFrames
@@ -286,6 +290,52 @@ class EngineContract(EngineShapes):
         assert self.rows(changes, names) == self.rows(self.changes(history), names)
         assert engine.count(rejects) == 0
 
+    def test_exact_parts_count_a_change_once(self) -> None:
+        """A change that is there again counts once. What a snapshot read is of no transaction, a reject is."""
+        engine, history = self.new_engine(), simple(*writes(0, 1, 2, 3))
+        if not isinstance(engine, SeesTransactions):
+            pytest.skip("the engine does not see transactions")
+        whole = self.to_arrow(self.changes(history))
+        places = list(zip(*(whole[name].to_pylist() for name in ("_seq_1", "_seq_2")), strict=True))
+        again = _with(whole.slice(1, 2), **{OFFSET: [100, 101], "_seq_3": [98, 99]})
+        frame = pa.concat_tables([whole, again])
+        frame = _with(frame, **{OP: ["r", "c", "c", None, "c", "c"], TX: ["7", "7", "7", "8", "7", None]})
+        at = TopicPartition(whole[TOPIC][0].as_py(), 0)
+        first, second, third = whole[OFFSET].to_pylist()[1:]
+        found = sorted(engine.exact_parts(self.to_frame(frame), "t"), key=lambda part: part.tx)
+        assert found == [
+            Part("7", "t", at, 3, first, 100, 2, min(places[1:3]), max(places[1:3])),
+            Part("8", "t", at, 1, third, third, 1, places[3], places[3]),
+        ]
+        assert second < third
+        (none,) = engine.exact_parts(self.to_frame(_with(frame.slice(1, 1), _seq_1=[None])), "t")
+        assert (none.changes, none.low, none.high) == (1, None, None)
+        assert not engine.exact_parts(self.to_frame(frame.slice(0, 1)), "t")
+
+    def test_records_are_a_raw_frame(self) -> None:
+        """Records that are given are as those that a source brings, in their order."""
+        engine, history = self.new_engine(), simple(*writes(0, 1, 2, 0))
+        raw = fake_raw(history)
+        routed = engine.route(engine.records(raw), FakeDecoder())
+        assert self.to_arrow(routed.runs[0].frame)["offset"].to_pylist() == raw["offset"].to_pylist()
+        assert engine.count(engine.route(engine.records(raw.slice(0, 0)), FakeDecoder()).rejects) == 0
+
+    def test_held_takes_out_later_records_of_a_key(self) -> None:
+        """From an offset on, in one partition of one topic; the others stay, in their order."""
+        engine, history = self.new_engine(), simple(*writes(0, 1, 2, 0, 1, 0))
+        raw = fake_raw(history)
+        offsets, keys = raw["offset"].to_pylist(), [f"k{n}".encode() for n in (0, 1, 2, 0, 1, 0)]
+        raw = raw.set_column(raw.column_names.index("key"), RAW.field("key"), pa.array([*keys[:-1], None], pa.binary()))
+        topic, partition = raw["topic"][0].as_py(), raw["partition"][0].as_py()
+        since = {(topic, partition, b"k0"): offsets[1], (topic, partition, b"k1"): offsets[1], ("other", 0, b"k2"): 0}
+        free, held = engine.held(self.to_frame(raw), since, "HELD: why")
+        assert self.to_arrow(free)["offset"].to_pylist() == [offsets[n] for n in (0, 2, 5)]
+        assert [(r.offset, r.key, r.error) for r in engine.rejected(held, [])] == [
+            (offsets[n], keys[n], "HELD: why") for n in (1, 3, 4)
+        ]
+        free, held = engine.held(self.to_frame(raw), {}, "HELD: why")
+        assert (engine.count(free), engine.count(held)) == (6, 0)
+
     def test_rejected_brings_the_record_back(self) -> None:
         """Rejected rows, of any frame, come with the bytes of their record; one item per record."""
         engine, history = self.new_engine(), simple(*writes(0, 1, 2))
@@ -297,6 +347,7 @@ class EngineContract(EngineShapes):
         found = engine.rejected(self.to_frame(pa.concat_tables([bad, bad.slice(0, 1)])), frames)
         assert [(r.offset, r.error) for r in found] == [(11, error), (12, error)]
         assert [r.value for r in found] == [raw["value"][1].as_py(), None]
+        assert [r.timestamp for r in found] == [raw["timestamp"][1].as_py(), None]
         routed = engine.rejected(self.to_frame(raw.append_column(ERROR, pa.array([error] * 3))), [])
         assert [r.value for r in routed] == raw["value"].to_pylist()
 
@@ -321,6 +372,15 @@ class EngineContract(EngineShapes):
         assert log["value"].to_pylist() == raw["value"].to_pylist()
         assert log["event_id"].to_pylist()[0] == f"{history.source.topic}-0-{FIRST_OFFSET}"
         assert len(set(log["ingested_at"].to_pylist())) == 1
+
+
+def _with(frame: pa.Table, **columns: Sequence[Any]) -> pa.Table:
+    """The frame with other values in some columns."""
+    for name, values in columns.items():
+        if name in frame.column_names:
+            place = frame.column_names.index(name)
+            frame = frame.set_column(place, frame.field(place), pa.array(values, frame.field(place).type))
+    return frame
 
 
 def fake_raw(history: History) -> pa.Table:

@@ -19,7 +19,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.retention import can_be_late, deletes_after, forgetting, late
 from replicator.domain.transactions import Complete
 from replicator.domain.watermark import reached_after
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.dead_letters import EVERY, DeadLetter, Which
 from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
 from replicator.ports.sink import Belonging, SinkCapabilities
 
@@ -123,7 +123,7 @@ class FakeSink:
         rejects: list[dict[str, Any]] = []
         watermark = PlainWatermark.of(write.plan, write.lane.id, state, write.span)
         for row in write.folded.frame.to_pylist():
-            if row[OFFSET] < state.position.get(TopicPartition(row[TOPIC], row[PARTITION]), -1):
+            if not write.beside and row[OFFSET] < state.position.get(TopicPartition(row[TOPIC], row[PARTITION]), -1):
                 counts["duplicate"] += 1
                 continue
             verdict = watermark.verdict(row) or apply_row(write.plan, target, row, related)
@@ -211,16 +211,32 @@ class FakeDeadLetters:
         for letter in letters:
             known = self.letters.get((letter.event_id, letter.lane))
             if known:
-                letter = replace(letter, first_seen=known.first_seen, attempts=known.attempts + 1)  # noqa: PLW2901
+                last, attempts = max(known.last_seen, letter.last_seen), known.attempts + letter.attempts
+                letter = replace(letter, first_seen=known.first_seen, last_seen=last, attempts=attempts)  # noqa: PLW2901
             self.letters[letter.event_id, letter.lane] = letter
 
-    def read(self, *, limit: int | None = None) -> Sequence[DeadLetter]:
+    def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[DeadLetter]:
         """See `ports.dead_letters.DeadLetters.read`."""
 
         def seen(letter: DeadLetter) -> datetime:
             return letter.last_seen
 
-        return sorted(self.letters.values(), key=seen, reverse=True)[:limit]
+        by_name = sorted(self.letters.values(), key=lambda letter: (letter.event_id, letter.lane))
+        return [letter for letter in sorted(by_name, key=seen, reverse=True) if which.takes(letter)][:limit]
+
+    def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
+        """See `ports.dead_letters.DeadLetters.mark`."""
+        for letter in self._as_read(letters):
+            self.letters[letter.event_id, letter.lane] = replace(letter, state=state)
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.remove`."""
+        for letter in self._as_read(letters):
+            del self.letters[letter.event_id, letter.lane]
+
+    def _as_read(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        known = [(letter, self.letters.get((letter.event_id, letter.lane))) for letter in letters]
+        return [there for letter, there in known if there is not None and there.attempts == letter.attempts]
 
     def close(self) -> None:
         """See `ports.dead_letters.DeadLetters.close`."""

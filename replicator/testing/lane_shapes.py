@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from replicator.domain.chosen import Chosen
+from replicator.domain.columns import Remade
 from replicator.domain.expr import AnyOf, Compare, Expr, IsNull, Lit, Not, source
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.policies import plan_for
@@ -19,7 +20,9 @@ from replicator.domain.table import TableSpec
 
 from .histories import History, any_history
 from .kinds import EPOCH, micros
+from .model_remade import Remaking
 from .model_shapes import Wanted
+from .remade_shapes import COLUMNS, KEYS
 
 KEYED = ("int", "text", "composite")
 ORDERLY = ("text", "int", "money", "day", "instant", "truth", "bytes", "small")
@@ -105,6 +108,8 @@ class All:
 
 KEEPING = Chosen((), excluded=True)
 SCD1 = frozenset({"scd1"})
+NOT_A = Not(Compare("=", source("v1"), Lit("a")))
+NO_A: dict[str, Any] = {"where": is_no_text("a"), "asked": frozenset({"v1"})}
 
 CASES = {
     "in the order of a column": Case(Shape(sequence_by=("v1",)), Wanted(**_ordered("v1")), ORDERLY, KEYED),
@@ -154,11 +159,86 @@ CASES = {
         keys=KEYED,
         policies=SCD1,
     ),
+    "where there is no such text": Case(Shape(where=NOT_A), Wanted(**NO_A), policies=CLEARED),
+    "where there is a value": Case(
+        Shape(where=Not(IsNull(source("v1")))),
+        Wanted(where=lambda image, unsent: not is_null(image, unsent), asked=frozenset({"v1"})),
+        ORDERLY,
+        policies=CLEARED,
+    ),
+    "where there is no such text, without deletes": Case(
+        Shape(where=NOT_A, without_deletes=True), Wanted(**NO_A, without_deletes=True), policies=CLEARED
+    ),
+    "where there is no such text, with soft deletes": Case(
+        Shape(where=NOT_A, soft_deletes=True), Wanted(**NO_A, soft_deletes=True), keys=KEYED, policies=SCD1, in_order=True
+    ),
+    "where there is no such text, with deletes by text, in the order of a column": Case(
+        Shape(("v1",), among("it's"), columns=WITHOUT_V1, where=NOT_A),
+        Wanted(None, is_text("it's"), **_ordered("v1"), columns=Others(), **NO_A),
+        keys=KEYED,
+        policies=CLEARED,
+    ),
+    "only changes with no such text": Case(
+        Shape(where=NOT_A, rows_leave=False), Wanted(**NO_A, rows_leave=False), policies=frozenset({"append"})
+    ),
+    "only changes with no such text, without a column": Case(
+        Shape(where=NOT_A, rows_leave=False, columns=WITHOUT_V1, deletes=among("it's")),
+        Wanted(None, is_text("it's"), columns=Others(), **NO_A, rows_leave=False),
+        policies=frozenset({"append"}),
+    ),
+    **{
+        f"with a column {name}": Case(Shape(remade=both.remade), Wanted(remade=both.model), both.first)
+        for name, both in COLUMNS.items()
+    },
+    **{
+        f"with a key {name}": Case(Shape(remade=both.remade), Wanted(remade=both.model), both.first, KEYED)
+        for name, both in KEYS.items()
+    },
+    "with a column as its HMAC, where there is no such text, in its order": Case(
+        Shape(("v1",), where=NOT_A, remade=COLUMNS["as its HMAC"].remade),
+        Wanted(**_ordered("v1"), **NO_A, remade=COLUMNS["as its HMAC"].model),
+        keys=KEYED,
+        policies=CLEARED,
+    ),
+    "with a column that is computed of two, left out with another, where there is no such text": Case(
+        Shape(columns=WITHOUT_V1, where=NOT_A, remade=Remade(added=COLUMNS["that is computed of two"].remade.added)),
+        Wanted(columns=Others(), **NO_A, remade=Remaking(computed=COLUMNS["that is computed of two"].model.computed)),
+        policies=CLEARED,
+    ),
+    "with a column that is computed, with soft deletes": Case(
+        Shape(soft_deletes=True, remade=COLUMNS["that is computed"].remade),
+        Wanted(soft_deletes=True, remade=COLUMNS["that is computed"].model),
+        keys=KEYED,
+        policies=SCD1,
+        in_order=True,
+    ),
+    "with a column of fewer bits, with soft deletes": Case(
+        Shape(soft_deletes=True, remade=COLUMNS["of fewer bits"].remade),
+        Wanted(soft_deletes=True, remade=COLUMNS["of fewer bits"].model),
+        ("int",),
+        KEYED,
+        SCD1,
+        in_order=True,
+    ),
+    "with a column of another name, where NULL changes nothing": Case(
+        Shape(keeping=KEEPING, remade=COLUMNS["of another name"].remade),
+        Wanted(keeping=All(), remade=COLUMNS["of another name"].model),
+        ORDERLY,
+        KEYED,
+        SCD1,
+    ),
+    "with a key as its HMAC, with soft deletes": Case(
+        Shape(soft_deletes=True, remade=KEYS["as its HMAC, of another name"].remade),
+        Wanted(soft_deletes=True, remade=KEYS["as its HMAC, of another name"].model),
+        keys=KEYED,
+        policies=SCD1,
+        in_order=True,
+    ),
     "with everything": Case(
         Shape(("v1",), among("a", ""), among("NULL"), WITHOUT_V1),
         Wanted(is_text("NULL"), is_text("a", ""), **_ordered("v1"), columns=Others()),
         keys=KEYED,
-        policies=CLEARED,
+        policies=SCD1,
     ),
     "with deletes by text that are left out": Case(
         Shape(("v1",), among("a", ""), columns=WITHOUT_V1, without_deletes=True),

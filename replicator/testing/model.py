@@ -433,13 +433,14 @@ def fold(
     `now`: when the last record came, where time is told."""
     from .model_columns import ByColumn  # noqa: PLC0415  (which is made of these words)
 
-    columns = tuple(name for name in columns if wanted is None or wanted.columns is None or name in wanted.columns)
+    of_source = keys
+    columns, keys = (columns, keys) if wanted is None else wanted.names(columns, keys)
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     target = Scd2(columns, keys, untracked) if untracked else target
     target = Scd1(columns, keys, retention) if retention is not None else target
     target = SoftScd1(columns, keys, retention) if wanted is not None and wanted.soft_deletes else target
     target = ByColumn(columns, keys) if wanted is not None and wanted.by_column else target
-    shaped = target if wanted is None else wanted.before(target)
+    shaped = target if wanted is None else wanted.before(target, of_source)
     outcomes = Counter(shaped.take(change) for change in changes)
     if isinstance(target, Scd1) and now is not None:
         target.passed(now)

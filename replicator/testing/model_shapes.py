@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .model import Change, Outcome, Policy, Row
+from .model_remade import Remaking
 
 Condition = Callable[[Mapping[str, Any], frozenset[str]], bool | None]
 """Asked of an image and the names of what was not sent, which is unknown; None where the answer is unknown."""
@@ -22,7 +23,9 @@ class Wanted:
     target keeps these values, by column, where it does not keep them as they are. `columns`: those that there are from then
     on, all when None. `without_deletes`: neither deletes nor truncates, but for the delete half of a key change. `keeping`:
     columns in which the NULL of a create, update or read leaves what the row holds. `soft_deletes`: the policy leaves what
-    is deleted, marked. `by_column`: it has a sequence for each column.
+    is deleted, marked. `by_column`: it has a sequence for each column. `where`: creates, updates and reads for which it does
+    not hold are deletes or, where not `rows_leave`, left out; `asked` are the columns that it looks at, and one that did not
+    send them all is rejected. `remade`: what becomes of single columns, last of all.
     """
 
     truncates: Condition | None = None
@@ -34,10 +37,19 @@ class Wanted:
     keeping: Container[str] = ()
     soft_deletes: bool = False
     by_column: bool = False
+    where: Condition | None = None
+    asked: frozenset[str] = frozenset()
+    rows_leave: bool = True
+    remade: Remaking | None = None
 
-    def before(self, policy: Policy) -> Policy:
-        """The policy, taking changes as the lane wants them."""
-        return Shaped(policy, self)
+    def before(self, policy: Policy, keys: tuple[str, ...] = ()) -> Policy:
+        """The policy, taking changes as the lane wants them; `keys`: as the source calls them."""
+        return Shaped(policy, self, keys)
+
+    def names(self, columns: tuple[str, ...], keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns and the keys that there are then."""
+        columns = tuple(name for name in columns if self.columns is None or name in self.columns)
+        return (columns, keys) if self.remade is None else (self.remade.columns(columns), self.remade.keys(keys))
 
 
 class Shaped:
@@ -47,32 +59,40 @@ class Shaped:
     What is left out for being a delete need not have one.
     """
 
-    def __init__(self, policy: Policy, wanted: Wanted) -> None:
+    def __init__(self, policy: Policy, wanted: Wanted, keys: tuple[str, ...] = ()) -> None:
         self.policy = policy
         self.wanted = wanted
+        self.keys = keys
 
     def take(self, change: Change) -> Outcome:
         """As the class says."""
         op = self._operation(change)
         if self.wanted.without_deletes and (op == "t" or (op == "d" and not change.moved_to)):
             return Outcome.FILTERED
+        if self.wanted.where is not None and op in ("c", "u", "r"):
+            if self.wanted.asked & change.unsent:
+                return Outcome.REJECTED
+            if self.wanted.where(change.image, change.unsent) is not True:
+                if not self.wanted.rows_leave:
+                    return Outcome.FILTERED
+                op = "d"
         sent = {name: value for name, value in change.image.items() if name not in change.unsent}
         places = tuple(sent.get(name) for name in self.wanted.sequence_by)
         if None in places:
             return Outcome.REJECTED
         became = op != change.op
-        return self.policy.take(
-            replace(
-                change,
-                op=op,
-                sequence=(*places, *change.sequence),
-                image={} if op == "t" else {name: v for name, v in change.image.items() if self._is_there(name)},
-                unsent=frozenset() if op == "t" else frozenset(filter(self._is_there, change.unsent)),
-                moved_from=None if became else change.moved_from,
-                kept=self.wanted.keeping,
-                at=places[0] if places else None,
-            )
+        taken = replace(
+            change,
+            op=op,
+            sequence=(*places, *change.sequence),
+            image={} if op == "t" else {name: v for name, v in change.image.items() if self._is_there(name)},
+            unsent=frozenset() if op == "t" else frozenset(filter(self._is_there, change.unsent)),
+            moved_from=None if became else change.moved_from,
+            kept=self.wanted.keeping,
+            at=places[0] if places else None,
         )
+        made = taken if self.wanted.remade is None else self.wanted.remade.change(taken, self.keys, change)
+        return Outcome.REJECTED if made is None else self.policy.take(made)
 
     def _operation(self, change: Change) -> str:
         for op, condition in (("t", self.wanted.truncates), ("d", self.wanted.deletes)):

@@ -228,7 +228,10 @@ def _base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> R
     if folded[RESET] and not moved_from:
         return None
     there = related.find(plan.table.keys, tuple((moved_from or folded)[k] for k in plan.table.keys))
-    return None if there is not None and there.get(CDC_DELETED) else there
+    if there is None or there.get(CDC_DELETED):
+        return None
+    sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
+    return None if moved_from and sequence_of(plan, there) >= sequence else there  # It has taken the key since.
 
 
 def _write(plan: ApplyPlan, target: PlainTarget, row: Row) -> None:

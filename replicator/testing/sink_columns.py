@@ -49,7 +49,9 @@ def plans(policy: str, table: TableSpec) -> ApplyPlan:
 
 
 class SinkColumns(SinkBase):
-    """Sequences per column."""
+    """Sequences per column. `cuts`: how many records come in a batch, where others take too long."""
+
+    cuts: tuple[int, ...] = ()
 
     def test_parts_in_any_order_equal_the_model(self) -> None:
         """Random histories end as the model says, under every cut, repetition and fault, and every change is accounted
@@ -67,7 +69,7 @@ class SinkColumns(SinkBase):
         """The parts of a row, a delete among them, in every order they can come in: one key for each of these orders."""
         orders = list(permutations(PARTS))
         expected = (5, None, None, ["c"], "u", 6)
-        for size in (1, 2, 3, len(PARTS)):
+        for size in self.cuts or (1, 2, 3, len(PARTS)):
             with self.target() as target:
                 lines = Lines(self, target, ITEMS, Shape(by_column=True))
                 for start in range(0, len(PARTS), size):
@@ -83,7 +85,7 @@ class SinkColumns(SinkBase):
 
     def test_a_truncate_comes_late(self) -> None:
         """A row that a late truncate leaves loses what was sent before it, also where the row has no other change."""
-        for size in (1, 2, 5):
+        for size in self.cuts or (1, 2, 5):
             with self.target() as target:
                 lines = Lines(self, target, ITEMS, Shape(by_column=True))
                 told: list[dict[str, Any]] = [

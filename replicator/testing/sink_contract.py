@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from replicator.domain.change import OFFSET, PARTITION, TOPIC
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.plan import LaneState, cdc_sequence_columns
 from replicator.domain.policies import plan_for, scd2
@@ -18,16 +19,18 @@ from replicator.ports.frames import Write
 from replicator.ports.sink import Sink, TombstoneLedger
 
 from .contract import Contract, needs
-from .delivery import canonical_rows, lane_of
-from .histories import any_history, changes_frame, scrambled
+from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
+from .histories import Fault, History, any_history, changes_frame, scrambled
 from .model import Change
 from .sink_ageing import SinkAgeing
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
+from .sink_beside import SinkBeside
 from .sink_drops import SinkDrops
+from .sink_erasing import SinkErasing
 from .sink_retention import SinkRetention
 from .sink_shapes import SinkShapes
 from .sink_watermarks import SinkWatermarks
-from .source import Event, Statement
+from .source import Event, Shape, Statement
 
 ODD_NAMES = (
     "select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "a\\b", "{b}", "x" * 63, "y" * 200,
@@ -50,7 +53,7 @@ def span(start: int, end: int) -> Span:
     return Span(Position({partition: start}), Position({partition: end}))
 
 
-class SinkContract(SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkShapes):
+class SinkContract(SinkBeside, SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkErasing, SinkShapes):
     """Every promise of `ports.sink.Sink` as a test.
 
     Give `new_target` (an empty target system, with a way to open sinks on it and to read its rows) and `new_engine`, and
@@ -75,6 +78,20 @@ class SinkContract(SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkSha
         """The same for `scd2` where changes of some columns begin no version, and records arrive in any order."""
         needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         self.equal_the_model(scrambled(KEYED), "scd2", lambda _, table: scd2(table, ("v1", "v3")), share=IN_ANY_ORDER)
+
+    def test_a_key_change_that_is_sent_again_takes_no_newer_values(self) -> None:
+        """Nothing could give the values that it did not send; meanwhile another row has the old key."""
+        begun = Statement("write", 0, mask=1), Statement("move", 0, 1, mask=1)
+        taken = Statement("write", 0), Statement("write", 0), Statement("resend", 0, salt=3)
+        shape = Shape(key="int", values=("int",), tombstones=False, unseen=True)
+        one: tuple[int, int, Fault] = (1, 0, "")
+        for batches in (0, 9):
+            history = History(shape, (*begun, *taken), (one,) * batches)
+            with self.target() as target:
+                whose = self.new_engine(), target, history, "scd1"
+                delivering = Delivering(*whose, to_frame=self.to_frame, to_arrow=self.to_arrow)
+                delivering.run()
+                assert_equals_model(delivering)
 
     def test_changes_out_of_order_equal_the_model(self) -> None:
         """Random histories whose records arrive in any order, under every policy that keeps one row or version."""
@@ -322,10 +339,46 @@ class LedgerContract(Contract):
             last = ledger.record(lane, plan, folded.frame)
         assert last == max(e.change.sequence for e in deletes if e.change)
         keys = engine.fold(self.to_frame(history.frame(history.events[:3], plan.table)), plan).frame
-        found = self.to_arrow(ledger.lookup(lane, plan, keys)).to_pylist()
+        found = self.to_arrow(ledger.lookup(lane, plan, keys, applied(history.frame(deletes, plan.table)))).to_pylist()
         names = (*plan.table.keys, *cdc_sequence_columns(3))
         expected = [{**e.change.image, **stored(e.change.sequence)} for e in deletes[1:] if e.change]
         assert canonical_rows(found, names) == canonical_rows(expected, names)
+
+    def test_ledger_leaves_out_what_was_not_applied(self) -> None:
+        """An entry of an attempt that died says nothing of the records before it, which may come again without it."""
+        history = simple(*writes(0), Statement("delete", 0), *writes(0), Statement("delete", 0))
+        ledger, engine, lane = self.new_ledger(), self.new_engine(), lane_of("scd1")
+        plan = plan_for("scd1", history.table())
+        first, second = (e for e in history.events if e.change and e.change.op == "d")
+        for event in (first, second):
+            folded = engine.fold(self.to_frame(history.frame([event], plan.table)), plan)
+            ledger.record(lane, plan, folded.frame)
+
+        def found(*events: Any) -> list[tuple[int, ...]]:
+            position = applied(history.frame(events, plan.table))
+            rows = self.to_arrow(ledger.lookup(lane, plan, folded.frame, position)).to_pylist()
+            return [tuple(row[name] for name in cdc_sequence_columns(3)) for row in rows]
+
+        assert found() == []
+        assert [found(first), found(first, second)] == [[e.change.sequence] for e in (first, second) if e.change]
+
+    def test_ledger_leaves_out_what_is_tried_again(self) -> None:
+        """The entry of a record that comes beside the stream may be of an attempt that died; another record's counts."""
+        history = simple(*writes(0), Statement("delete", 0), *writes(0), Statement("delete", 0))
+        ledger, engine, lane = self.new_ledger(), self.new_engine(), lane_of("scd1")
+        plan = plan_for("scd1", history.table())
+        first, second = (e for e in history.events if e.change and e.change.op == "d")
+        folded = [engine.fold(self.to_frame(history.frame([event], plan.table)), plan) for event in (first, second)]
+        ledger.record(lane, plan, folded[0].frame)
+        position = history.position(len(history.events))
+        found = [self.to_arrow(ledger.lookup(lane, plan, rows.frame, position, again=True)).num_rows for rows in folded]
+        assert found == [0, 1]
+
+
+def applied(frame: pa.Table) -> Position:
+    """Where a lane stands that has applied these changes of one partition."""
+    rows = frame.select([TOPIC, PARTITION, OFFSET]).to_pylist()
+    return Position({TopicPartition(row[TOPIC], row[PARTITION]): row[OFFSET] + 1 for row in rows})
 
 
 def attempt(sink: Sink[Any], write: Write[Any], *, prepare: bool = False) -> Exception | None:

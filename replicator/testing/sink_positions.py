@@ -11,6 +11,7 @@ from replicator.domain.change import ERROR
 from replicator.domain.errors import DataLoss, Fatal, Reject, RejectCode, Retryable
 from replicator.domain.position import Span
 
+from .contract import needs
 from .delivery import lane_of
 from .faults import FailAfterApply, Faulty
 from .histories import History
@@ -146,10 +147,18 @@ class SinkPositions(SinkBase):
 
     def test_rejects_are_durable_first(self) -> None:
         """Rejects are handed over before the commit; when they cannot be kept, nothing is applied."""
+        self._rejects_first("scd1")
+
+    def test_rejects_of_a_history_are_durable_first(self) -> None:
+        """Likewise."""
+        needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
+        self._rejects_first("scd2")
+
+    def _rejects_first(self, policy: str) -> None:
         history, end = self._incomplete()
         with self.target() as target:
             sink = target.open()
-            write = self.write(history, 0, end)
+            write = self.write(history, 0, end, lane_of(policy))
             sink.prepare(write.lane, write.plan)
             with pytest.raises(Fatal, match="disk full"):
                 sink.apply([write], full_disk)

@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from replicator.application.backfilled import Backfilled
+from replicator.application.erasures import Erased, ErasureList
+from replicator.application.withholding import withholding
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
@@ -16,14 +19,18 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import timespan
+from replicator.settings.lanes import private_columns
 from replicator.settings.schema import plain_options
+from replicator.settings.tables import TableSettings
 
 from .plugins import load, names
 
 LOCAL = "local"
-FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations", "csv"})
+FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations", "csv", "outbox", "flattened", "registry"})
 """Keys of a source that are its decoder's."""
-OF_THE_CORE = frozenset({"kind", "engines", "format", "transport", "database", "connect", "transactions"})
+BACKFILLED = frozenset({"debezium_json", "debezium_avro"})
+"""Formats that put the changes of a table in an order in which rows that are read have a place."""
+OF_THE_CORE = frozenset({"kind", "engines", "format", "transport", "database", "connect", "transactions", "patience"})
 NOT_FOR_ADAPTERS = OF_THE_CORE | FOR_DECODERS
 
 
@@ -31,14 +38,43 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
     """The source `name`, by its transport."""
     settings = loaded.settings.sources[name]
     factory = _for_engine(loaded, "replicator.sources", settings.transport, ("sources", name, "transport"))
-    more = {**_kept(loaded, name), "batch_bytes": batch_bytes(loaded), **_of_engine(loaded)}
+    size = whole_bytes(loaded) if settings.is_whole else batch_bytes(loaded)
+    more = {**kept(loaded, name), "batch_bytes": size, **_of_engine(loaded)}
     made: Source[Any] = _built(factory, {**options(settings), **more})
-    return made
+    return with_backfills(loaded, name, made, size) if has_backfills(loaded, name) else made
 
 
-def _kept(loaded: Loaded, name: str) -> dict[str, Any]:
+def has_backfills(loaded: Loaded, name: str) -> bool:
+    """Whether tables of the source can be read whole, beside their changes."""
+    settings = loaded.settings.sources[name]
+    return settings.format in BACKFILLED and getattr(settings, "database", None) is not None
+
+
+def with_backfills(loaded: Loaded, name: str, made: Source[Any], size: int) -> Source[Any]:
+    """The source with what backfills wrote down; on an engine that has no journal of them, the source alone."""
+    if not has_journal(loaded):
+        return made
+    options = {"state": str(backfills_folder(loaded, name)), "batch_bytes": size, **_of_engine(loaded)}
+    return Backfilled(made, _built(load("replicator.sources", _journal(loaded)), options))
+
+
+def has_journal(loaded: Loaded) -> bool:
+    """Whether the pipeline's engine applies what backfills wrote down."""
+    return _journal(loaded) in names("replicator.sources")
+
+
+def _journal(loaded: Loaded) -> str:
+    return "backfills" if loaded.settings.engine == LOCAL else f"backfills_{loaded.settings.engine}"
+
+
+def backfills_folder(loaded: Loaded, name: str) -> Path:
+    """Where backfills of the source's tables write rows down."""
+    return state_folder(loaded) / "backfills" / name
+
+
+def kept(loaded: Loaded, name: str) -> dict[str, Any]:
     """What a source is told that keeps something between runs: where, the key of its table, its declared columns, and its
-    pace in seconds."""
+    times."""
     settings = loaded.settings.sources[name]
     table = settings.kept_table
     if table is None:
@@ -47,8 +83,10 @@ def _kept(loaded: Loaded, name: str) -> dict[str, Any]:
     keys = next((lane.keys for lane in lanes if lane.keys), ())
     declared = next((dict(lane.declared) for lane in lanes if lane.declared), None)
     columns = {} if declared is None else {"schema": declared}
-    every = getattr(settings, "every", None)
-    pace = {} if every is None else {"every": timespan(every).total_seconds()}
+    every, overlap = getattr(settings, "every", None), getattr(settings, "overlap", None)
+    pace: dict[str, Any] = {} if every is None else {"every": timespan(every).total_seconds()}
+    if isinstance(overlap, str):
+        pace["overlap"] = timespan(overlap)
     return {"keys": keys, "state": str(state_folder(loaded) / "kept" / name), **columns, **pace}
 
 
@@ -64,6 +102,12 @@ def locally(loaded: Loaded) -> Loaded:
     if of_engine or not {source.transport for source in used} <= set(names("replicator.sources")):
         return loaded
     return replace(loaded, settings=loaded.settings.model_copy(update={"engine": LOCAL}))
+
+
+def erasures(loaded: Loaded) -> ErasureList:
+    """The list of rows that were forgotten."""
+    said = loaded.settings.erasures
+    return ErasureList(state_folder(loaded) if said is None else Path(said))
 
 
 def _for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...]) -> Any:
@@ -104,6 +148,12 @@ def batch_bytes(loaded: Loaded) -> int:
     return max(1, min(limits.batch_bytes, limits.memory // (2 + 2 * _sinks_in_use(loaded))))
 
 
+def whole_bytes(loaded: Loaded) -> int:
+    """The most bytes of input in a batch that is all there is (`mode: batch`): no other one is on its way beside it, raw, in
+    its decoded form, and as each sink gets it."""
+    return max(1, loaded.settings.limits.memory // (2 + _sinks_in_use(loaded)))
+
+
 GATHER = 2
 """Batches that may wait for one sink: a sink that rewrites files is faster with fewer, larger batches."""
 
@@ -120,7 +170,29 @@ def _sinks_in_use(loaded: Loaded) -> int:
 
 
 def decoder(loaded: Loaded, name: str) -> Decoder:
-    """The decoder of the source `name`, by its format, with what the tables of that source declare."""
+    """The decoder of the source `name`, by its format, with what the tables of that source declare; without the records of
+    rows that were forgotten. ConfigProblem where some were of a source that the config does not name any more."""
+    made, erased = decoder_of_all(loaded, name), erasures(loaded).load()
+    if erased is None:
+        return made
+    _refuse_unknown(loaded, erased)
+    return withholding(made, erased.hashes, erased.of(name))
+
+
+def _refuse_unknown(loaded: Loaded, erased: Erased) -> None:
+    """A source of another name would bring back what was forgotten."""
+    for one in erased.erasures:
+        if one.source not in loaded.settings.sources:
+            raise ConfigProblem(
+                f"rows of table {one.table} of source {one.source!r} were forgotten, and the config has no such source; "
+                "under another name they would come back",
+                next_step="Give the source its name again. If it is no more, take its entries out of "
+                f"{erasures(loaded).path}.",
+            )
+
+
+def decoder_of_all(loaded: Loaded, name: str) -> Decoder:
+    """`decoder`, of records of rows that were forgotten too."""
     settings = loaded.settings.sources[name]
     factory = load("replicator.decoders", settings.format, f"{loaded.where('sources', name, 'format')}: ")
     # Tables that say nothing are named too: the most specific match wins whole, so a glob must not speak for them.
@@ -134,11 +206,17 @@ def decoder(loaded: Loaded, name: str) -> Decoder:
             "keys": {match: list((lane and lane.keys) or ()) for match, lane in said.items()},
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
-            **{key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS - settings.not_decoded},
-            **settings.decoded_with,
+            **private(mine),
+            **settings.for_decoder({key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS}),
         },
     )
     return made
+
+
+def private(tables: Sequence[TableSettings]) -> dict[str, Any]:
+    """What decoders are told that keep values from everybody else, by table; nothing where there is nothing private."""
+    found = {table.match: private_columns(table) for table in tables}
+    return {"private": found} if any(found.values()) else {}
 
 
 def sink(loaded: Loaded, name: str) -> Sink[Any]:
@@ -164,6 +242,12 @@ def sink_that_drops(loaded: Loaded, name: str) -> Sink[Any]:
     return sink_of_engine(loaded, name) if ours else sink(loaded, name)
 
 
+def sink_that_erases(loaded: Loaded, name: str) -> Sink[Any]:
+    """The sink `name` for taking single rows away: the engine's for a lake, some of whose tables no other one writes."""
+    ours = loaded.settings.sinks[name].kind == "delta"
+    return sink_of_engine(loaded, name) if ours else sink(loaded, name)
+
+
 def sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
     """Every sink that some table names, for the pipeline's engine; others are left alone."""
     named = {entry.sink for table in loaded.settings.tables for entry in table.to}
@@ -181,13 +265,15 @@ def dead_letters(loaded: Loaded) -> DeadLetters:
     """The dead-letter store; its place says of which kind it is."""
     kind = dead_letters_kind(loaded)
     factory = load("replicator.dead_letters", kind, f"{loaded.where('dead_letters')}: ")
-    made: DeadLetters = _built(factory, options(loaded.settings.dead_letters))
+    several = {} if kind == "delta" else {"pipeline": loaded.settings.pipeline}
+    made: DeadLetters = _built(factory, {**options(loaded.settings.dead_letters), **several})
     return made
 
 
 def dead_letters_kind(loaded: Loaded) -> str:
     """What keeps the dead letters."""
-    return {"path": "delta", "dsn": "postgres", "topic": "kafka"}[next(iter(options(loaded.settings.dead_letters)))]
+    kinds = {"path": "delta", "dsn": "postgres", "topic": "kafka"}
+    return next(kinds[key] for key in options(loaded.settings.dead_letters) if key in kinds)
 
 
 def lanes(loaded: Loaded, table: str, source_name: str) -> Sequence[Lane]:
@@ -211,6 +297,9 @@ def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         retention=settings.retention,
         tracked=settings.tracked,
         shape=settings.shape,
+        schema_rules=settings.schema_rules,
+        stops=loaded.settings.on_reject_of(settings.table, settings.source) == "stop_lane",
+        refused=settings.refused,
     )
 
 
@@ -222,7 +311,9 @@ def config_line(loaded: Loaded, settings: LaneSettings) -> str:
 def options(settings: Any) -> Mapping[str, Any]:
     """The keys of one source, sink or store as its adapter takes them; secrets in clear: never log them."""
     hidden = NOT_FOR_ADAPTERS - getattr(settings, "also_told", frozenset())
-    return {name: value for name, value in plain_options(settings).items() if name not in hidden}
+    timed: frozenset[str] = getattr(settings, "in_seconds", frozenset())
+    found = {name: value for name, value in plain_options(settings).items() if name not in hidden}
+    return {name: timespan(value).total_seconds() if name in timed else value for name, value in found.items()}
 
 
 def _built(factory: Any, given: Mapping[str, Any]) -> Any:

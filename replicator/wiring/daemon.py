@@ -39,7 +39,7 @@ def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Cal
     def command(action: str, lane: str, until: str | None) -> None:
         commands: Mapping[str, Callable[[], Future[None] | None]] = {
             "pause": lambda: control.pause(lane),
-            "resume": lambda: control.resume(lane),
+            "resume": lambda: control.resume(lane, parse_number(until) if until else None),
             "resync": lambda: control.resync(lane),
             "skip": lambda: control.skip(lane, parse_position(until) if until else None),
         }
@@ -63,6 +63,13 @@ def answered(command: Callable[[], Future[None] | None], lane: str, seconds: flo
         ) from None
     except Stopped:
         raise EnvironmentProblem("The daemon is ending.", next_step="Ask again once it has ended.") from None
+
+
+def parse_number(text: str) -> int:
+    """The number of a schema."""
+    if not text.isdecimal():
+        raise ConfigProblem(f"{text!r} is no number of a schema", next_step="`replicator schema history TABLE` has them.")
+    return int(text)
 
 
 def parse_position(text: str) -> Position:

@@ -7,14 +7,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from replicator.application.control import resync_stopped
+from replicator.application.control import accepted, resync_stopped
 from replicator.application.register import FileRegister
-from replicator.application.roster import refused_id, target_taken
+from replicator.application.remembering import remembered
+from replicator.application.roster import refused_id, target_taken, target_unnamed
 from replicator.application.skipping import Standing, judged, skipped
 from replicator.application.status import tombstones_of
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
+from replicator.domain.schema_versions import told
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 
@@ -75,11 +77,15 @@ class _Asked:
     def about(self, lane: Lane) -> dict[str, Any]:
         """The lane as its sink knows it, or why that is not known."""
         try:
+            if lane.refused:
+                raise target_unnamed(lane)
             if lane.id == refused_id(lane):
                 raise target_taken(lane)
             if lane.sink in self._away:
                 return _stored(lane, None, _of_another(lane, *self._away[lane.sink]))
-            return _stored(lane, self._sink(lane.sink).state(lane), None)
+            sink = self._sink(lane.sink)
+            found = _stored(lane, sink.state(lane), None)
+            return {**found, "schemas": [told(v) for v in remembered(sink, lane)] if lane.table else []}
         except Retryable as away:
             self._away[lane.sink] = lane, away
             return _stored(lane, None, away)
@@ -114,6 +120,8 @@ def _stored(lane: Lane, state: LaneState | None, problem: ReplicatorError | None
         "exit_code": None,
         "applied_at": None,
         "tombstones": tombstones_of(lane, state.forgotten if state else None),
+        "schemas": [],
+        "handed": {},
     }
 
 
@@ -126,6 +134,16 @@ def resync(loaded: Loaded, lane_id: str) -> None:
     finally:
         sink.close()
         source.close()
+
+
+def accept_schema(loaded: Loaded, lane_id: str, number: int) -> None:
+    """Let a lane go on, at the next start, under the schema of that number. ConfigProblem as `accepted` says."""
+    lane = find_lane(loaded, lane_id)
+    sink = adapters.sink(loaded, lane.sink)
+    try:
+        accepted(lane, number, sink)
+    finally:
+        sink.close()
 
 
 def skip(loaded: Loaded, lane_id: str, until: Position | None) -> LaneState | None:

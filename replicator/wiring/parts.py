@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from replicator.application.crashes import Crashes
 from replicator.application.options import Options
 from replicator.application.pipeline import Pipeline
 from replicator.application.roster import Place
@@ -14,6 +17,7 @@ from replicator.application.shared import Shared
 from replicator.application.status import Status
 from replicator.application.supervisor import Supervisor
 from replicator.application.workers import Worker
+from replicator.domain.patterns import matches
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.frames import Lane
 from replicator.ports.monitor import Monitor
@@ -21,7 +25,6 @@ from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.settings import Loaded
 from replicator.settings.fields import timespan
-from replicator.settings.globs import matches
 
 from . import adapters
 from .plugins import load
@@ -30,11 +33,19 @@ Workers = Mapping[str, Worker[Any]]
 Pipelines = Mapping[str, Pipeline[Any]]
 
 
+EVERY_OFFSET = 2**62
+
+
 def options(loaded: Loaded) -> Options:
-    """The application's bounds, from `limits` and `max_rejects`."""
+    """The application's bounds, from `limits`, `max_rejects` and `dead_letters`."""
     size = adapters.batch_bytes(loaded)
     waiting = adapters.waiting_bytes(loaded, size)
-    return Options(handover_bytes=waiting, hold_bytes=size, max_rejects=loaded.settings.max_rejects)
+    patience = timespan(loaded.settings.dead_letters.patience).total_seconds()
+    most = loaded.settings.max_rejects
+    made = Options(handover_bytes=waiting, hold_bytes=size, max_rejects=most, reject_patience=patience)
+    used = [loaded.settings.sources[table.source] for table in loaded.settings.tables]
+    # A lane that is behind reads in pieces, unless whatever there is to read is one batch.
+    return replace(made, catch_up_offsets=EVERY_OFFSET) if all(source.is_whole for source in used) else made
 
 
 def register_folder(loaded: Loaded) -> Path:
@@ -61,9 +72,17 @@ def pipelines(loaded: Loaded, of_sinks: Workers, register: Register, shared: Sha
                 workers=of_sinks,
                 register=register,
                 transactions=transactions(loaded, name),
+                on_reject=loaded.settings.on_reject,
+                crashes=crashes(loaded, name, shared),
             )
             out[name] = Pipeline(place, adapters.decoder(loaded, name), shared)
     return out
+
+
+def crashes(loaded: Loaded, source: str, shared: Shared[Any]) -> Crashes[Any]:
+    """What records of the source did to earlier runs."""
+    path = register_folder(loaded) / f"{quote(source, safe='')}.crashes"
+    return Crashes(path, shared.engine, shared.rejects, source, shared.decoding)
 
 
 def transactions(loaded: Loaded, source: str) -> TransactionRules | None:
@@ -71,7 +90,8 @@ def transactions(loaded: Loaded, source: str) -> TransactionRules | None:
     said = loaded.settings.sources[source].transactions
     if said is None:
         return None
-    return TransactionRules(said.topic, said.max_transaction_bytes, timespan(said.patience).total_seconds())
+    together = loaded.settings.engine == "local"
+    return TransactionRules(said.topic, said.max_transaction_bytes, timespan(said.patience).total_seconds(), together)
 
 
 def rules_for(loaded: Loaded, source: str) -> RulesFor:
@@ -84,7 +104,8 @@ def rules_for(loaded: Loaded, source: str) -> RulesFor:
         found = loaded.settings.lanes_for(table, source)
         keys = next((lane.keys for lane in found if lane.keys), ())
         lanes = tuple(adapters.lane(loaded, lane) for lane in found)
-        return TableRules(lanes, tuple(keys), frozenset(loaded.settings.event_logs_for(table, source)))
+        logs = frozenset(loaded.settings.event_logs_for(table, source))
+        return TableRules(lanes, tuple(keys), logs, loaded.settings.on_reject_of(table, source))
 
     return rules
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from replicator.application.planning import Planned, Planning
 from replicator.application.register import FileRegister
-from replicator.application.roster import refused_id, target_taken
+from replicator.application.remembering import remembered
+from replicator.application.roster import refused_id, target_taken, target_unnamed
+from replicator.domain.errors import ReplicatorError
+from replicator.domain.schema_versions import told
+from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 
 from . import adapters, parts
@@ -25,6 +29,7 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
     sinks = adapters.sinks(loaded)
     looking = adapters.locally(loaded)
     engine = adapters.engine(looking)
+    asked = _Schemas(sinks)
     try:
         for name in sorted({table.source for table in loaded.settings.tables}):
             source = adapters.source(looking, name)
@@ -36,12 +41,31 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
                     first = targets.setdefault(planned.lane.id, planned.lane.table)
                     if first != planned.lane.table:
                         planned = replace(planned, plan=None, problem=target_taken(planned.lane, first))  # noqa: PLW2901
-                    yield _plain(planned, sinks[planned.lane.sink])
+                    if planned.lane.refused:
+                        planned = replace(planned, plan=None, problem=target_unnamed(planned.lane))  # noqa: PLW2901
+                    yield {**_plain(planned, sinks[planned.lane.sink]), "schemas": asked.of(planned.lane)}
             finally:
                 source.close()
     finally:
         for sink in sinks.values():
             sink.close()
+
+
+class _Schemas:
+    """What sinks remember of the schemas of lanes. One that fails is not asked again: what will run is known without."""
+
+    def __init__(self, sinks: Mapping[str, Any]) -> None:
+        self._sinks = dict(sinks)
+
+    def of(self, lane: Lane) -> list[dict[str, Any]] | None:
+        """By number; None where it is not known."""
+        try:
+            return (
+                [told(version) for version in remembered(self._sinks[lane.sink], lane)] if lane.sink in self._sinks else None
+            )
+        except ReplicatorError:
+            del self._sinks[lane.sink]
+            return None
 
 
 def _plain(planned: Planned, sink: Any) -> dict[str, Any]:
@@ -54,6 +78,7 @@ def _plain(planned: Planned, sink: Any) -> dict[str, Any]:
         "retention": None if lane.retention is None else str(lane.retention),
         "shape": list(lane.shape.words),
         "config": lane.config_line,
+        "schema_changes": lane.schema_rules.words,
         "keys": list(table.keys) if table else [],
         "columns": {c.name: str(c.type) for c in table.columns} if table else {},
         "stages": dict(sink.explain(lane, plan)) if plan is not None and hasattr(sink, "explain") else {},

@@ -9,15 +9,19 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
 GROUPS = (
     "replicator.sources",
+    "replicator.backfills",
     "replicator.decoders",
     "replicator.engines",
     "replicator.engine_options",
     "replicator.sinks",
     "replicator.dead_letters",
+    "replicator.event_stores",
+    "replicator.command_sides",
     "replicator.telemetry",
     "replicator.monitors",
     "replicator.checks",
     "replicator.services",
+    "replicator.functions",
 )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -15,6 +16,25 @@ from replicator.settings import Loaded, plain_options
 from replicator.settings.nearest import did_you_mean
 
 from . import adapters
+from .offline import known_lanes
+from .past import lane_into, rows_then
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which rows: of a version, or as they were at a time, or as they are; for which `where` holds; at most `limit`.
+    `from_log`: by the event log, whatever versions there are."""
+
+    version: int | None = None
+    as_of: datetime | None = None
+    where: str | None = None
+    limit: int | None = None
+    from_log: bool = False
+
+    def of(self, reader: Any, table: str) -> pa.Table:
+        """Those that a reader has."""
+        found: pa.Table = reader.read(table, version=self.version, as_of=self.as_of, where=self.where, limit=self.limit)
+        return found
 
 
 def read(
@@ -25,25 +45,46 @@ def read(
     as_of: datetime | None = None,
     where: str | None = None,
     limit: int | None = None,
+    from_log: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
     """The rows of a target. `name` is `SINK.TABLE`, or the table's name in the source, or `TABLE` in the first sink of the
-    config that has it, or `SCHEMA.TABLE` of a PostgreSQL sink."""
-
-    def rows(reader: Any, table: str) -> pa.Table:
-        return reader.read(table, version=version, as_of=as_of, where=where, limit=limit)
-
+    config that has it, or `SCHEMA.TABLE` of a PostgreSQL sink. A time that no version answers is answered from the event
+    log, and every time with `from_log`; `tell` is told so."""
+    asked = Asked(version, as_of, where, limit, from_log)
     sink, table = _split(loaded, name)
     if sink is not None:
         with _reader(loaded, sink) as reader:
-            return rows(reader, table)
+            return _rows(loaded, (sink, table), reader, asked, tell)
     seen: dict[str, list[str]] = {}
     for candidate, table in _candidates(loaded, name):
         with closing(cast(Any, adapters.sink(loaded, candidate))) as reader:
             if candidate not in seen:
                 seen[candidate] = _tables(reader)
             if table in seen[candidate]:
-                return rows(reader, table)
+                return _rows(loaded, (candidate, table), reader, asked, tell)
     raise _unknown(name, seen)
+
+
+def _rows(loaded: Loaded, target: tuple[str, str], reader: Any, asked: Asked, tell: Callable[[str], None]) -> pa.Table:
+    sink, table = target
+    if asked.as_of is None or asked.version is not None:
+        return asked.of(reader, table)
+    problem: Fatal | None = None
+    if not asked.from_log:
+        try:
+            return asked.of(reader, table)
+        except ConfigProblem:
+            raise  # What is asked makes no sense, of then or of now.
+        except Fatal as refused:
+            problem = refused
+    now = replace(asked, as_of=None)
+    try:
+        lane = lane_into(loaded, sink, table, [lane.table for lane in known_lanes(loaded) if lane.table])
+        tell(f"{sink}.{table} as it was at {asked.as_of}: from the event log, by the times of the source")
+        return rows_then(loaded, lane, asked.as_of, now.of)
+    except ConfigProblem as no_log:
+        raise (problem or no_log) from no_log
 
 
 def _candidates(loaded: Loaded, name: str) -> Iterator[tuple[str, str]]:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from replicator.testing.contract import Contract, overrides_contract
+from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.decoder_contract import DecoderContract
 from replicator.testing.engine_contract import EngineContract
+from replicator.testing.event_store_contract import EventStoreContract
 from replicator.testing.sink_contract import LedgerContract, SinkContract
 from replicator.testing.source_contract import SourceContract
 
@@ -16,6 +18,8 @@ SUITES = {
     "source": [SourceContract],
     "decoder": [DecoderContract],
     "engine": [EngineContract],
+    "dead_letters": [DeadLetterContract],
+    "event_store": [EventStoreContract],
     "sink": [SinkContract, LedgerContract],
 }
 

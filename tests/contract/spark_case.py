@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from adapters.engines.spark import SparkEngine
 from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
 
+LONG = bool(os.environ.get("REPLICATOR_LONG"))
 INTERPRETED = {
     "spark.sql.adaptive.enabled": "false",
     # Of a plan for some rows most of the time went into Java code made of it. The integration tests run such code.

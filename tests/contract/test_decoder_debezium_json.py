@@ -1,9 +1,17 @@
 """`DebeziumJsonDecoder` keeps the promises of `ports.decoder`, with schemas in the messages."""
 
+import json
+from pathlib import Path
+
+import pyarrow as pa
+
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from replicator.domain.change import RAW
 from replicator.testing.debezium import raw_frame
 from replicator.testing.decoder_contract import DecoderContract
 from replicator.testing.histories import random_history
+
+RECORDED = Path(__file__).parents[1] / "golden" / "decoders" / "debezium"
 
 
 class TestDebeziumJsonDecoder(DecoderContract):
@@ -12,3 +20,17 @@ class TestDebeziumJsonDecoder(DecoderContract):
 
     def samples(self):
         return raw_frame(random_history(1, 30, toast=True, keys=("composite",)))
+
+    def recorded(self):
+        """Topics of PostgreSQL and MariaDB, with schemas."""
+        return pa.concat_tables(map(topic, sorted([*RECORDED.glob("postgres/*.jsonl"), *RECORDED.glob("mariadb/*.jsonl")])))
+
+
+def topic(path):
+    """The raw frame of a recorded topic."""
+    rows = []
+    for record in map(json.loads, path.read_text().splitlines()):
+        headers = [{"name": name, "value": value.encode()} for name, value in record["headers"]]
+        texts = {name: None if record[name] is None else record[name].encode() for name in ("key", "value")}
+        rows.append({**record, **texts, "timestamp": record["timestamp"][1], "headers": headers})
+    return pa.Table.from_pylist(rows, RAW)

@@ -1,6 +1,7 @@
 """The decoder of DTS keeps the promises of `ports.decoder`, over values of every branch."""
 
 import pytest
+from dts_mutations import altered_record
 from dts_records import (
     BIGINT,
     DATE,
@@ -9,6 +10,7 @@ from dts_records import (
     DOUBLE,
     GEOMETRY,
     JSON,
+    SAMPLES,
     TEXT,
     TIME,
     TIMESTAMP,
@@ -77,6 +79,13 @@ class TestDtsDecoder(DecoderContract):
 
     def samples(self):
         return frame(*(sample(n, self.declared) for n in range(18)))
+
+    def recorded(self):
+        """Of the same table with other columns, so only where these are not declared."""
+        return frame(*([] if self.declared else [path.read_bytes() for path in sorted(SAMPLES.glob("*.bin"))]))
+
+    def mutated(self, value, rng):
+        return altered_record(value, rng)
 
     def test_the_samples_are_good(self):
         for table, run in self.runs(self.new_decoder(), self.samples()):

@@ -6,6 +6,7 @@ from postgres_target import PostgresTarget
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.postgres import PostgresSink
+from adapters.sql.pg_versions_here import VersionsHere
 from replicator.testing.sink_columns import SinkColumns
 from replicator.testing.sink_contract import SinkContract
 from replicator.testing.sink_shapes import SinkShapes
@@ -43,3 +44,40 @@ class TestPostgresInEnglish(OnPostgres, SinkShapes):
         self.dsn = postgres_server.database(language="en-US")
         with psycopg.connect(self.dsn) as connection:
             assert connection.execute("SELECT 'a' < 'B'").fetchone() == (True,)
+
+
+WITH_ROW_SECURITY = """
+CREATE FUNCTION secured() RETURNS event_trigger LANGUAGE plpgsql AS $$
+DECLARE made record;
+BEGIN
+    FOR made IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_type = 'table' AND schema_name = 'mirror' LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', made.object_identity);
+    END LOOP;
+END $$;
+CREATE EVENT TRIGGER secured ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION secured();
+"""
+
+
+class InTheServer(OnPostgres, SinkContract):
+    """Targets into which rows cannot be copied: what becomes of their versions is found in the server."""
+
+    __test__ = False
+
+    def __init__(self, dsn):
+        self.dsn = dsn
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        pytest.param(SinkContract.test_histories_under_scd2_equal_the_model, marks=pytest.mark.slow),
+        pytest.param(SinkContract.test_histories_with_untracked_columns_equal_the_model, marks=pytest.mark.slow),
+        SinkContract.test_changes_out_of_order_equal_the_model,
+        SinkContract.test_sales_in_any_order,
+    ],
+)
+def test_histories_in_the_server(postgres_dsn, promise, monkeypatch):
+    monkeypatch.setattr(VersionsHere, "judged", None)
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute(WITH_ROW_SECURITY)
+    promise(InTheServer(postgres_dsn))

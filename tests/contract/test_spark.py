@@ -6,24 +6,28 @@ import gc
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from threading import Event
 
 import pyarrow as pa
 import pytest
+from debezium_events import ID, event, key, raw
 from postgres_target import PostgresTarget
 from pyspark.sql import functions as sf
-from recorded_log import TIMES, LogStream
-from spark_case import OPTIONS, OnSpark, SparkTarget, engine
+from recorded_log import TIMES, LogStream, RecordedLog
+from spark_case import LONG, OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import ReadsRows, RowsStream
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.postgres.spark import PostgresSparkSink
+from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
-from adapters.spark.frames import derived, kept, selected, to_arrow
+from adapters.spark.frames import derived, drop_unused, from_arrow, kept, selected, to_arrow
 from adapters.spark.known import Known, known_of, look
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.policies import plan_for
 from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
+from replicator.testing.contract import overrides_contract
 from replicator.testing.delivery import Delivering, assert_equals_model, canonical_rows
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.histories import random_history
@@ -34,6 +38,9 @@ from replicator.testing.source_contract import SourceContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
+
+
+LONG_ELSEWHERE = "it takes a minute here; without REPLICATOR_LONG the local sinks show the same"
 
 
 class TestSparkEngine(OnSpark, EngineContract):
@@ -103,6 +110,11 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
     def new_target(self):
         return SparkTarget(self.parent / f"lake{next(self.numbers)}")
 
+    @overrides_contract(reason=LONG_ELSEWHERE)
+    @pytest.mark.long
+    def test_sales_in_any_order(self):
+        super().test_sales_in_any_order()
+
     def test_times_at_the_end_of_the_calendar(self):
         """Year 9999 comes back as it went, also to readers that are not Spark."""
         with self.target() as target:
@@ -115,6 +127,7 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
 class TestSequencesPerColumn(OnSpark, SinkColumns):
     """Through `DeltaSparkSink`."""
 
+    cuts = () if LONG else (2,)
     numbers = count(1)
 
     @pytest.fixture(autouse=True)
@@ -147,6 +160,25 @@ class TestDeltaSparkSource(SourceContract):
     def to_arrow(self, frame):
         """Inside a list Spark has names of its own."""
         return to_arrow(frame).cast(RAW)
+
+
+@pytest.mark.parametrize("period", [{"since": 102}, {"until": 103}, {"since": 101, "until": 103}])
+def test_a_log_is_read_of_a_period(tmp_path, period):
+    """By the times that its records tell, which are those of the source; one that tells none is always there. On both
+    engines the same, and the span is that of all."""
+    engine()
+    log = RecordedLog(tmp_path)
+    texts = [event([ID], at=100 + n, after={"id": n}) for n in range(5)]
+    log.append(raw([*texts, b"no event"], [key(id=n) for n in range(6)]))
+    low, high = period.get("since", 0), period.get("until", 1_000)
+    times = {name: f"2023-11-14T22:13:20.{at:06}+00:00" for name, at in period.items()}
+    for source, read in ((DeltaSource, pa.table), (DeltaSparkSource, to_arrow)):
+        found, options = [], {"path": str(tmp_path), **times, **(OPTIONS if read is to_arrow else {})}
+        reading = source(options)
+        reading.read(reading.beginning(), reading.end(), found.append, Event())
+        offsets = [offset for batch in found if batch.records for offset in read(batch.frame)["offset"].to_pylist()]
+        assert offsets == [*(n for n in range(5) if low <= 100 + n <= high), 5]
+        assert found[-1].span.end == reading.end()
 
 
 @dataclass
@@ -184,10 +216,28 @@ class TestPostgresSparkSink(OnSpark, SinkContract):
         engine()
         return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))
 
+    @overrides_contract(reason=LONG_ELSEWHERE)
+    @pytest.mark.long
+    def test_sales_in_any_order(self):
+        super().test_sales_in_any_order()
+
+    @overrides_contract(reason=LONG_ELSEWHERE)
+    @pytest.mark.long
+    def test_employees_in_any_order(self):
+        super().test_employees_in_any_order()
+
+    @overrides_contract(reason=LONG_ELSEWHERE)
+    @pytest.mark.long
+    def test_changes_that_tie_come_in_the_order_of_the_log(self):
+        super().test_changes_that_tie_come_in_the_order_of_the_log()
+
 
 @pytest.mark.postgres
+@pytest.mark.long
 class TestSequencesPerColumnInPostgres(OnSpark, SinkColumns):
     """Through `PostgresSparkSink`."""
+
+    cuts = () if LONG else (2,)
 
     @pytest.fixture(autouse=True)
     def database(self, postgres_dsn):
@@ -227,6 +277,12 @@ class Folding:
         self.seen |= 1 * bool(told.partial) | 2 * bool(told.moves) | 4 * bool(told.truncates)
 
 
+def test_a_part_of_a_table_travels():
+    """Also of lists that are null here and there, from within."""
+    table = pa.table({"n": range(5), "l": pa.array([None, [1], None, [2, 3], []], pa.list_(pa.int64()))}).slice(2, 2)
+    assert to_arrow(from_arrow(engine().spark, table)).equals(table)
+
+
 def test_what_is_known_of_folded_rows_is_so(tmp_path):
     folding, case, history = Folding(), OnSpark(), random_history(8, 12, toast=True, keys=KEYED)
     target = SparkTarget(tmp_path / "lake")
@@ -263,4 +319,30 @@ def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
     assert later.count() == 2 and log.read_text() == "..."
     del later
     gc.collect()
+    drop_unused()
+    assert stored().size() == before
+
+
+def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(monkeypatch):
+    """As the collector of cycles does, at any allocation."""
+    spark = engine().spark
+    stored = spark.sparkContext._jsc.getPersistentRDDs
+    drop_unused()
+    before = stored().size()
+    held = [kept(spark.range(3).select("id"))]
+    assert held[0].count() == 3
+    connection = spark.sparkContext._gateway._gateway_client.get_thread_connection()
+    stream = connection.stream
+
+    class LettingGo:
+        def readline(self):
+            held.clear()
+            return stream.readline()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connection, "stream", LettingGo())
+        assert spark.range(5).count() == 5
+    assert held == [] and stored().size() == before + 1
+    assert kept(spark.range(4)).count() == 4
+    drop_unused()
     assert stored().size() == before

@@ -172,6 +172,7 @@ def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
         archive.folder.mkdir()
         archive.change()
         bounds = {"batch_bytes": archive.random.choice([300, 3000]), "batch_records": archive.random.choice([2, 7, 100])}
+        bounds["look_every"] = 0
         start = Position({T: 3}) if archive.ends.get(T, 0) > 3 and archive.random.random() < 0.5 else Position()
         source = of({"path": str(archive.folder), **bounds}) if name == "local" else of(archive.folder, **bounds)
         reader, ended = delivered(source, archive, same if name == "local" else rows_of, start)
@@ -257,11 +258,11 @@ def test_a_file_that_goes_while_it_is_read(tmp_path, monkeypatch):
     for number in range(3):
         write(tmp_path / f"{number}.jsonl", number)
     source = spark_source(tmp_path)
-    listed = source._files()
+    listed = source._files(Position())
     (tmp_path / "0.jsonl").unlink()
     shutil.copy(tmp_path / "2.jsonl", tmp_path / "new")
     (tmp_path / "new").replace(tmp_path / "2.jsonl")
-    monkeypatch.setattr(source, "_files", lambda: listed)
+    monkeypatch.setattr(source, "_files", lambda _: listed)
     assert [rows_of(batch.frame)["offset"].to_pylist() for _, batch in counts(source)] == [[1]]
     monkeypatch.undo()
     assert source.end() == Position({T: 3})

@@ -163,16 +163,17 @@ def test_a_reset_forgets_them(sink, tmp_path):
 
 KEYS = {
     "bytes": (pa.binary(), b"\x00\\x'"),
-    "date": (pa.date32(), date(2024, 2, 29)),
     "instant": (pa.timestamp("us", "UTC"), datetime(2024, 2, 29, 1, 2, 3, 4, UTC)),
-    "local time": (pa.timestamp("us"), datetime(2024, 2, 29, 1, 2, 3, 4)),
     "decimal": (pa.decimal128(38, 4), Decimal("12345.6700")),
     "unsigned": (pa.uint64(), 2**63),
+    "date": (pa.date32(), date(2024, 2, 29)),
+    "local time": (pa.timestamp("us"), datetime(2024, 2, 29, 1, 2, 3, 4)),
     "time": (pa.time64("us"), datetime(2024, 1, 1, 23, 59, 59, 1).time()),
 }
+FEW = ("bytes", "instant", "decimal", "unsigned")
 
 
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", [*FEW, *(pytest.param(kind, marks=pytest.mark.long) for kind in KEYS if kind not in FEW)])
 def test_a_late_truncate_finds_keys_of_every_type(sink, tmp_path, kind):
     key_type, key = KEYS[kind]
     feed = Feed(key_type)
@@ -188,6 +189,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_histories_equal_the_model_in_every_layout(tmp_path, layout):
     """Of the table. The changes of each key come in any order."""

@@ -24,6 +24,7 @@ from adapters.arrow.elements import elements
 from adapters.arrow.elements import shown as local_shown
 from adapters.delta import upkeep
 from adapters.delta.partitions import NULL_FOLDER, unnameable
+from adapters.delta.positions import Positions
 from adapters.delta.tables import STATISTICS
 from adapters.delta.types import storage_type, to_storage
 from adapters.delta.upkeep import FEWEST_FILES
@@ -87,7 +88,7 @@ HISTORIES = {
         ("by-key", "unkeyed"),
         ("all", "random"),
         ("clustered", "moving"),
-        ("clustered", "unkeyed"),
+        pytest.param("clustered", "unkeyed", marks=pytest.mark.long),
     ],
 )
 def test_histories_with_options_of_tables_equal_the_model(tmp_path, named, history):
@@ -225,6 +226,25 @@ def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, m
         late = {**sale("NL", 1, "u", "late"), "_seq_1": 1}
         assert lake.put(of, [late], spark=spark).superseded == 1
     assert lake.values() == [("NL", 0, "v0"), ("NL", 2, "new")]
+
+
+@pytest.mark.parametrize("died", [True, False], ids=["spark", "local"])
+def test_deletes_whose_commit_died_do_not_hide_what_comes_again_without_them(lake, died, monkeypatch):
+    """Whichever engine died and whichever goes on."""
+    of = lane()
+    lake.put(of, [sale("NL", n) | {"_seq_1": 0} for n in (1, 2)] + [sale("NL", 2, "d") | {"_seq_1": 9}])
+    for spark, number in ((True, 5), (False, 6)):
+        update, delete = sale("NL", 1, "u", f"newer {number}") | {"_seq_1": number}, sale("NL", 1, "d") | {"_seq_1": 7}
+        with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+            dying.setattr(Positions, "announce", killed)
+            lake.put(of, [update, delete], spark=died)
+        lake.put(of, [update], spark=spark)
+        assert DeltaTable(str(lake.folder / "_replicator" / "tombstones" / "items")).count() > 1
+        assert ("NL", 1, f"newer {number}") in lake.values()
+
+
+def killed(*_):
+    raise KeyboardInterrupt
 
 
 def test_only_partitions_of_the_batch_are_read(lake):

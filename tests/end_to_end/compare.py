@@ -161,7 +161,7 @@ def _is_envelope(row: Row, record: Record) -> bool:
 
 
 def _object(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) and value[:1] == "{" else value
+    return json.loads(value) if isinstance(value, str) and value.startswith(("{", "[")) else value
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adapters.stack import EmbeddedStack, StackPorts
+from adapters.stack.connect import ConnectService
+from adapters.stack.embedded import default_services
+from adapters.stack.layout import Home
+from replicator.ports.service import Service
 
+from .daemon import free_port
 from .stack import PROJECT, SHIPPED, World, run
 
 MakeWorld = Callable[..., World]
 
 
+def services(home: Home) -> Sequence[Service]:
+    """As ever, and beside the connector a converter to Avro, which is found by looking for it only."""
+    usual = default_services(home)
+    looked_for = {"plugin.discovery": "hybrid_warn"}
+    with_avro = ConnectService(home, connectors=("debezium-postgres-avro",), settings=looked_for)
+    return [with_avro if isinstance(one, ConnectService) else one for one in usual]
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
     """Every server, on ports of its own beside a stack that a developer may have running."""
-    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.free())
+    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.free(), services=services)
     try:
         running.up()
         yield running
@@ -75,3 +89,21 @@ def shop(world: World) -> World:
     world.create_shop()
     world.register()
     return world
+
+
+@pytest.fixture(scope="session")
+def mariadb_worker(stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectService]:
+    """A Connect worker with the connector for MariaDB, apart from the stack's own."""
+    ports = replace(stack.home.ports, connect=free_port())
+    own = {
+        "group.id": "cdc-connect-mariadb",
+        **{f"{kind}.storage.topic": f"_connect_mariadb_{kind}" for kind in ("offset", "config", "status")},
+    }
+    home = replace(stack.home, folder=tmp_path_factory.mktemp("connect"), ports=ports)
+    service = ConnectService(home, connectors=("debezium-mariadb",), settings=own)
+    try:
+        service.start()
+        service.wait()
+        yield service
+    finally:
+        service.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 SECONDS = 30
 
@@ -49,8 +49,16 @@ class Topics:
     def names(self, prefix: str) -> list[str]:
         return sorted(t for t in self.admin.list_topics(timeout=SECONDS).topics if t.startswith(prefix))
 
-    def create(self, *topics: str, partitions: int = 1) -> None:
-        for future in self.admin.create_topics([NewTopic(t, partitions, 1) for t in topics]).values():
+    def create(self, *topics: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        wanted = [NewTopic(t, partitions, 1, config=dict(config or {})) for t in topics]
+        for future in self.admin.create_topics(wanted).values():
+            future.result(SECONDS)
+
+    def set_broker(self, name: str, value: str) -> None:
+        """A setting of the broker, while it runs."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(SECONDS)
 
     def delete(self, topic: str) -> None:
@@ -64,6 +72,13 @@ class Topics:
     def delete_below(self, topic: str, offset: int) -> None:
         for future in self.admin.delete_records([TopicPartition(topic, 0, offset)]).values():
             future.result(SECONDS)
+
+    def send_again(self, records: Iterable[Record]) -> None:
+        """Write records once more, as they are, to where they came from."""
+        producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
+        for record in records:
+            producer.produce(record.topic, record.value, record.key, record.partition, headers=list(record.headers))
+        assert producer.flush(SECONDS) == 0
 
     def produce(self, topic: str, records: Iterable[tuple[Any, Any]], partition: int = 0) -> None:
         """Write keys and values: bytes as they are, None as null, anything else as JSON."""

@@ -1,4 +1,5 @@
-"""Every recorded archive through the program twice, in process and on Spark: the same tables, value for value."""
+"""The archives recorded for this project through the program twice, in process and on Spark: the same tables, value for
+value."""
 
 from __future__ import annotations
 
@@ -18,7 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PROGRAM = str(Path(sys.executable).with_name("replicator"))
 ARCHIVES = Path(__file__).parents[1] / "golden" / "decoders" / "debezium"
-NAMES = sorted(folder.name for folder in ARCHIVES.iterdir() if folder.is_dir())
 OF_THE_RUN = {"_cdc_applied_at", "ingested_at", "first_seen", "last_seen"}
 """When a row was written."""
 
@@ -26,7 +26,6 @@ OF_THE_RUN = {"_cdc_applied_at", "ingested_at", "first_seen", "last_seen"}
 def config(folder: Path, engine: str) -> Path:
     """Each archive under every policy into a lake of its own, and into one event log."""
     names = {"postgres": "public.*", "postgres-schemaless": "public.*", "mariadb": "shop.*"}
-    assert sorted(names) == NAMES
     sinks: dict[str, Any] = {"log": {"kind": "event_log", "path": "./log"}}
     tables = []
     for name, match in names.items():

@@ -50,6 +50,11 @@ def decimal(precision: int | None, scale: int, *, numeric: bool) -> Node:
     return _loose(build, arrow) if numeric else Node(arrow, bytes, build, "bytes")
 
 
+def or_number(node: Node) -> Node:
+    """The node; one that reads a decimal from its unscaled value reads JSON numbers too."""
+    return _loose(node.build, node.type) if pa.types.is_decimal(node.type) and node.wire is bytes else node
+
+
 def _unscaled(value: bytes) -> int:
     if not value:
         raise Unfit(RejectCode.MALFORMED, "holds a decimal without digits")

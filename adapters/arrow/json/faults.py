@@ -58,7 +58,11 @@ def fit(build: Build, values: list[Any], what: str) -> tuple[pa.Array, dict[int,
     mended = list(values)
     for index in bad:
         mended[index] = None
-    return build(mended), bad
+    try:
+        return build(mended), bad
+    except FAILURES:
+        # Each fits alone, and all together do not: how one is written may decide how the others are read.
+        return pa.concat_arrays([build([value]) for value in mended]), bad
 
 
 def _unfit(build: Build, values: Sequence[Any], start: int, what: str) -> dict[int, Reject]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from replicator.domain.errors import Reject, RejectCode
 
 from .faults import UNREADABLE, Unfit, unreadable
+from .pieces import bytes_of
 
 OPENING = b'{"schema":'
 MARK = b',"payload":'
@@ -23,6 +25,10 @@ MAX_PREFIXES = 24
 MAX_STRAYS = 12
 """Records without a prefix after which the rest is not searched for prefixes any more."""
 
+TOGETHER = 8
+"""Texts whose brackets are counted together."""
+ALIKE = bytes.maketrans(b"[]", b"{}")
+NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -64,7 +70,7 @@ def frames(values: pa.Array, depth: int) -> Frames:
     Fast when records share their schema's bytes: two passes of Arrow over them. Anything else is parsed one by one.
     """
     out = Frames()
-    left = _first(out, values)
+    left = _first(out, values, depth)
     if left is None:
         return out
     slow: list[int] = []
@@ -73,7 +79,7 @@ def frames(values: pa.Array, depth: int) -> Frames:
         if place < 0:
             break
         text = values[place].as_py()
-        prefix = prefix_of(text) if text.endswith(CLOSING) else None
+        prefix = prefix_of(text, depth) if text.endswith(CLOSING) else None
         if prefix is None:
             slow.append(place)
             left = _without(left, place)
@@ -86,12 +92,12 @@ def frames(values: pa.Array, depth: int) -> Frames:
     return out
 
 
-def _first(out: Frames, values: pa.Array) -> pa.Array | None:
+def _first(out: Frames, values: pa.Array, depth: int) -> pa.Array | None:
     """Most frames hold one schema only: then nothing needs to be picked out. Otherwise the records still to place."""
     valid = pc.is_valid(values)
     if values.null_count or not len(values):
         return valid if len(values) else None
-    prefix = prefix_of(values[0].as_py())
+    prefix = prefix_of(values[0].as_py(), depth)
     if prefix is not None and pc.all(_matching(values, prefix)).as_py():
         sliced = pc.binary_slice(values, len(prefix), -1)
         out.groups.append(Group(schema_in(prefix), None, sliced.to_pylist, sliced))
@@ -147,35 +153,74 @@ def split_all(values: pa.Array, places: list[int], depth: int) -> tuple[list[int
 
 
 def split(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
-    """Schema (None without one) and payload of one record, whatever its layout. Raises one of UNREADABLE."""
-    refuse_depth(text, depth)
+    """Schema (None without one) and payload of one record, whatever its layout. Raises one of UNREADABLE.
+
+    A payload with a schema may nest as deep as msgspec reads: found by its prefix it is not looked at either, and which of
+    the two it is depends on its neighbours.
+    """
     try:
         document = _document(text)
     except msgspec.ValidationError:
         raise Unfit(RejectCode.MALFORMED, "it is JSON, but no object") from None
     if isinstance(document.payload, msgspec.UnsetType) or isinstance(document.schema, msgspec.UnsetType):
+        refuse_depth(text, depth)
         return None, text
     schema = bytes(document.schema)
+    refuse_depth(text if schema == b"null" else schema, depth)
     return None if schema == b"null" else schema, bytes(document.payload)
 
 
 def refuse_depth(text: bytes, depth: int) -> None:
     """Raise Unfit when `text` nests deeper than `depth`, without parsing it recursively."""
-    if text.count(b"{") + text.count(b"[") <= depth:
-        return
+    if is_deep(text, depth):
+        raise Unfit(RejectCode.TOO_LARGE, f"it is nested deeper than the {depth} levels allowed")
+
+
+def is_deep(text: bytes, depth: int) -> bool:
+    """Whether `text` nests deeper than `depth`."""
+    if _opened(text) <= depth or _closes_within(text, depth):
+        return False
     level = 0
     for token in STRUCTURE.finditer(text):
         mark = token[0]
         if mark in (b"{", b"["):
             level += 1
             if level > depth:
-                raise Unfit(RejectCode.TOO_LARGE, f"it is nested deeper than the {depth} levels allowed")
+                return True
         elif mark in (b"}", b"]"):
             level -= 1
+    return False
 
 
-def prefix_of(text: bytes) -> bytes | None:
-    """The bytes up to the payload, when the record begins with its schema as Connect's JsonConverter writes it."""
+def _opened(text: bytes) -> int:
+    """How many opening brackets there are: replacing finds them faster than counting."""
+    return 2 * len(text) - len(text.replace(b"{", b"")) - len(text.replace(b"[", b""))
+
+
+def _closes_within(text: bytes, depth: int) -> bool:
+    """True for text that is quickly seen not to nest deeper: brackets alone, innermost pairs taken out as often as that."""
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    parts = text.split(b'"')
+    left = b"".join(parts[::2]).translate(ALIKE, NO_BRACKETS) if len(parts) % 2 else b"{"
+    for _ in range(depth):
+        if not left:
+            return True
+        left = left.replace(b"{}", b"")
+    return not left
+
+
+def are_shallow(values: pa.Array, depth: int) -> bool:
+    """Whether none of these texts nests deeper, as far as that is quickly seen: several have few brackets
+    together. None of them is null."""
+    text, ends = bytes_of(values), pc.cumulative_sum(pc.binary_length(values).cast(pa.int64())).to_pylist()
+    bounds = [0, *ends[TOGETHER - 1 : -1 : TOGETHER], len(text)]
+    return all(_opened(text[start:end]) <= depth for start, end in pairwise(bounds))
+
+
+def prefix_of(text: bytes, depth: int) -> bytes | None:
+    """The bytes up to the payload, when the record begins with its schema as Connect's JsonConverter writes it, and that is
+    not nested too deeply."""
     if not text.startswith(OPENING):
         return None
     end = -1
@@ -184,7 +229,7 @@ def prefix_of(text: bytes) -> bytes | None:
         if end < 0:
             return None
         schema = text[len(OPENING) : end]
-        if schema.startswith(b"{") and _is_json(schema):
+        if schema.startswith(b"{") and _is_json(schema) and not _too_deep(schema, depth):
             return text[: end + len(MARK)]
     return None
 
@@ -192,6 +237,14 @@ def prefix_of(text: bytes) -> bytes | None:
 def schema_in(prefix: bytes) -> bytes:
     """The schema's JSON text in a prefix found by `prefix_of`."""
     return prefix[len(OPENING) : -len(MARK)]
+
+
+def _too_deep(text: bytes, depth: int) -> bool:
+    try:
+        refuse_depth(text, depth)
+    except Unfit:
+        return True
+    return False
 
 
 def _is_json(text: bytes) -> bool:

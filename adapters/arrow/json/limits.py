@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 import pyarrow as pa
@@ -12,6 +10,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.patterns import best
 
 T = TypeVar("T")
 
@@ -27,16 +26,9 @@ class Limits(BaseModel):
 
 
 def of_table(by_table: Mapping[str, T], table: str) -> T | None:
-    """The entry of that exact name, else of the glob that matches and fixes most characters."""
-    if table in by_table:
-        return by_table[table]
-    found = [glob for glob in by_table if fnmatchcase(table, glob)]
-    return by_table[max(found, key=_fixed)] if found else None
-
-
-def _fixed(glob: str) -> int:
-    """How many characters a glob fixes; classes and wildcards fix none."""
-    return len(re.sub(r"\[!?\]?[^]]*\]|[*?]", "", glob))
+    """The entry whose name decides about the table (`domain.patterns.best`)."""
+    found = best(by_table, table)
+    return None if found is None else by_table[found]
 
 
 def bounded(values: pa.Array, limits: Limits) -> tuple[pa.Array, dict[int, Reject]]:

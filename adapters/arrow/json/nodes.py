@@ -35,6 +35,11 @@ def plain(arrow: pa.DataType, wire: Any, unsent: str = "") -> Node:
     return Node(arrow, wire, lambda values: pa.array(values, arrow), unsent)
 
 
+def cast(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """`values` in another type; nulls alone are null in any, also where there is no cast."""
+    return pa.nulls(len(values), arrow) if values.null_count == len(values) else values.cast(arrow)
+
+
 def integer(arrow: pa.DataType) -> Node:
     """Whole numbers; Arrow refuses those that its type cannot hold."""
     return plain(arrow, int)

@@ -11,6 +11,7 @@ import msgspec
 from .nodes import Node, nullable
 
 UNSET = msgspec.UNSET
+NULL = msgspec.Raw(b"null")
 
 
 class Objects(Protocol):
@@ -45,7 +46,7 @@ class StructObjects(Objects):
     def values(self, objects: Sequence[Any], name: str) -> list[Any]:
         """See `Objects.values`."""
         found = list(map(self._getters[name], objects))
-        return [_null(v) for v in found] if self.nodes[name].wire is msgspec.Raw else found
+        return [None if v == NULL else v for v in found] if self.nodes[name].wire is msgspec.Raw else found
 
     def empty(self) -> Any:
         """See `Objects.empty`."""
@@ -66,7 +67,7 @@ class RawObjects(Objects):
 
     def values(self, objects: Sequence[Any], name: str) -> list[Any]:
         """See `Objects.values`."""
-        return [_null(o.get(name, UNSET)) for o in objects]
+        return [None if v == NULL else v for v in (o.get(name, UNSET) for o in objects)]
 
     def empty(self) -> Any:
         """See `Objects.empty`."""
@@ -75,10 +76,6 @@ class RawObjects(Objects):
     def put(self, target: Any, name: str, value: Any) -> None:
         """See `Objects.put`."""
         target[name] = value
-
-
-def _null(value: Any) -> Any:
-    return None if isinstance(value, msgspec.Raw) and bytes(value) == b"null" else value
 
 
 def _of_raw(node: Node) -> Node:

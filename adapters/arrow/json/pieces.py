@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
 from replicator.domain.errors import Reject
@@ -46,6 +47,17 @@ def in_order(parts: list[Part], schema: pa.Schema) -> pa.Table:
     if len(parts) == 1 and parts[0][0] is None:
         return parts[0][1]
     whole = pa.concat_tables([schema.empty_table(), *(part for _, part in parts)])
-    places = [place for rows, _ in parts for place in rows or ()]
-    back = sorted(range(len(places)), key=places.__getitem__)
-    return whole if back == list(range(len(places))) else whole.combine_chunks().take(pa.array(back, pa.int64()))
+    places = pa.array([place for rows, _ in parts for place in rows or ()], pa.int64())
+    rising = pc.all(pc.less_equal(places.slice(0, max(len(places) - 1, 0)), places.slice(1))).as_py()
+    return whole if rising is not False else whole.combine_chunks().take(pc.sort_indices(places))
+
+
+def bytes_of(values: pa.Array) -> bytes:
+    """All bytes of an array of text or bytes, one value after the other; those of nulls may be anything."""
+    if not len(values):
+        return b""
+    _, offsets, data = values.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
+    first, last = ends[0].as_py(), ends[len(values)].as_py()
+    content: bytes = data.slice(first, last - first).to_pybytes() if data else b""
+    return content

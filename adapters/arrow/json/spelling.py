@@ -63,6 +63,7 @@ _FAMILIES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Spelt]], ...] = (
     (t.is_decimal, lambda a: f"decimal({a.precision},{a.scale})"),
     (t.is_date32, lambda _: "date32"),
     (t.is_timestamp, lambda a: "timestamp[us, UTC]" if a.tz else "timestamp[us]"),
+    (t.is_time64, lambda _: "time64[us]"),
     (t.is_list, lambda a: {"list": spelt(a.value_type)}),
     (t.is_struct, lambda a: {"struct": {field.name: spelt(field.type) for field in a}}),
     (t.is_map, lambda a: {"map": [spelt(a.key_type), spelt(a.item_type)]}),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,8 +25,7 @@ PER_ROW = 2
 """A change of a key is a delete and a create: each row has room for both in the order of its message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row of the changes frame. `place`: of its record. `number`: where it comes in its message. `image`: what the
     reader made of the row. `old`: what it made of the image before, where a key changed."""
 
@@ -56,7 +54,7 @@ class Block:
         records = {name: self._raw.column(of).take(places) for name, of in RECORD_IDS.items()}
         schema = changes_schema(self._table)
         arrays = [
-            pa.array([row.op.value for row in self._rows], pa.string()),
+            pa.array([row.op for row in self._rows], pa.string()),
             *elements,
             in_years(pa.array([self._messages[row.place].at for row in self._rows], pa.int64()).view(STAMP)),
             *records.values(),
@@ -85,7 +83,7 @@ class Block:
         if change.row is None:
             return [Row(place, change.op, number, self._reader.blank)]
         image = self._reader.decode(change.row)
-        if change.op == Op.UPDATE and change.old is not None and self._table.keys:
+        if change.op == Op.UPDATE and change.old is not None and self._reader.may_hold(change.old, self._table.keys):
             old = self._reader.decode(change.old)
             if self._has_other_key(image, old):
                 return [Row(place, Op.DELETE, number, image, old), Row(place, Op.CREATE, number + 1, image, old)]
@@ -142,11 +140,11 @@ class Block:
                 values[i] = values[i] if was is UNSET else was
         return values
 
-    def _array(self, column: Column, values: list[Any]) -> pa.Array:
-        """The values that fit; null for others, which are noted."""
+    def _array(self, column: Column, values: list[Any], *, unset: bool = True) -> pa.Array:
+        """The values that fit; null for others, which are noted. `unset`: some may be UNSET, which are null."""
         if column.name not in self._reader.columns:
             return pa.nulls(len(values), column.type)
-        given = [None if value is UNSET else value for value in values]
+        given = [None if value is UNSET else value for value in values] if unset else values
         array, bad = fit(lambda some: self._reader.array(column.name, some), given, f"column {column.name!r}")
         for i, reject in bad.items():
             if self._rows[i].op == Op.DELETE and column.name not in self._table.keys:
@@ -158,13 +156,14 @@ class Block:
     def _column(self, column: Column) -> pa.Array:
         """A column, null where a row lacks it; says so in `unsent` of an update, and of the create of a changed key."""
         values = self._values(column.name)
-        array = self._array(column, values)
+        unset = [i for i, value in enumerate(values) if value is UNSET]
+        array = self._array(column, values, unset=bool(unset))
         if column.name in self._table.keys:
             self._refuse_nulls(column, array)
             return array
-        for i, value in enumerate(values):
+        for i in unset:
             row = self._rows[i]
-            if value is UNSET and (row.op == Op.UPDATE or (row.op == Op.CREATE and row.old is not None)):
+            if row.op == Op.UPDATE or (row.op == Op.CREATE and row.old is not None):
                 self._unsent[i].append(column.name)
         return array
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from replicator.domain.change import changes_schema
@@ -12,6 +14,7 @@ from ..json.faults import malformed
 from ..json.pieces import Part, in_order, pieces, rejected, some
 from .changes import Block
 from .layouts import Layout, Layouts
+from .many import Many
 from .message import Form, Message, Rows
 from .options import Options
 from .routing import read
@@ -26,6 +29,7 @@ class Decoding:
 
     def __init__(self, form: Form, options: Options, layouts: Layouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts
+        self._many = Many(form, options, layouts)
         self._readers: dict[tuple[Layout, TableSpec], Rows] = {}
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
@@ -34,28 +38,36 @@ class Decoding:
         return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
 
     def _piece(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        """Those that can be read together, and the others one by one."""
+        parts, left = self._many.read(raw, table)
+        if left:
+            parts += self._one_by_one(raw, left, table)
+        return in_order(parts, changes_schema(table))
+
+    def _one_by_one(self, raw: pa.RecordBatch, places: Sequence[int], table: TableSpec) -> list[Part]:
         errors: dict[int, Reject] = {}
         found: dict[Layout, tuple[list[int], list[Message]]] = {}
-        for place, text in enumerate(raw.column("value").to_pylist()):
+        texts = some(raw, list(places)).column("value").to_pylist()
+        for place, text in zip(places, texts, strict=True):
             message = EMPTY if text is None else read(self._form, text, self._options.limits)
             layout = None if isinstance(message, Reject) else self._layouts.of(message)
             error = self._wrong(message, layout)
             if error is not None or layout is None or isinstance(message, Reject):
                 errors[place] = error or EMPTY
                 continue
-            places, messages = found.setdefault(layout, ([], []))
-            places.append(place)
+            mine, messages = found.setdefault(layout, ([], []))
+            mine.append(place)
             messages.append(message)
         parts: list[Part] = []
-        for layout, (places, messages) in found.items():
-            block = Block(some(raw, places), messages, table, self._reader(layout, table))
+        for layout, (mine, messages) in found.items():
+            block = Block(some(raw, mine), messages, table, self._reader(layout, table))
             of, frame = block.build(self._options)
-            errors |= {places[i]: reject for i, reject in block.errors.items()}
-            parts.append(([places[i] for i in of], frame))
+            errors |= {mine[i]: reject for i, reject in block.errors.items()}
+            parts.append(([mine[i] for i in of], frame))
         if errors:
             bad = sorted(errors)
             parts.append((bad, rejected(some(raw, bad), table, [errors[i] for i in bad])))
-        return in_order(parts, changes_schema(table))
+        return parts
 
     def _wrong(self, message: Message | Reject, layout: Layout | None) -> Reject | None:
         if isinstance(message, Reject):

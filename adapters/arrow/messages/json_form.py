@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -13,14 +13,18 @@ from replicator.domain.errors import RejectCode
 from ..json.faults import Unfit
 from ..json.framing import refuse_depth
 from ..json.limits import Limits
-from .message import Form, Message
+from .message import Form, Message, ReadsMany
 from .rows import JsonRows
+from .typed import ColumnTypes, TypedRows, typed_rows
 
 NULL = msgspec.Raw(b"null")
 
 
 class JsonForm(Form):
-    """A form of JSON, whose messages say no types and write bytes in Base64 unless a subclass knows better."""
+    """A form of JSON, whose messages say no types and write bytes in Base64 unless a subclass knows better. `texts_only`:
+    all values of its rows are texts."""
+
+    texts_only = False
 
     def message(self, text: bytes) -> Message:
         """The message. Raises one of `json.faults.UNREADABLE`, `Unfit` among them, for anything else."""
@@ -35,9 +39,18 @@ class JsonForm(Form):
         """See `Form.type_of`."""
         raise Unfit(RejectCode.MALFORMED, f"{said[:60]!r} is no type that is known")
 
-    def rows(self, columns: Mapping[str, tuple[pa.DataType, pa.DataType]]) -> JsonRows:
+    def rows(self, columns: ColumnTypes) -> JsonRows:
         """See `Form.rows`."""
         return JsonRows(columns, self.to_bytes)
+
+    def many(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> ReadsMany | None:
+        """See `Form.many`."""
+        rows = typed_rows(columns, keys, self.to_bytes, texts_only=self.texts_only)
+        return None if rows is None else self.together(like, rows)
+
+    def together(self, like: bytes, rows: TypedRows) -> ReadsMany:
+        """What reads messages together that are of the same layout as this one, and have these rows."""
+        raise NotImplementedError
 
     def to_bytes(self, texts: Sequence[str | None]) -> pa.Array:
         """The values of a binary column. Raises one of `json.faults.FAILURES`."""
@@ -54,3 +67,16 @@ def image(raw: msgspec.Raw) -> bytes | None:
     """JSON text; None for null."""
     text = bytes(raw)
     return None if text == b"null" else text
+
+
+def narrowed(message: type[msgspec.Struct], **fields: Any) -> Callable[[bytes], Any]:
+    """Reads a message whose fields have these types; those with two may be null or absent."""
+    given = [(name, *wire) if isinstance(wire, tuple) else (name, wire) for name, wire in fields.items()]
+    found = msgspec.defstruct(message.__name__, given, bases=(message,), gc=False, kw_only=True)
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(found).decode
+    return decode
+
+
+def only(*values: str | None) -> Any:
+    """The type of these values."""
+    return Literal[values]

@@ -15,7 +15,7 @@ from replicator.domain.table import Column
 
 from ..json.faults import Unfit, malformed
 from ..json.spelling import node_of
-from .message import Form, Message
+from .message import Form, Message, Types
 from .options import Options
 
 MAX_LAYOUTS = 4096
@@ -42,16 +42,17 @@ class Layouts:
 
     def __init__(self, form: Form, options: Options) -> None:
         self._form, self._options = form, options
-        self._known: dict[tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]], Layout] = {}
+        self._known: dict[tuple[str, Types, tuple[str, ...]], Layout] = {}
 
     def of(self, message: Message) -> Layout:
         """The layout of the rows of a message."""
-        which = (message.table, tuple(message.types.items()), message.keys)
-        if which not in self._known:
+        which = (message.table, message.types, message.keys)
+        found = self._known.get(which)
+        if found is None:
             if len(self._known) >= MAX_LAYOUTS:
                 self._known.clear()
-            self._known[which] = self._read(message)
-        return self._known[which]
+            found = self._known[which] = self._read(message)
+        return found
 
     def _read(self, message: Message) -> Layout:
         declared = self._options.columns_of(message.table)

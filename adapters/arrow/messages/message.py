@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.domain.change import Op
 from replicator.domain.moments import FIRST_US, LAST_US
 
 from ..json.limits import Limits
+from .typed import ColumnTypes, TypedRows
+
+
+class Said(NamedTuple):
+    """What messages say, one after the other. `rows` and `olds` are what `TypedRows.row` and `old` made of their rows; an
+    old is None where the row was none before, or nothing is said of it. `of`: which message a row is of, None where each has
+    one. `at`: microseconds since 1970. `orders`: the elements by which they are ordered, none where the stream does that."""
+
+    ops: Sequence[Op]
+    rows: Sequence[Any]
+    olds: Sequence[Any]
+    of: Sequence[int] | None
+    at: pa.Array
+    tx: pa.Array
+    orders: Sequence[pa.Array] = ()
 
 
 class Change(NamedTuple):
@@ -23,8 +39,27 @@ class Change(NamedTuple):
     old: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Types(dict[str, str]):
+    """Columns and their types, in order; hashed once. Whoever reads many messages of one table makes one of these."""
+
+    __slots__ = ("_hash", "_pairs")
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        super().__init__(types)
+        self._pairs = tuple(self.items())
+        self._hash = hash(self._pairs)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Types) and self._pairs == other._pairs)
+
+
+NO_TYPES = Types({})
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A message of one table, or of a kind that is `ignored`.
 
     `types`: columns and their types where the message carries them. `keys`: the key's columns where it does. `at`: event
@@ -35,7 +70,7 @@ class Message:
     table: str = ""
     ignored: str = ""
     changes: Sequence[Change] = ()
-    types: Mapping[str, str] = field(default_factory=dict)
+    types: Types = NO_TYPES
     keys: tuple[str, ...] = ()
     at: int | None = None
     tx: str | None = None
@@ -46,7 +81,7 @@ class Message:
 
 
 class Rows(Protocol):
-    """Reads columns of rows of one layout."""
+    """Reads columns of rows of one layout, row by row."""
 
     columns: Collection[str]
     """The columns it can read."""
@@ -54,6 +89,10 @@ class Rows(Protocol):
     """What `decode` makes of a row without values."""
     decode: Any
     """Makes of a `Change`'s row what the others take. Raises one of `json.faults.UNREADABLE`."""
+
+    def may_hold(self, row: Any, names: Sequence[str]) -> bool:
+        """Whether a `Change`'s row could have one of these columns, without decoding it; True where that is not known."""
+        ...
 
     def values(self, rows: Sequence[Any], name: str) -> list[Any]:
         """A column of every row: UNSET where the row lacks it, None where it is null."""
@@ -66,6 +105,23 @@ class Rows(Protocol):
     def text(self, value: Any) -> str | None:
         """The text that a value is written in, by which values of one column are compared. Raises one of
         `json.faults.UNREADABLE`."""
+        ...
+
+
+class ReadsMany(Protocol):
+    """Reads many messages of one layout together, with their rows."""
+
+    rows: TypedRows
+    decode: Any
+    """Makes of a message what the others take. Raises one of `json.faults.UNREADABLE` for one of another table, and for any
+    that is not what it should be."""
+
+    def ops(self, messages: Sequence[Any]) -> list[Op | None]:
+        """The operations of messages; None for one of another layout, without rows, or whose rows `said` does not take."""
+        ...
+
+    def said(self, messages: Sequence[Any], ops: Sequence[Op]) -> Said:
+        """What messages with these operations say."""
         ...
 
 
@@ -85,8 +141,13 @@ class Form(Protocol):
         """The Arrow type of a type that messages name. Raises Unfit for one that is not known."""
         ...
 
-    def rows(self, columns: Mapping[str, tuple[pa.DataType, pa.DataType]]) -> Rows:
+    def rows(self, columns: ColumnTypes) -> Rows:
         """What reads these columns: of each the type of its layout, and the one its values are wanted in."""
+        ...
+
+    def many(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> ReadsMany | None:
+        """What reads messages together that are of the same layout as this one, and whose rows have these columns, as in
+        `rows`; None where they have to be read one by one."""
         ...
 
     def written(self, image: Any) -> bytes | None:
@@ -99,3 +160,13 @@ def micros(count: int | None, each: int) -> int | None:
     if count is None or not FIRST_US <= count * each <= LAST_US:
         return None
     return count * each
+
+
+def all_micros(counts: Sequence[int | None], each: int) -> pa.Array:
+    """`micros` of every count."""
+    try:
+        found = pa.array(counts, pa.int64())
+    except OverflowError:
+        return pa.array([micros(count, each) for count in counts], pa.int64())
+    inside = pc.and_(pc.greater_equal(found, -(-FIRST_US // each)), pc.less_equal(found, LAST_US // each))
+    return pc.multiply(pc.if_else(inside, found, pa.scalar(None, pa.int64())), each)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,12 +10,11 @@ import msgspec
 import pyarrow as pa
 
 from ..json.faults import Build
-from ..json.nodes import Node
-from ..json.objects import UNSET, kind_for
+from ..json.nodes import Node, cast
+from ..json.objects import kind_for
 from ..texts import reader_of
 from .message import Rows
-
-ToBytes = Callable[[Sequence[str | None]], pa.Array]
+from .written import ToBytes, text_of, texts_of
 
 
 class JsonRows(Rows):
@@ -28,6 +27,12 @@ class JsonRows(Rows):
         self._fields = kind_for(known)(known)
         self.blank: Any = self._fields.empty()
         self.decode = msgspec.json.Decoder(self._fields.wire).decode
+
+    def may_hold(self, row: bytes, names: Sequence[str]) -> bool:
+        """See `Rows.may_hold`: a name without escapes stands in the text as it is."""
+        if b"\\" in row or not row.startswith(b"{"):
+            return bool(names)
+        return any(f'"{name}"'.encode() in row for name in names)
 
     def values(self, rows: Sequence[Any], name: str) -> list[Any]:
         """See `Rows.values`."""
@@ -42,17 +47,6 @@ class JsonRows(Rows):
         return text_of(value)
 
 
-def text_of(value: Any) -> str | None:
-    """The text that a value is written in."""
-    if value is None or value is UNSET:
-        return None
-    raw = bytes(value)
-    if not raw.startswith(b'"'):
-        return raw.decode()
-    found: str = msgspec.json.decode(raw, type=str)
-    return found
-
-
 def _node(to_bytes: ToBytes, sent: pa.DataType, wanted: pa.DataType) -> Node:
     read = reader_of(sent)
     if pa.types.is_binary(sent):
@@ -61,11 +55,11 @@ def _node(to_bytes: ToBytes, sent: pa.DataType, wanted: pa.DataType) -> Node:
         raise TypeError(f"no text is read as {sent}")
     else:
         build = partial(_of_texts, read)
-    return Node(wanted, msgspec.Raw, build if sent == wanted else (lambda values: build(values).cast(wanted)))
+    return Node(wanted, msgspec.Raw, build if sent == wanted else (lambda values: cast(build(values), wanted)))
 
 
 def _of_texts(read: Any, values: Sequence[Any]) -> pa.Array:
-    return read(pa.array([text_of(value) for value in values], pa.string()))
+    return read(texts_of(values))
 
 
 def _of_bytes(to_bytes: ToBytes, values: Sequence[Any]) -> pa.Array:

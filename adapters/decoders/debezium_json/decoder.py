@@ -6,38 +6,74 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Mark
 
+from ...arrow.debezium.declared import refuse_types
+from ...arrow.debezium.decode import Decoding
+from ...arrow.debezium.envelope import Envelopes
+from ...arrow.debezium.flattened import Flattened
+from ...arrow.debezium.learn import Learning
+from ...arrow.debezium.marks import marks
+from ...arrow.debezium.options import Options
+from ...arrow.debezium.private import Private
+from ...arrow.debezium.route import Routing
+from ...arrow.options import read_options
 from ...arrow.parts import DecoderOfParts
-from .declared import refuse_types
-from .decode import Decoding
-from .envelope import Envelopes
-from .learn import Learning
-from .marks import marks
-from .options import read_options
-from .route import Routing
 
 
 class DebeziumJsonDecoder(DecoderOfParts):
     """`ports.decoder.Decoder` of Debezium's JSON change events, with and without schema.
 
-    `options` as in `options.Options`; ConfigProblem names every wrong one. Pickled by its options: what it keeps are
-    readers generated from schemas, and the last key and table seen (see `outcomes.Outcomes`), never rows.
+    `options` as in `adapters.arrow.debezium.options.Options`; ConfigProblem names every wrong one. Pickled by its options:
+    what it keeps are readers generated from schemas, and the last key and table seen (see `outcomes.Outcomes`), never rows.
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
-        checked = read_options(given)
+        checked = read_options(Options, given, "debezium_json")
         refuse_types(checked.declared)
         self._depth = checked.limits.depth
+        self._flattened = Flattened(self._depth) if checked.flattened else None
         routing, decoding = Routing(checked), Decoding(checked)
         self._learning = Learning(checked, routing, decoding.readers)
+        self._private = Private(checked)
         super().__init__(given, routing=routing, decoding=decoding, envelopes=Envelopes(checked, routing))
+
+    def _events(self, raw: pa.Table) -> pa.Table:
+        return self._flattened.events(raw) if self._flattened else raw
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.route`."""
+        return super().route(self._events(raw))
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
-        return self._learning.learn(sample, table, fingerprint)
+        learnt = self._learning.learn(self._events(sample), table, fingerprint)
+        return self._private.spec(learnt) if self._private.of(table) else learnt
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        events = self._events(raw)
+        if not self._private.of(table.name) or not raw.num_rows:
+            return super().decode(events, table)
+        try:
+            before = self._private.before(table, self._learning.learn(events, table.name, table.fingerprint))
+        except (ConfigProblem, Fatal):
+            before = table  # None of the records can be read, which decoding says of each.
+        return self._private.masked(super().decode(events, before), before, table)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.envelope`."""
+        return super().envelope(self._events(raw))
+
+    def veiled(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.KeepsPrivate.veiled`."""
+        if not self._private:
+            return raw
+        routes = self.route(raw)
+        return self._private.veiled(raw, routes["table"].to_pylist(), routes["error"].to_pylist())
 
     def marks(self, raw: pa.Table) -> Sequence[Mark]:
         """See `ports.decoder.TellsTransactions.marks`."""

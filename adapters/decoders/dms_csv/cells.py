@@ -14,7 +14,7 @@ from replicator.domain.errors import Reject
 
 from ...arrow.dms import Dialect, code
 from ...arrow.json.faults import malformed
-from ...arrow.texts import bytes_of
+from ...arrow.json.pieces import bytes_of
 
 LARGEST = 256 * 1024 * 1024
 """Bytes that are parsed at once: offsets in a column of text have 31 bits."""

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from replicator.domain.change import changes_schema
+from replicator.domain.change import ERROR, OFFSET, changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 
+from ...arrow.dms import located
 from ...arrow.json.pieces import Part, in_order, pieces, rejected, some
 from .changes import Block
 from .headers import ROWS, by_columns
@@ -27,7 +28,8 @@ class Decoding:
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
         done = [self._piece(piece, table) for piece in pieces(raw, ROWS)]
-        return pa.concat_tables(done or [changes_schema(table).empty_table()])
+        whole = pa.concat_tables(done or [changes_schema(table).empty_table()])
+        return located(whole, ERROR, whole[OFFSET])
 
     def _piece(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         errors: dict[int, Reject] = {}

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from replicator.domain.errors import Reject
 from replicator.ports.decoder import ROUTE
 
+from ...arrow.dms import located
 from ...arrow.json.headers import unread
 from ...arrow.json.limits import bounded
 from ...arrow.json.pieces import pieces
@@ -33,7 +34,8 @@ class Routing:
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
         done = [self._piece(piece) for piece in pieces(raw, ROWS)]
-        return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
+        whole = pa.concat_tables([ROUTE.empty_table(), *done])
+        return located(whole, "error", raw["offset"]).combine_chunks()
 
     def _piece(self, raw: pa.RecordBatch) -> pa.Table:
         """Every outcome that there is, and per record which of them it has."""

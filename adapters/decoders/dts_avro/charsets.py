@@ -45,6 +45,8 @@ def _latin1(value: bytes) -> str:
 
 
 def _decoder(codec: str) -> Callable[[bytes], str]:
+    if codec == "utf-8":
+        return bytes.decode
     read = codecs.lookup(codec).decode
     return lambda value: read(value, "strict")[0]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,8 +15,10 @@ from replicator.domain.errors import RejectCode
 from ...arrow.json.faults import Unfit
 from ...arrow.json.limits import Limits
 from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.message import Change, Form, Message, micros
+from ...arrow.messages.message import Change, Form, Message, Types, micros
+from ...arrow.messages.typed import ColumnTypes
 from .avro import record_of
+from .printed import printed
 from .rows import Image, ImageRows, written
 from .types import arrow_of, name_of
 from .values import NONE, NULL
@@ -31,6 +34,8 @@ IGNORED = {
 HIDDEN_KEY = "__#alibaba_rds_row_id#__"
 """The column that RDS gives to tables without a primary key."""
 INIT, STREAM = 0, 1
+MAX_KNOWN = 1024
+"""Lists of fields and keys that are remembered, as they were sent."""
 DOT = "\\u002E"
 """A dot that is part of a name, in the names of objects."""
 _keys = msgspec.json.Decoder(dict[str, tuple[str, ...]]).decode
@@ -63,11 +68,11 @@ class Dts(Form):
         if not table:
             raise Unfit(RejectCode.MALFORMED, "it names no table")
         types = _types(said, limits)
-        before, after = (_image(said, which, list(types)) for which in ("beforeImages", "afterImages"))
+        before, after = _image(said, "beforeImages", types), _image(said, "afterImages", types)
         return Message(
             changes=(_change(OPS[kind], before, after),),
             types=types,
-            keys=_key(said["tags"], types),
+            keys=_key(said["tags"].get("pk_uk_info") or "{}", types),
             before=before,
             after=after,
             **common,
@@ -77,9 +82,12 @@ class Dts(Form):
         """See `Form.type_of`."""
         return arrow_of(said)
 
-    def rows(self, columns: Mapping[str, tuple[pa.DataType, pa.DataType]]) -> ImageRows:
+    def rows(self, columns: ColumnTypes) -> ImageRows:
         """See `Form.rows`."""
         return ImageRows(columns)
+
+    def many(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> None:
+        """See `Form.many`: fastavro makes Python's values of every row."""
 
     def written(self, image: Any) -> bytes | None:
         """See `Form.written`."""
@@ -97,33 +105,38 @@ def _object(said: Mapping[str, Any]) -> tuple[str, str]:
     return names[0], ".".join(names) if len(names) in (2, 3) and all(names) else ""
 
 
-def _types(said: Mapping[str, Any], limits: Limits) -> dict[str, str]:
+def _types(said: Mapping[str, Any], limits: Limits) -> Types:
     fields = said["fields"]
     if not isinstance(fields, list):
         raise Unfit(RejectCode.MALFORMED, "it does not list its fields")
     if len(fields) > limits.columns:
         raise Unfit(RejectCode.TOO_LARGE, f"it has {len(fields)} columns, more than the {limits.columns} allowed")
-    source = said["source"]["sourceType"]
-    types = {field["name"]: name_of(source, field["dataTypeNumber"]) for field in fields}
+    return _types_of(said["source"]["sourceType"], tuple([(field["name"], field["dataTypeNumber"]) for field in fields]))
+
+
+@lru_cache(MAX_KNOWN)
+def _types_of(source: str, fields: tuple[tuple[str, int], ...]) -> Types:
+    """Records of a table say the same: they are read once. Raises Unfit."""
+    types = Types({name: name_of(source, number) for name, number in fields})
     if len(types) < len(fields) or not types or "" in types:
         raise Unfit(RejectCode.MALFORMED, "it has no fields, two of one name, or one without a name")
     return types
 
 
-def _image(said: Mapping[str, Any], which: str, names: list[str]) -> Image | None:
+def _image(said: Mapping[str, Any], which: str, names: Types) -> Image | None:
     values = said[which]
     if values is None:
         return None
     if not isinstance(values, list) or len(values) != len(names):
         many = len(values) if isinstance(values, list) else "no"
         raise Unfit(RejectCode.MALFORMED, f"its {which} have {many} values, and it has {len(names)} fields")
-    image: dict[str, Any] = {}
-    for name, value in zip(names, values, strict=True):
-        # An `EmptyObject` is its name, or a pair with its branch as other values: fastavro does both within one record.
-        content = value[1] if isinstance(value, tuple) else value
-        if content != NONE:
-            image[name] = None if content == NULL else value
-    return image
+    # An `EmptyObject` is its name, or a pair with its branch as other values: fastavro does both within one record.
+    named = zip(names, values, strict=True)
+    contents = [value[1] if isinstance(value, tuple) else value for value in values]
+    if NONE not in contents and NULL not in contents:
+        return dict(named)
+    pairs = zip(named, contents, strict=True)
+    return {name: None if content == NULL else value for (name, value), content in pairs if content != NONE}
 
 
 def _change(op: Op, before: Image | None, after: Image | None) -> Change:
@@ -133,10 +146,11 @@ def _change(op: Op, before: Image | None, after: Image | None) -> Change:
     return Change(op, row, before if op == Op.UPDATE else None)
 
 
-def _key(tags: Mapping[str, str], types: Mapping[str, str]) -> tuple[str, ...]:
+@lru_cache(MAX_KNOWN)
+def _key(text: str, types: Types) -> tuple[str, ...]:
     """The primary key, in the order of the fields, as the tag promises none; without one the hidden column, if there."""
     try:
-        said = _keys(tags.get("pk_uk_info") or "{}")
+        said = _keys(text)
     except msgspec.MsgspecError:
         raise Unfit(RejectCode.MALFORMED, "its tag pk_uk_info is not JSON with names of columns") from None
     primary = said.get("PRIMARY") or ((HIDDEN_KEY,) if HIDDEN_KEY in types else ())
@@ -147,3 +161,7 @@ class DtsAvroDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of records of DTS; `options` as in `messages.options.Options`."""
 
     FORM = Dts()
+
+    def printed(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.PrintsRecords.printed`."""
+        return printed(raw["value"].to_pylist(), self._options.limits)

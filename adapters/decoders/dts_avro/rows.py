@@ -12,10 +12,11 @@ import pyarrow as pa
 from replicator.domain.errors import RejectCode
 
 from ...arrow.json.faults import Unfit
+from ...arrow.json.nodes import cast
 from ...arrow.json.objects import UNSET
 from ...arrow.messages.message import Rows
 from ...arrow.texts import reader_of
-from .values import plain
+from .values import PLAIN, plain
 
 Image = Mapping[str, Any]
 """Values by column: None for NULL; a column whose value was not sent is missing."""
@@ -34,6 +35,10 @@ class ImageRows(Rows):
     def decode(self, row: Image) -> Image:
         """See `Rows.decode`: values are read by column."""
         return row
+
+    def may_hold(self, row: Image, names: Sequence[str]) -> bool:
+        """See `Rows.may_hold`."""
+        return any(name in row for name in names)
 
     def values(self, rows: Sequence[Image], name: str) -> list[Any]:
         """See `Rows.values`."""
@@ -78,12 +83,13 @@ def _build(sent: pa.DataType, wanted: pa.DataType) -> Build:
         raise TypeError(f"no text is read as {sent}")
     else:
         build = _of_texts(read)
-    return build if sent == wanted else (lambda values: build(values).cast(wanted))
+    return build if sent == wanted else (lambda values: cast(build(values), wanted))
 
 
 def _of_texts(read: Callable[[pa.Array], pa.Array]) -> Build:
     def build(values: Sequence[Any]) -> pa.Array:
-        return read(pa.array([None if value is None else _text(value) for value in values], pa.string()))
+        texts = [None if value is None else value[1]["value"] if value[0] in PLAIN else _text(value) for value in values]
+        return read(pa.array(texts, pa.string()))
 
     return build
 

@@ -17,8 +17,11 @@ Value = tuple[str, Mapping[str, Any]]
 """The name of a branch and its record."""
 
 NULL, NONE = "NULL", "NONE"
+WHOLE = "%04d-%02d-%02d %02d:%02d:%02d"
+FULL = WHOLE + ".%06d"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROS = 1_000_000
+MOSTLY = "utf8mb4"
 OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d\d))?\Z", re.ASCII)
 GREENWICH = frozenset({"Z", "UTC", "GMT"})
 
@@ -42,6 +45,9 @@ def moment(seconds: int, micros: int) -> str:
 
 def clock(said: Mapping[str, int | None]) -> str:
     """A date, a time of day or a span of time, both, or a year: whichever parts there are. A fraction is microseconds."""
+    parts: tuple[Any, ...] = (*said.values(),)
+    if None not in parts and min(parts) >= 0 and parts[-1] < MICROS:
+        return FULL % parts if parts[-1] else WHOLE % parts[:-1]
     date = [said["year"], said["month"], said["day"]]
     time = [said["hour"], said["minute"], said["second"]]
     if time == [None, None, None] and said["millis"] is None:
@@ -79,6 +85,8 @@ def _zoned(said: Mapping[str, Any]) -> str:
 
 def _characters(said: Mapping[str, Any]) -> str | bytes:
     value: bytes = said["value"]
+    if said["charset"] == MOSTLY:
+        return text_of(MOSTLY, value)
     return value if said["charset"].lower() == BINARY else text_of(said["charset"], value)
 
 
@@ -92,6 +100,8 @@ def _floating(said: Mapping[str, Any]) -> str:
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
 
 
+PLAIN = frozenset(f"{NAMESPACE}.{name}" for name in ("Integer", "Decimal", "TextGeometry", "TextObject"))
+"""Branches whose `value` is the text."""
 BRANCHES: Mapping[str, Callable[[Mapping[str, Any]], str | bytes]] = {
     f"{NAMESPACE}.{name}": read
     for name, read in {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 
 from replicator.domain.change import Op
@@ -9,8 +12,10 @@ from replicator.domain.errors import RejectCode
 
 from ...arrow.json.faults import Unfit
 from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.json_form import NULL, JsonForm, image
-from ...arrow.messages.message import Change, Message, micros
+from ...arrow.messages.json_form import NULL, JsonForm, image, narrowed, only
+from ...arrow.messages.message import Change, Message, ReadsMany, Said, all_micros, micros
+from ...arrow.messages.typed import TypedRows
+from ...arrow.messages.written import numbers_as_text
 
 OPS = {"insert": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "bootstrap-insert": Op.READ}
 IGNORED = {
@@ -35,6 +40,37 @@ class Row(msgspec.Struct, gc=False):
 
 
 _row = msgspec.json.Decoder(Row).decode
+
+
+class ManyRows(ReadsMany):
+    """`messages.message.ReadsMany` of Maxwell: each has one row."""
+
+    def __init__(self, like: bytes, rows: TypedRows) -> None:
+        one, self.rows = _row(like), rows
+        self._keys = one.primary_key_columns
+        self.decode = narrowed(
+            Row,
+            type=only(*OPS),
+            database=only(one.database),
+            table=only(one.table),
+            data=rows.row,
+            old=(rows.old | None, None),
+        )
+
+    def ops(self, messages: Sequence[Any]) -> list[Op | None]:
+        """See `ReadsMany.ops`."""
+        return [OPS[one.type] if one.primary_key_columns == self._keys else None for one in messages]
+
+    def said(self, messages: Sequence[Any], ops: Sequence[Op]) -> Said:
+        """See `ReadsMany.said`."""
+        return Said(
+            ops=ops,
+            rows=[one.data for one in messages],
+            olds=[one.old for one in messages],
+            of=None,
+            at=all_micros([one.ts for one in messages], 1_000_000),
+            tx=numbers_as_text([one.xid for one in messages]),
+        )
 
 
 class Maxwell(JsonForm):
@@ -62,6 +98,10 @@ class Maxwell(JsonForm):
             before=row if op == Op.DELETE else old,
             after=None if op == Op.DELETE else row,
         )
+
+    def together(self, like: bytes, rows: TypedRows) -> ManyRows:
+        """See `JsonForm.together`."""
+        return ManyRows(like, rows)
 
 
 class MaxwellJsonDecoder(MessageDecoder):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 
 from ...arrow.json.faults import Unfit
 from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.json_form import NULL, JsonForm, image
-from ...arrow.messages.message import Change, Message
+from ...arrow.messages.json_form import NULL, JsonForm, image, narrowed, only
+from ...arrow.messages.message import Change, Message, ReadsMany, Said
+from ...arrow.messages.typed import TypedRows
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
 DIGITS = 20
@@ -34,6 +39,40 @@ class Operation(msgspec.Struct, gc=False):
 
 
 _operation = msgspec.json.Decoder(Operation).decode
+
+
+class ManyRows(ReadsMany):
+    """`messages.message.ReadsMany` of GoldenGate: each has one row."""
+
+    def __init__(self, like: bytes, rows: TypedRows) -> None:
+        one, self.rows = _operation(like), rows
+        self._keys = one.primary_keys
+        image = (rows.row | None, None)
+        self.decode = narrowed(Operation, op_type=only(*OPS), table=only(one.table), before=image, after=image)
+
+    def ops(self, messages: Sequence[Any]) -> list[Op | None]:
+        """See `ReadsMany.ops`."""
+        return [OPS[one.op_type] if self._takes(one) else None for one in messages]
+
+    def _takes(self, one: Any) -> bool:
+        return one.primary_keys == self._keys and _row(one) is not None and _is_place(one.pos)
+
+    def said(self, messages: Sequence[Any], ops: Sequence[Op]) -> Said:
+        """See `ReadsMany.said`."""
+        places = pa.array([one.pos for one in messages], pa.string())
+        half = DIGITS // 2
+        return Said(
+            ops=ops,
+            rows=list(map(_row, messages)),
+            olds=[self.rows.key(one.before) if op == Op.UPDATE else None for one, op in zip(messages, ops, strict=True)],
+            of=None,
+            at=pa.array([_micros(one.op_ts) for one in messages], pa.int64()),
+            tx=pa.array([one.xid for one in messages], pa.string()),
+            orders=[
+                pc.utf8_slice_codeunits(places, 0, half).cast(pa.int64()),
+                pc.utf8_slice_codeunits(places, half, DIGITS).cast(pa.int64()),
+            ],
+        )
 
 
 class GoldenGate(JsonForm):
@@ -60,6 +99,15 @@ class GoldenGate(JsonForm):
             after=after,
         )
 
+    def together(self, like: bytes, rows: TypedRows) -> ManyRows:
+        """See `JsonForm.together`."""
+        return ManyRows(like, rows)
+
+
+def _row(message: Any) -> Any:
+    """None of a truncate too."""
+    return message.before if message.op_type == "D" else message.after if message.op_type != "T" else None
+
 
 def _change(op: Op, before: bytes | None, after: bytes | None) -> Change:
     if op == Op.TRUNCATE:
@@ -70,8 +118,12 @@ def _change(op: Op, before: bytes | None, after: bytes | None) -> Change:
     return Change(op, row, before if op == Op.UPDATE else None)
 
 
+def _is_place(pos: str | None) -> bool:
+    return pos is not None and pos.isascii() and pos.isdigit() and len(pos) == DIGITS
+
+
 def _place(pos: str | None) -> tuple[int, ...]:
-    if pos is None or not (pos.isascii() and pos.isdigit() and len(pos) == DIGITS):
+    if pos is None or not _is_place(pos):
         raise Unfit(RejectCode.NO_SEQUENCE, f"its pos is not {DIGITS} digits")
     return int(pos[: DIGITS // 2]), int(pos[DIGITS // 2 :])
 

@@ -6,6 +6,9 @@ the records of `transport: delta`, so these need none of it:
 
 `{"schema":{"id":"int64","at":"timestamp[us]"},"payload":{"_op":"u","_version":7,"_order":1,"_row":0,"id":1,"at":"..."}}`
 
+Without columns for the order (`sequence_columns: []`) it is that of the offsets. With `inserts_only` a row without
+an operation is a new one. With `text_values` every value is text, as rows of CSV have it (`adapters.arrow.texts`).
+
 **Types.** A record may carry them, as above; otherwise the table declares its columns (`schema:`), and others are left out.
 A schema of another kind than this is passed over where the table declares its columns. How types and values are spelt says
 `adapters.arrow.json.spelling`. The columns of operation and sequence belong to the table only where it declares them, and

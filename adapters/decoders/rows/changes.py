@@ -22,6 +22,8 @@ from .options import Options
 from .reader import RowReader
 
 STAMP = pa.timestamp("us", "UTC")
+LOW_BITS = 30
+"""Of an offset: those in the second of its elements."""
 
 
 @dataclass
@@ -104,7 +106,7 @@ class Block:
 
     def _elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""
-        elements = [self._element(name) for name in self.options.sequence_columns]
+        elements = [self._element(name) for name in self.options.sequence_columns] or of_offsets(self.raw.column("offset"))
         room = pc.fill_null(pc.less(elements[0], 1 << EPOCH_SHIFT), True)
         for place in _where(pc.invert(room)):
             self._fail(place, RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch")
@@ -163,8 +165,15 @@ class Block:
         self.errors.setdefault(place, Reject(code, sentence))
 
 
+def of_offsets(offsets: pa.Array) -> list[pa.Array]:
+    """The elements of a sequence that is the offset."""
+    return [pc.shift_right(offsets, LOW_BITS), pc.bit_wise_and(offsets, (1 << LOW_BITS) - 1)]
+
+
 def operation(value: object, options: Options) -> Op | None:
     """What a value of the operation column means; None when it means nothing. Numbers are compared as text."""
+    if value is None and options.inserts_only:
+        return Op.CREATE
     known = isinstance(value, str | int) and not isinstance(value, bool)
     return options.operation_of.get(str(value)) if known else None
 

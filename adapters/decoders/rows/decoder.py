@@ -14,7 +14,7 @@ from ...arrow.parts import DecoderOfParts, spec_of_rows
 from .decode import Decoding
 from .envelope import Envelopes
 from .layouts import Layout, Layouts
-from .options import read_options
+from .options import Options, read_options
 from .routing import Routing
 
 
@@ -24,7 +24,7 @@ class RowsDecoder(DecoderOfParts):
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
-        self._options = read_options(given)
+        self._options = self.read_options(given)
         self._layouts = Layouts(self._options)
         super().__init__(
             given,
@@ -32,6 +32,11 @@ class RowsDecoder(DecoderOfParts):
             decoding=Decoding(self._options, self._layouts),
             envelopes=Envelopes(self._options, self._layouts),
         )
+
+    @staticmethod
+    def read_options(options: Mapping[str, object]) -> Options:
+        """The options, or ConfigProblem that names every wrong one without its value."""
+        return read_options(options)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
@@ -44,7 +49,7 @@ class RowsDecoder(DecoderOfParts):
                 next_step="Add to this table's entry under `tables`: `schema: {id: int64, ...}`, all columns with their "
                 "Arrow types.",
             )
-        keys, sequence = self._options.keys_of(table), len(self._options.sequence_columns)
+        keys, sequence = self._options.keys_of(table), self._options.elements
         return spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=keys)
 
     def _layout(self, sample: pa.Table, table: str) -> Layout:

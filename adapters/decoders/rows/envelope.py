@@ -16,7 +16,7 @@ from ...arrow.json.envelopes import envelope, envelopes
 from ...arrow.json.faults import UNREADABLE, fit, read
 from ...arrow.json.framing import Group
 from ...arrow.json.pieces import Part, some
-from .changes import STAMP, operation
+from .changes import STAMP, of_offsets, operation
 from .layouts import Layouts
 from .options import Options
 
@@ -54,12 +54,16 @@ class Envelopes:
             "connector": pc.if_else(known, CONNECTOR, pa.scalar(None, pa.string())),
             "table": pc.if_else(known, mine.column("topic"), pa.scalar(None, pa.string())),
             "op": pa.array(ops, pa.string()),
-            **{f"seq_{k}": _element(rows, name) for k, name in enumerate(self._options.sequence_columns, 1)},
+            **{f"seq_{k}": element for k, element in enumerate(self._sequence(mine, rows), 1)},
             "ts": in_years(mine.column("timestamp").cast(STAMP)),
             "schema_id": pa.array([layouts[topic].fingerprint for topic in topics], pa.string()),
             "error": pa.array([str(errors[i]) if i in errors else None for i in range(len(rows))], pa.string()),
         }
         return group.rows, envelope(len(rows), columns)
+
+    def _sequence(self, mine: pa.RecordBatch, rows: list[dict[str, msgspec.Raw]]) -> list[pa.Array]:
+        names = self._options.sequence_columns
+        return [_element(rows, name) for name in names] if names else of_offsets(mine.column("offset"))
 
 
 def _images(ops: list[Op | None], payloads: list[bytes], errors: dict[int, Reject]) -> dict[str, pa.Array]:

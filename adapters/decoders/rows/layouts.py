@@ -65,7 +65,7 @@ class Layouts:
             if len(self._declared) >= MAX_LAYOUTS:
                 self._declared.clear()
             columns = self._options.columns_of(table) or {}
-            self._declared[table] = Layout(BARE, {name: node_of(said) for name, said in columns.items()})
+            self._declared[table] = Layout(BARE, {name: self._options.node(said) for name, said in columns.items()})
         return self._declared[table]
 
     def _read(self, schema: bytes) -> Layout:

@@ -8,32 +8,49 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from ...arrow import options as common
-from ...arrow.json.spelling import NAMES
+from ...arrow import texts
+from ...arrow.json.nodes import Node
+from ...arrow.json.spelling import NAMES, node_of
 
 OPERATION = "_op"
 SEQUENCE = ("_version", "_order", "_row")
 BEFORE = "_before"
 """What the records of `transport: delta` are called in."""
+OF_OFFSET = 2
+"""Elements of a sequence that is made of the offset: with one, there would be no room for the epoch above large ones."""
 
 
 class Options(common.RowOptions):
-    """What `RowsDecoder` takes: see the package, and `RowOptions` for what is not said there."""
+    """What `RowsDecoder` takes: see the package, and `RowOptions` for what is not said there. `sequence_columns`: none where
+    the offset is the order. `inserts_only`: a row that says no operation is a new one. `text_values`: every value is text,
+    as `adapters.arrow.texts` reads it."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "create": ("c", "I"),
-        "update": ("u", "U"),
-        "delete": ("d", "D"),
+        "create": ("c", "I", "INSERT"),
+        "update": ("u", "U", "UPDATE", "UPSERT"),
+        "delete": ("d", "D", "DELETE"),
         "read": ("r",),
     }
 
     operation_column: str = Field(OPERATION, min_length=1)
-    sequence_columns: tuple[str, ...] = Field(SEQUENCE, min_length=1, max_length=4)
+    sequence_columns: tuple[str, ...] = Field(SEQUENCE, max_length=4)
+    inserts_only: bool = False
+    text_values: bool = False
 
     @model_validator(mode="after")
     def _a_column_for_each(self) -> Options:
         if len({*self.sequence_columns, self.operation_column}) <= len(self.sequence_columns):
             raise ValueError("operation_column and sequence_columns name a column twice")
         return self
+
+    @property
+    def elements(self) -> int:
+        """How many elements the sequence has."""
+        return len(self.sequence_columns) or OF_OFFSET
+
+    def node(self, said: str) -> Node:
+        """How values of a column that is declared so are read."""
+        return texts.node(node_of(said).type) if self.text_values else node_of(said)
 
     @property
     def before(self) -> str | None:
@@ -44,5 +61,8 @@ class Options(common.RowOptions):
 def read_options(options: Mapping[str, object]) -> Options:
     """The options, or ConfigProblem that names every wrong one without its value."""
     found = common.read_options(Options, options, "rows")
-    common.refuse_types(found.declared, NAMES)
+    if found.text_values:
+        common.refuse_types(found.declared, texts.NAMES, lambda node: texts.reader_of(node.type) is not None)
+    else:
+        common.refuse_types(found.declared, NAMES)
     return found

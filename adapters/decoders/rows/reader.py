@@ -11,7 +11,7 @@ import pyarrow as pa
 from replicator.domain.table import TableSpec
 
 from ...arrow.json.faults import Read, read
-from ...arrow.json.nodes import Node
+from ...arrow.json.nodes import Node, cast
 from ...arrow.json.objects import UNSET, kind_for
 from .layouts import Layout
 from .options import Options
@@ -72,4 +72,4 @@ def _as_column(node: Node, arrow: pa.DataType) -> Node:
     """`node` making arrays of `arrow`, which the table may have from another version of its schema."""
     if node.type == arrow:
         return node
-    return Node(arrow, node.wire, lambda values: node.build(values).cast(arrow), node.unsent)
+    return Node(arrow, node.wire, lambda values: cast(node.build(values), arrow), node.unsent)

@@ -18,9 +18,9 @@ from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
 from ...arrow.log import log_rows
 from ...arrow.moves import segments, unsettled
-from ...arrow.records import RAW_PLACE, ends, rejected, within
+from ...arrow.records import RAW_PLACE, ends, is_later, rejected, within
 from ...arrow.shaping import shaped
-from ...arrow.transactions import parts
+from ...arrow.transactions import exact_parts, parts
 from .fold import fold
 
 SAMPLE = 100
@@ -45,6 +45,10 @@ class LocalEngine:
         ignored = {e["values"]: e["counts"] for e in pc.value_counts(routes["ignored"]).to_pylist() if e["values"]}
         runs = _runs(raw, routes)
         return Routed(runs, ignored, rejects, rejects.num_rows, _topics(runs))
+
+    def records(self, raw: pa.Table) -> pa.Table:
+        """See `ports.engine.Engine.records`."""
+        return raw
 
     def log(self, raw: pa.Table, decoder: Decoder) -> pa.Table:
         """See `ports.engine.Engine.log`."""
@@ -89,6 +93,13 @@ class LocalEngine:
         """See `ports.engine.Engine.within`."""
         return within(raw, span)
 
+    def held(self, raw: pa.Table, since: Mapping[tuple[str, int, bytes], int], error: str) -> tuple[pa.Table, pa.Table]:
+        """See `ports.engine.Engine.held`."""
+        later = is_later(raw, since)
+        bad = raw.filter(later)
+        marked = bad.append_column(ERROR, pa.repeat(pa.scalar(error), bad.num_rows))
+        return (raw.filter(pc.invert(later)) if bad.num_rows else raw), marked
+
     def rejected(self, rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:
         """See `ports.engine.Engine.rejected`."""
         return rejected(rows, raw)
@@ -115,6 +126,13 @@ class LocalEngine:
     def parts(self, changes: pa.Table, table: str) -> Sequence[Part]:
         """See `ports.engine.SeesTransactions.parts`."""
         return parts(changes, table)
+
+    def attend(self, raw: pa.Table, topic: str) -> None:
+        """See `ports.engine.SeesTransactions.attend`. Nothing to be done."""
+
+    def exact_parts(self, changes: pa.Table, table: str) -> Sequence[Part]:
+        """See `ports.engine.SeesTransactions.exact_parts`."""
+        return exact_parts(changes, table)
 
     def count(self, changes: pa.Table) -> int:
         """See `ports.engine.Engine.count`."""

@@ -7,6 +7,7 @@ fold moves rows between Spark's partitions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
@@ -21,7 +22,8 @@ from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
-from replicator.ports.decoder import Decoder
+from replicator.domain.transactions import Mark, Part
+from replicator.ports.decoder import Decoder, TellsTransactions
 from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
 from ...arrow.log import log_rows
@@ -29,8 +31,9 @@ from ...arrow.moves import unsettled
 from ...arrow.records import rejected
 from ...arrow.shaping import shaped
 from ...spark.errors import translating
-from ...spark.frames import column, derived, kept, mapped, to_arrow, where
+from ...spark.frames import column, derived, from_arrow, kept, mapped, to_arrow, where
 from ...spark.known import Known, all_at_or_above, all_below, counted, knowing, known_of, look, rows_of
+from ...spark.parts import attend, attended, look_closely, marks_of, parts_of, with_parts
 from ...spark.session import split
 from ...spark.types import spark_schema, struct_names
 from .decoding import decoded
@@ -63,6 +66,10 @@ class SparkEngine:
         """See `ports.engine.Engine.route`."""
         return routed(raw, decoder)
 
+    def records(self, raw: pa.Table) -> DataFrame:
+        """See `ports.engine.Engine.records`. In one piece, which keeps their order."""
+        return kept(from_arrow(self.spark, raw).coalesce(1))
+
     def log(self, raw: DataFrame, decoder: Decoder) -> DataFrame:
         """See `ports.engine.Engine.log`."""
         now = datetime.now(UTC)
@@ -77,7 +84,8 @@ class SparkEngine:
     @translating("decoding a batch")
     def decode(self, run: Run[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
         """See `ports.engine.Engine.decode`. One job, which looks at everything that the driver is to know of the changes."""
-        return _parted(mapped(run.frame, lambda raw: decoded(raw.cast(RAW), decoder, table), changes_schema(table)))
+        changes = mapped(run.frame, lambda raw: decoded(raw.cast(RAW), decoder, table), changes_schema(table))
+        return _parted(changes, closely=attended(run.frame) is not None)
 
     def unite(self, parts: Sequence[DataFrame], table: TableSpec) -> DataFrame:
         """See `ports.engine.Engine.unite`."""
@@ -95,6 +103,9 @@ class SparkEngine:
 
     def before(self, changes: DataFrame, position: Position) -> tuple[DataFrame, DataFrame]:
         """See `ports.engine.Engine.before`."""
+        known = known_of(changes)
+        if known is not None and not any(known.end.get(p, 0) > offset for p, offset in position.items()):
+            return changes, knowing(changes.limit(0), Known())
         held = _any_of(position, lambda offset: column(OFFSET) >= offset)
         return where(changes, ~held), where(changes, held)
 
@@ -125,6 +136,14 @@ class SparkEngine:
             inside = inside | (mine & (column("offset") >= span.start[at]) & (column("offset") < end))
         return where(raw, inside)
 
+    def held(self, raw: DataFrame, since: Mapping[tuple[str, int, bytes], int], error: str) -> tuple[DataFrame, DataFrame]:
+        """See `ports.engine.Engine.held`."""
+        known = [sf.lit(part) for (t, p, key), offset in since.items() for part in (f"{t}-{p}-{key.hex().upper()}", offset)]
+        name = sf.concat_ws("-", column("topic"), column("partition"), sf.hex(column("key")))
+        later = sf.coalesce(column("offset") >= sf.create_map(*known)[name], sf.lit(False)) if known else sf.lit(False)
+        bad = where(raw, later)
+        return where(raw, ~later), derived(bad.withColumn(ERROR, sf.lit(error)), bad)
+
     @translating("reading rejected records")
     def rejected(self, rows: DataFrame, raw: Sequence[DataFrame]) -> Sequence[Rejected]:
         """See `ports.engine.Engine.rejected`. The driver sees the rejected records: the dead letters are small."""
@@ -154,6 +173,27 @@ class SparkEngine:
         """See `ports.engine.Engine.fold`."""
         return fold(changes, plan)
 
+    @translating("reading marks of transactions")
+    def marks(self, raw: DataFrame, topic: str, decoder: Decoder) -> Sequence[Mark]:
+        """See `ports.engine.SeesTransactions.marks`. Without a job where the frame was attended, and routed since."""
+        found = marks_of(raw)
+        if found is None and isinstance(decoder, TellsTransactions):
+            found = decoder.marks(to_arrow(where(raw, column("topic") == topic)).cast(RAW))
+        return found or ()
+
+    def parts(self, changes: DataFrame, table: str) -> Sequence[Part]:
+        """See `ports.engine.SeesTransactions.parts`."""
+        return self.exact_parts(changes, table)
+
+    def attend(self, raw: DataFrame, topic: str) -> None:
+        """See `ports.engine.SeesTransactions.attend`. Routing and decoding find out more, in the jobs that they are."""
+        attend(raw, topic)
+
+    @translating("counting changes of transactions")
+    def exact_parts(self, changes: DataFrame, table: str) -> Sequence[Part]:
+        """See `ports.engine.SeesTransactions.exact_parts`. Without a job where the records were attended."""
+        return [replace(part, table=table) for part in parts_of(changes)]
+
     @translating("counting rows")
     def count(self, changes: DataFrame) -> int:
         """See `ports.engine.Engine.count`."""
@@ -164,12 +204,15 @@ class SparkEngine:
         return knowing(derived(reduce(DataFrame.unionAll, frames), *frames), known_of(*frames))
 
 
-def _parted(changes: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The changes, with all that the driver is to know of them, and those with an error."""
+def _parted(changes: DataFrame, *, closely: bool = False) -> tuple[DataFrame, DataFrame]:
+    """The changes, with all that the driver is to know of them, and those with an error. `closely`: also their parts of
+    transactions."""
     changes, fine = kept(changes), column(ERROR).isNull()
-    seen = look(changes, fine)
-    good, bad = seen.get((True,), Known()), seen.get((False,), Known())
-    return knowing(where(changes, fine) if bad.rows else changes, good), counted(where(changes, ~fine), bad.rows)
+    seen = look_closely(changes, fine) if closely else {is_fine: (k, ()) for (is_fine,), k in look(changes, fine).items()}
+    (good, parts), (bad, of_bad) = seen.get(True, (Known(), ())), seen.get(False, (Known(), ()))
+    frame = knowing(where(changes, fine) if bad.rows else changes, good)
+    rejects = counted(where(changes, ~fine), bad.rows)
+    return (with_parts(frame, parts), with_parts(rejects, of_bad)) if closely else (frame, rejects)
 
 
 def _widened(part: DataFrame, table: TableSpec) -> DataFrame:

@@ -6,17 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import ERROR, RAW
-from replicator.ports.decoder import ROUTE, Decoder
+from replicator.domain.transactions import Mark
+from replicator.ports.decoder import ROUTE, Decoder, TellsTransactions
 from replicator.ports.frames import Routed, Run
 
 from ...spark.frames import column, derived, kept, mapped, where
 from ...spark.known import counted
+from ...spark.parts import attend, attended, with_marks
 
 ROUTED = {name: f"_route_{name}" for name in ROUTE.names}
 """Where a record's route stands beside it."""
@@ -25,6 +28,12 @@ BAD = pa.field("bad", pa.bool_())
 SEEN = pa.schema(
     [("topic", pa.string()), ("bare", pa.bool_()), *(f for f in ROUTE if f.name != "error"), BAD, ("records", pa.int64())]
 )
+TOLD = pa.schema([*SEEN, ("told", pa.binary())])
+"""`told`: what is said of transactions, as JSON; such a row says nothing else."""
+
+
+_told = msgspec.json.Encoder().encode
+_marks = msgspec.json.Decoder(list[Mark]).decode
 
 
 class Kind(NamedTuple):
@@ -42,24 +51,52 @@ def routed(raw: DataFrame, decoder: Decoder) -> Routed[DataFrame]:
     """See `ports.engine.Engine.route`. One job, of which the driver sees how many records go which way. The records stay as
     they are where a topic's records with a value all go one way, and those without one too; otherwise, and where some are
     rejected, a second pass puts its route beside each record."""
-    seen = _seen(raw, decoder)
+    seen, marks = _seen(raw, decoder)
+    if attended(raw) is not None:
+        with_marks(raw, marks)
     beside = None if _is_plain(seen) else _beside(raw, decoder)
     kinds: Counter[str] = Counter()
     for kind, records in seen.items():
         kinds.update({kind.ignored: records} if kind.ignored else {})
     names = sorted({kind.table for kind in seen if kind.table})
-    runs = [run for name in names for run in _runs(raw, beside, name, seen)]
+    runs = [_attending(run, attended(raw)) for name in names for run in _runs(raw, beside, name, seen)]
     topics = {name: frozenset(kind.topic for kind in seen if kind.table == name) for name in names}
     rejected = sum(records for kind, records in seen.items() if kind.bad)
     return Routed(tuple(runs), dict(kinds), _rejects(raw, beside), rejected, topics)
 
 
-def _seen(raw: DataFrame, decoder: Decoder) -> Mapping[Kind, int]:
-    """How many records are of each kind."""
+def _attending(run: Run[DataFrame], topic: str | None) -> Run[DataFrame]:
+    """What is decoded from it is to be counted by transaction, where a topic tells of them."""
+    if topic is not None:
+        attend(run.frame, topic)
+    return run
+
+
+def _seen(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[Kind, int], Sequence[Mark]]:
+    """How many records are of each kind, and what the topic that is attended tells of transactions."""
     found: Counter[Kind] = Counter()
-    for *kind, records in mapped(raw, lambda some: _kinds(some.cast(RAW), decoder), SEEN).collect():
-        found[Kind(*kind)] += records
-    return found
+    marks: list[Mark] = []
+    topic = attended(raw)
+    for *kind, records, told in mapped(raw, lambda some: _looked_at(some.cast(RAW), decoder, topic), TOLD).collect():
+        if told is None:
+            found[Kind(*kind)] += records
+        else:
+            marks += _marks(told)
+    return found, sorted(marks, key=lambda mark: (mark.partition, mark.offset))
+
+
+def _looked_at(records: pa.Table, decoder: Decoder, topic: str | None) -> pa.Table:
+    """The kinds, and one more row with what the topic tells."""
+    kinds = _kinds(records, decoder)
+    kinds = kinds.append_column(TOLD.field("told"), pa.nulls(kinds.num_rows, pa.binary()))
+    if topic is None or not isinstance(decoder, TellsTransactions):
+        return kinds
+    marks = decoder.marks(records.filter(pc.equal(records["topic"], topic)))
+    if not marks:
+        return kinds
+    nothing = dict.fromkeys(SEEN.names)
+    told = pa.Table.from_pylist([{**nothing, "told": _told(marks)}], kinds.schema)
+    return pa.concat_tables([kinds, told])
 
 
 def _kinds(records: pa.Table, decoder: Decoder) -> pa.Table:

@@ -8,8 +8,9 @@ from datetime import datetime
 import pyarrow as pa
 
 from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
-from replicator.ports.sink import Belonging, SinkCapabilities
+from replicator.ports.sink import Belonging, Erased, SinkCapabilities
 
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from ...sql.explain import explain
@@ -46,6 +47,14 @@ class PostgresSink:
         """See `ports.sink.Sink.prepare`."""
         self.lanes.prepare(lane, plan)
 
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """See `ports.sink.RemembersSchemas.schemas`."""
+        return self.lanes.schemas(lane)
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """See `ports.sink.RemembersSchemas.remember`."""
+        self.lanes.remember(lane, version)
+
     def state(self, lane: Lane) -> LaneState | None:
         """See `ports.sink.Sink.state`."""
         return self.lanes.state(lane)
@@ -69,6 +78,14 @@ class PostgresSink:
     def drop(self, lane: Lane) -> None:
         """See `ports.sink.Drops.drop`, and `DroppableLanes.drop`."""
         self.lanes.drop(lane)
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
+        """See `ports.sink.Erases.erase`."""
+        return self.lanes.erase(lane, key)
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `ports.sink.Erases.end_versions`."""
+        return self.lanes.end_versions(lane)
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

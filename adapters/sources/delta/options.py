@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from replicator.domain.errors import ConfigProblem
 
@@ -14,7 +14,8 @@ class DeltaSourceOptions(BaseModel):
     """`sources.<name>` of the configuration with `transport: delta`.
 
     `path` is the folder of the table, or its `file://` URL. `topics` are names, globs, or regular expressions that start
-    with `^`. `batch_records` and `batch_bytes` (of keys and values) bound one batch.
+    with `^`. `since`, `until`: only records whose time at the source, where they tell one, lies at or between these.
+    `batch_records` and `batch_bytes` (of keys and values) bound one batch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -24,6 +25,8 @@ class DeltaSourceOptions(BaseModel):
     path: str = Field(min_length=1)
     topics: tuple[str, ...] = Field(("*",), min_length=1)
     start_from: Literal["earliest"] = "earliest"
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
     batch_records: int = Field(500_000, ge=1)
     batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,27 +13,51 @@ import pyarrow.parquet as pq
 
 from replicator.domain.change import RAW
 from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.policies import TIMESTAMP
 from replicator.domain.position import TopicPartition
 
+from ...arrow.logged import raw
 from .backlog import Window
 from .files import parquet
 from .pace import Pace
-from .records import raw
 from .table import LogFile
 
 PIECE_BYTES = 8 * 1024 * 1024
 PIECE_ROWS = 10_000
 STORED = pa.schema([pa.field(c.name, c.type) for c in EVENT_LOG if c.name in RAW.names and c.name != "topic"])
+TIME = pa.field("ts", TIMESTAMP)
 PLACE = ("topic", "partition", "offset")
 
 
-def records(window: Window, pace: Pace) -> pa.Table:
-    """The records of `window` as a raw frame, by topic, partition and offset, each once. Raises TooMuch, with little more
-    than that in memory, and Rewritten when a file is gone."""
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Times at the source: of records that tell theirs, only those at or between these are wanted."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns of a log's files that are looked at."""
+        return STORED.append(TIME) if self.since or self.until else STORED
+
+    def of(self, piece: pa.Table) -> pa.Table:
+        """The rows of a log that lie in it, or tell no time."""
+        keep = [pc.greater_equal(piece["ts"], self.since)] if self.since else []
+        keep += [pc.less_equal(piece["ts"], self.until)] if self.until else []
+        return piece.filter(pc.fill_null(reduce(pc.and_, keep), True)) if keep else piece
+
+
+ALWAYS = Period()
+
+
+def records(window: Window, pace: Pace, period: Period = ALWAYS) -> pa.Table:
+    """The records of `window` as a raw frame, by topic, partition and offset, each once, of a period. Raises TooMuch, with
+    little more than that in memory, and Rewritten when a file is gone."""
     pieces, count, size = [], 0, 0
     for file in window.files:
-        for piece in _pieces(file, window):
-            inside = raw(_within(piece, file.topic, window)).combine_chunks()
+        for piece in _pieces(file, window, period.stored):
+            inside = raw(period.of(_within(piece, file.topic, window))).combine_chunks()
             count, size = count + inside.num_rows, size + payload(inside)
             pace.refuse_more(count, size)
             if inside.num_rows:
@@ -43,7 +70,7 @@ def payload(frame: pa.Table) -> int:
     return sum(pc.sum(pc.binary_length(frame[name])).as_py() or 0 for name in ("key", "value"))
 
 
-def _pieces(file: LogFile, window: Window) -> Iterator[pa.Table]:
+def _pieces(file: LogFile, window: Window, stored: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file, a little at a time, without row groups that have nothing of the window."""
     lowest = min(offset for place, offset in window.span.start.items() if place.topic == file.topic)
     highest = max(offset for place, offset in window.span.end.items() if place.topic == file.topic)
@@ -52,9 +79,9 @@ def _pieces(file: LogFile, window: Window) -> Iterator[pa.Table]:
         groups = [i for i, group in enumerate(every) if _reaches(group, lowest, highest)]
         size, held = sum(every[i].total_byte_size for i in groups), sum(every[i].num_rows for i in groups)
         rows = max(1, min(PIECE_ROWS, PIECE_BYTES * held // max(1, size)))
-        for batch in reader.iter_batches(rows, row_groups=groups, columns=STORED.names) if groups else ():
+        for batch in reader.iter_batches(rows, row_groups=groups, columns=stored.names) if groups else ():
             topic = pa.repeat(pa.scalar(file.topic), batch.num_rows)
-            yield pa.table(batch).select(STORED.names).cast(STORED).append_column("topic", topic)
+            yield pa.table(batch).select(stored.names).cast(stored).append_column("topic", topic)
 
 
 def _reaches(group: pq.RowGroupMetaData, start: int, end: int) -> bool:

@@ -20,7 +20,7 @@ from .losses import lost, refuse
 from .options import DeltaSourceOptions
 from .pace import Pace
 from .ranges import Ranges
-from .reading import payload, records
+from .reading import Period, payload, records
 from .table import EventLogTable, Snapshot
 
 
@@ -37,6 +37,7 @@ class EventLogSource(ABC, Generic[F]):
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = DeltaSourceOptions.read(options)
         self._wanted = TopicFilter(self._options.topics)
+        self._period = Period(self._options.since, self._options.until)
         self._log = Log(EventLogTable(self._options.path, self._wanted), Ranges())
 
     @abstractmethod
@@ -95,7 +96,7 @@ class DeltaSource(EventLogSource[pa.Table]):
 
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[pa.Table]:  # noqa: ARG002
         """Read in this process, file by file and a little at a time."""
-        frame = records(window, pace)
+        frame = records(window, pace, self._period)
         return Batch(frame, window.span, frame.num_rows, payload(frame))
 
     def nothing(self, span: Span) -> Batch[pa.Table]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
 
 from replicator.domain.change import RAW
 from replicator.domain.position import Span, TopicPartition
 from replicator.ports.frames import Batch
 
+from ...arrow.logged import raw
 from ...spark.errors import translated
 from ...spark.frames import column, mapped, weighed
 from ...spark.session import split
@@ -23,7 +25,7 @@ from . import ROWS
 from .backlog import Window
 from .files import Rewritten
 from .pace import Pace
-from .records import raw
+from .reading import TIME, Period
 from .rows.spark import RowsSparkSource
 from .source import EventLogSource
 from .table import Snapshot
@@ -69,7 +71,10 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
     def _records(self, snapshot: Snapshot, window: Window) -> DataFrame:
         reader = self._spark.read.format("delta").option("versionAsOf", snapshot.version)
         wanted = reduce(or_, (_is_between(p, window.span.start[p], end) for p, end in window.span.end.items()))
-        rows = reader.load(str(self._log.table.root)).filter(wanted).select([column(name) for name in RAW.names])
+        rows = reader.load(str(self._log.table.root)).filter(wanted)
+        if TIME.name in self._period.stored.names:
+            rows = rows.filter(_in(self._period))
+        rows = rows.select([column(name) for name in RAW.names])
         # A record may be there twice, in files that overlap or in one that somebody compacted of such.
         rows = rows.dropDuplicates(list(PLACE))
         # Files are read in any order, and rows may lie in any order in them.
@@ -79,3 +84,10 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
 def _is_between(place: TopicPartition, start: int, end: int) -> Column:
     topic, partition, offset = (column(name) for name in PLACE)
     return (topic == place.topic) & (partition == place.partition) & (offset >= start) & (offset < end)
+
+
+def _in(period: Period) -> Column:
+    time = column(TIME.name)
+    since = sf.lit(True) if period.since is None else time >= sf.lit(period.since)
+    until = sf.lit(True) if period.until is None else time <= sf.lit(period.until)
+    return time.isNull() | (since & until)

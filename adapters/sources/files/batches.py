@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import RAW
+from replicator.domain.errors import Fatal
 from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Batch
 
@@ -72,7 +73,9 @@ class Batches:
         self._size += size
         if len(self._rows) >= ROWS:
             self._close_rows()
-        if self._records >= self._options.batch_records or self._size >= self._options.batch_bytes:
+        if self._options.is_whole:
+            refuse_larger(self._size, self._options)
+        elif self._records >= self._options.batch_records or self._size >= self._options.batch_bytes:
             self.flush()
 
     def _close_rows(self) -> None:
@@ -90,6 +93,16 @@ class Batches:
         self._chunks, self._records, self._size = [], 0, 0
         self._apply(batch)
         return True
+
+
+def refuse_larger(size: int, options: ArchiveOptions) -> None:
+    """Raise Fatal when more has accumulated than one batch may hold. Nothing was handed over."""
+    if size > options.batch_bytes:
+        raise Fatal(
+            f"What has accumulated in {options.path} has more than the {options.batch_bytes:,} bytes of keys and values "
+            "that fit into one batch (`mode: batch`). Nothing of it was applied.",
+            next_step="Raise `limits.memory`; or leave `mode` out, and it is applied in several batches.",
+        )
 
 
 def payload(chunk: pa.RecordBatch) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
+from .listing import ArchiveFile
 from .source import ArchiveSource
 
 OF_EVERY_SOURCE = ("positions", "production")
@@ -24,18 +26,30 @@ class ArchiveCheck:
         own = {key: value for key, value in options.items() if key not in OF_EVERY_SOURCE}
         self._name = name
         read, self._form = self.source.read_options(own)
-        self._path = read.path
+        self._place = read.place
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         try:
-            files = self._form.files(self._path)
+            files = self._form.files(self._place)
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
         if not files:
             step = f"Put files that end with {', '.join(self._form.suffixes)} there, or correct `path`."
-            return [Diagnosis("warning", self._name, f"{self._path} has no file yet.", step)]
-        closed = [file.path for file in files if not os.access(file.path, os.R_OK)]
-        if closed:
-            return [Diagnosis("error", self._name, f"{closed[0]} cannot be read.", f"Let user {os.geteuid()} read it.")]
-        return [Diagnosis("ok", self._name, f"{self._path} has {len(files)} files.")]
+            return [Diagnosis("warning", self._name, f"{self._place} has no file yet.", step)]
+        closed = next(self._closed(files), None)
+        return [closed or Diagnosis("ok", self._name, f"{self._place} has {len(files)} files.")]
+
+    def _closed(self, files: Sequence[ArchiveFile]) -> Iterator[Diagnosis]:
+        """The files that cannot be read; of an object store the first is tried, as a key may list and not read."""
+        for file in files:
+            if isinstance(file.path, Path):
+                if not os.access(file.path, os.R_OK):
+                    yield Diagnosis("error", self._name, f"{file.path} cannot be read.", f"Let user {os.geteuid()} read it.")
+                continue
+            try:
+                with file.path.open("rb") as stream:
+                    stream.read(1)
+            except ReplicatorError as problem:
+                yield Diagnosis("error", self._name, problem.sentence, problem.next_step)
+            return

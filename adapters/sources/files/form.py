@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from .listing import SUFFIXES, ArchiveFile, found_files
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.moments import in_years
+
+from .listing import SUFFIXES, ArchiveFile, Place, found_files
 from .records import Record, parse
 
 Number = Callable[[], int]
@@ -19,19 +25,27 @@ class Form(Protocol):
     """How the names of such files end; others are passed over."""
     divisible: bool
     """True when a file can be read from the middle: a line end is where a record ends."""
+    deep: bool
+    """True when the folders in a folder belong to it."""
     growing: bool
     """True when a file is read while it is written; otherwise one that is not whole is an EnvironmentProblem."""
 
-    def files(self, path: str) -> list[ArchiveFile]:
-        """The files of `path` (a file, a folder, a glob) in their order. EnvironmentProblem when a file or folder is not
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """The files of `path` in their order. EnvironmentProblem when a file or folder is not
         there, ConfigProblem for a file that is of another kind."""
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         """The lines of `stream` with their ends, each with as many that follow as belong to it."""
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> Record | ValueError | None:
-        """The record of a line, or why it is none; None for a line that stands for nothing. A line without its end that
-        gives a ValueError is still being written."""
+        """The record of a line, or why it is none; None for a line that stands for nothing. In a growing file a line without
+        its end that gives a ValueError is still being written."""
+
+    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """The raw batch of some rows of a Parquet file, the first of which has that number in it, from 1."""
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """Raise ConfigProblem for a Parquet file with columns that this form cannot have."""
 
 
 class RecordedTopics:
@@ -39,8 +53,9 @@ class RecordedTopics:
 
     suffixes: tuple[str, ...] = SUFFIXES
     divisible = growing = True
+    deep = False
 
-    def files(self, path: str) -> list[ArchiveFile]:
+    def files(self, path: Place) -> list[ArchiveFile]:
         """See `Form.files`: in the order of their names."""
         return sorted(found_files(path, self.suffixes))
 
@@ -57,3 +72,14 @@ class RecordedTopics:
             return parse(text)
         except ValueError as error:
             return error
+
+    def frame(self, _: ArchiveFile, chunk: pa.RecordBatch, __: int) -> pa.RecordBatch:
+        """See `Form.frame`."""
+        frame = chunk.select(RAW.names).cast(RAW)
+        at = RAW.get_field_index("timestamp")
+        return frame.set_column(at, RAW.field(at), in_years(frame.column(at)))
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `Form.refuse`."""
+        if missing := set(RAW.names) - set(schema.names):
+            raise ConfigProblem(f"{file.path} is not an archive: it lacks the column(s) {', '.join(sorted(missing))}.")

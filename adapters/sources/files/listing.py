@@ -8,37 +8,65 @@ from dataclasses import dataclass
 from glob import has_magic, iglob
 from itertools import takewhile
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn, TypeAlias
 
 from replicator.domain.errors import EnvironmentProblem
 
+from .stored import ObjectStamp, StoredFolder, StoredPath
+
+FilePath: TypeAlias = Path | StoredPath
+Place: TypeAlias = str | StoredFolder
+"""Where files are looked for: a local file, folder or glob; or a folder of an object store."""
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ArchiveFile:
-    """One file as it was when it was listed; files sort by name, then by folder. `label` names it within the archive."""
+    """One file as it was when it was listed; files sort by name, then by folder. `label` names it within the archive;
+    `stamp`: what tells it from a file that replaces it, and when it was written, in nanoseconds."""
 
     name: str
-    path: Path
+    path: FilePath
     label: str
     size: int
-    stamp: tuple[int, int]
+    stamp: tuple[int, int] | ObjectStamp
+
+    @property
+    def is_replaced(self) -> bool:
+        """True when another one has its place by now, or none; a local file that has grown is the same."""
+        try:
+            size, stamp = _looked_at(self.path)
+        except FileNotFoundError:
+            return True
+        return stamp[0] != self.stamp[0] or size < self.size
+
+    def parquet(self) -> Path | BinaryIO:
+        """What a Parquet file is read from."""
+        return self.path if isinstance(self.path, Path) else self.path.open("rb")
 
 
-def found_files(path: str, suffixes: tuple[str, ...], *, deep: bool = False) -> Iterator[ArchiveFile]:
+def found_files(path: Place, suffixes: tuple[str, ...], *, deep: bool = False) -> Iterator[ArchiveFile]:
     """The files of `path` (a file, a folder, a glob) that end with one of `suffixes`; with `deep` those in folders as well.
 
     Raises EnvironmentProblem when `path` names a file or folder that is not there, or something in it cannot be looked at; a
-    glob may match nothing yet.
+    glob and a folder of an object store may hold nothing yet.
     """
+    if isinstance(path, StoredFolder):
+        for found, label, size, stamp in path.objects(deep=deep):
+            if found.name.endswith(suffixes):
+                yield ArchiveFile(found.name, found, label, size, stamp)
+        return
+    yield from _local_files(path, suffixes, deep=deep)
+
+
+def _local_files(path: str, suffixes: tuple[str, ...], *, deep: bool) -> Iterator[ArchiveFile]:
     root = Path(path)
     if root.is_dir():
         found: Iterable[Path] = [root] if deep else root.iterdir()
     elif root.exists():
         found = [root]
     elif has_magic(path):
-        root, found = _fixed_part(root), map(Path, iglob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
+        root, found = fixed_part(root), map(Path, iglob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
     else:
         raise EnvironmentProblem(f"{path} is not there.", next_step="Check 'path' of the source.")
     folder = root.parent if root.is_file() else root
@@ -69,18 +97,25 @@ def _refuse(error: OSError) -> NoReturn:
     ) from error
 
 
-def _fixed_part(pattern: Path) -> Path:
+def fixed_part(pattern: Path) -> Path:
     """The folder in which a glob begins to vary."""
     return Path(*takewhile(lambda part: not has_magic(part), pattern.parts))
 
 
 def _listed(path: Path, folder: Path) -> ArchiveFile | None:
     try:
-        stat = path.stat()
+        size, stamp = _looked_at(path)
     except FileNotFoundError:
         # Removed between the listing and now: as if it had not been there.
         return None
     except OSError as error:
         _refuse(error)
     label = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
-    return ArchiveFile(path.name, path, label, stat.st_size, (stat.st_ino, stat.st_mtime_ns))
+    return ArchiveFile(path.name, path, label, size, stamp)
+
+
+def _looked_at(path: FilePath) -> tuple[int, tuple[int, int] | ObjectStamp]:
+    if isinstance(path, StoredPath):
+        return path.looked_at()
+    stat = path.stat()
+    return stat.st_size, (stat.st_ino, stat.st_mtime_ns)

@@ -9,12 +9,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from replicator.domain.errors import ConfigProblem
 
+from ...delta.storage import Storage
+from .listing import Place
+from .stored import StoredFolder, is_stored
+
 
 class ArchiveOptions(BaseModel):
     """`sources.<name>` of the configuration with `transport: archive`.
 
-    `path` is a file, a folder or a glob (`**` for any depth) on this machine. `batch_records` and `batch_bytes` (of keys
-    and values) bound one batch.
+    `path` is a file, a folder or a glob (`**` for any depth) on this machine, or a folder or file of a bucket,
+    `s3://BUCKET/KEY`, which `storage` says how to reach. `batch_records` and `batch_bytes` (of keys and values) bound one
+    batch. With `mode: batch` all that has accumulated is one: `batch_bytes` is the most it may hold, and `batch_records`
+    bounds nothing. `settle`: the seconds that nobody must have written to a file before it counts as complete, where a file
+    is read as a whole. `look_every`: after so many seconds files are listed anew, though nothing told of a change.
+    `through`: of DMS's files only those are read that have these names below `path`, and those of their tables that come
+    before them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -22,9 +31,24 @@ class ArchiveOptions(BaseModel):
     transport: Literal["archive"] = "archive"
     format: str = ""
     path: str = Field(min_length=1)
+    storage: Storage | None = None
+    settle: float | None = Field(None, ge=0)
+    look_every: float | None = Field(None, ge=0)
+    through: frozenset[str] | None = None
     start_from: Literal["earliest"] = "earliest"
+    mode: Literal["stream", "batch"] = "stream"
     batch_records: int = Field(500_000, ge=1)
     batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
+
+    @property
+    def place(self) -> Place:
+        """Where the files are. ConfigProblem for a store that is not known."""
+        return StoredFolder.at(self.path, self.storage) if is_stored(self.path) else self.path
+
+    @property
+    def is_whole(self) -> bool:
+        """Everything is to be one batch."""
+        return self.mode == "batch"
 
     @classmethod
     def read(cls, options: Mapping[str, object]) -> ArchiveOptions:

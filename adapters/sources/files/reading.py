@@ -12,9 +12,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem
-from replicator.domain.moments import in_years
+from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.frames import Stop
 
 from .form import Form
@@ -24,6 +22,8 @@ from .records import Record, unreadable
 log = logging.getLogger(__name__)
 PutRecord = Callable[[Record, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
+PARQUET_ROWS = 8_192
+"""Rows of a Parquet file that are turned into records at once."""
 WHOLE = (".gz", ".parquet", ".csv")
 """Endings of files that are read anew, from their beginning, when they have changed."""
 
@@ -39,13 +39,17 @@ class Progress:
         before, at, lines = self._left.get(file.label, (None, 0, 0))
         if before == file:
             return None
-        if before is None or before.stamp[0] != file.stamp[0] or file.size < at or file.name.endswith(WHOLE):
+        if before is None or _is_anew(before, file, at):
             return 0, 0
         return at, lines
 
     def end(self, file: ArchiveFile, at: int, lines: int) -> None:
         """`file`, as large as it was when it was listed, was read up to there."""
         self._left[file.label] = (file, at, lines)
+
+
+def _is_anew(before: ArchiveFile, file: ArchiveFile, at: int) -> bool:
+    return before.stamp[0] != file.stamp[0] or file.size < at or file.name.endswith(WHOLE)
 
 
 class Reading:
@@ -74,7 +78,7 @@ class Reading:
             self._parquet(file)
             return 0, 0
         if file.name.endswith(".gz"):
-            with gzip.open(file.path) as stream:
+            with file.path.open("rb") as packed, gzip.open(packed) as stream:
                 return self._lines(file, whole(stream, file, growing=self._form.growing), 0, 0)
         with file.path.open("rb") as stream:
             stream.seek(at)
@@ -87,7 +91,7 @@ class Reading:
                 break
             record = self._form.record(file, line, partial(int, lines + 1))
             if isinstance(record, ValueError):
-                if not line.endswith(b"\n"):
+                if self._form.growing and not line.endswith(b"\n"):
                     say_unfinished(file, lines + 1)
                     break
                 record = unreadable(file.label, lines + 1, line.strip(), str(record))
@@ -97,11 +101,12 @@ class Reading:
         return at, lines
 
     def _parquet(self, file: ArchiveFile) -> None:
-        reader = parquet(file)
-        for chunk in reader.iter_batches(columns=RAW.names) if reader else ():
+        reader, first = parquet(file, self._form), 1
+        for chunk in reader.iter_batches(PARQUET_ROWS) if reader else ():
             if self._stop.is_set():
                 return
-            self._put_frame(raw(chunk), file.label)
+            self._put_frame(self._form.frame(file, chunk, first), file.label)
+            first += chunk.num_rows
 
 
 def unusable(file: ArchiveFile, error: OSError) -> EnvironmentProblem:
@@ -114,24 +119,19 @@ def say_unfinished(file: ArchiveFile, number: int) -> None:
     log.warning("%s: line %d is not written to its end yet.", file.path, number)
 
 
-def parquet(file: ArchiveFile) -> pq.ParquetFile | None:
-    """A Parquet file; None while it is being written. Raises ConfigProblem when it is no archive."""
+def parquet(file: ArchiveFile, form: Form) -> pq.ParquetFile | None:
+    """A Parquet file; None while it is being written, where it may be `growing`. Raises ConfigProblem when it is none of
+    this form, EnvironmentProblem when it is not whole."""
     try:
-        reader = pq.ParquetFile(file.path)
-    except pa.ArrowInvalid:
+        reader = pq.ParquetFile(file.parquet())
+    except pa.ArrowInvalid as error:
+        if not form.growing:
+            raise EnvironmentProblem(f"{file.path} is no whole Parquet file: it was not copied to its end.") from error
         # A Parquet file is readable only once its footer, the last thing in it, is written.
         log.warning("%s is not a whole Parquet file yet.", file.path)
         return None
-    if missing := set(RAW.names) - set(reader.schema_arrow.names):
-        raise ConfigProblem(f"{file.path} is not an archive: it lacks the column(s) {', '.join(sorted(missing))}.")
+    form.refuse(file, reader.schema_arrow)
     return reader
-
-
-def raw(chunk: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a Parquet file as a raw batch."""
-    frame = chunk.select(RAW.names).cast(RAW)
-    at = RAW.get_field_index("timestamp")
-    return frame.set_column(at, RAW.field(at), in_years(frame.column(at)))
 
 
 def _upto(stream: IO[bytes], size: int) -> Iterator[bytes]:

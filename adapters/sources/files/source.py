@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import Any, Protocol
 
 from replicator.domain.errors import DataLoss
@@ -16,9 +17,10 @@ from .listing import ArchiveFile
 from .options import ArchiveOptions
 from .reading import Reading
 from .summary import Summary, lost
+from .watch import Watch
 
 TICK = 1.0
-"""Seconds between two looks for new files and lines, and without a record after which an empty batch is handed over."""
+"""Seconds without a record after which an empty batch is handed over."""
 RELOAD = "Put the missing files back, or reload the table with `replicator lanes resync LANE`."
 
 
@@ -77,28 +79,35 @@ class ArchiveSource:
 
     def _listed(self) -> list[ArchiveFile]:
         """Every file there is."""
-        return self._form.files(self._options.path)
+        return self._form.files(self._options.place)
 
-    def _files(self) -> list[ArchiveFile]:
-        """The files to be read now."""
+    def _files(self, _: Position) -> list[ArchiveFile]:
+        """The files to be read now, to go on from that position; what holds nothing beyond it may be left out."""
         return self._listed()
+
+    def _due_in(self) -> float:
+        """Seconds after which there may be more to be read, though nothing changes."""
+        return float("inf")
 
     def _summary(self) -> Summary:
         return self._known.over(self._listed())
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the files as they are now."""
-        files = self._files()
-        self._refuse(self.losses(start, {}) if start else {})
-        delivered = Delivered(start)
-        delivered.announce(start)
-        delivery = self._delivery(delivered, apply_batch, stop)
-        while not stop.is_set():
-            delivery.read(files)
-            delivery.flush(even_empty=not stop.is_set())
-            if once or stop.wait(TICK):
-                return
-            files = self._files()
+        with closing(Watch(self._options.place, deep=self._form.deep, every=self._options.look_every)) as watch:
+            files = self._files(start)
+            self._refuse(self.losses(start, {}) if start else {})
+            delivered = Delivered(start)
+            delivered.announce(start)
+            delivery = self._delivery(delivered, apply_batch, stop)
+            while not stop.is_set():
+                delivery.read(files)
+                if stop.is_set() and self._options.is_whole:
+                    return  # A part is not handed over.
+                delivery.flush(even_empty=not stop.is_set())
+                if once:
+                    return
+                files = self._files(start) if watch.wait(stop, TICK, due_in=self._due_in()) else []
 
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
         """As the port says. The files are read from their beginning: an archive has no index."""
@@ -107,7 +116,7 @@ class ArchiveSource:
         unread = until.only(p for p in until if asked.get(p, -1) < until[p])
         delivered = Delivered(asked.only(unread), unread)
         delivery = self._delivery(delivered, apply_batch, stop)
-        delivery.read(self._files())
+        delivery.read(self._files(asked))
         if not stop.is_set():
             delivered.close_to(unread)
             delivery.flush()

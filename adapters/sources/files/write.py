@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
-from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from replicator.domain.archived import written
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
 
@@ -53,15 +52,5 @@ def _lines(table: pa.Table) -> Iterator[bytes]:
     raw = table.select(RAW.names).set_column(RAW.get_field_index("timestamp"), "timestamp", at)
     for batch in raw.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
-            row["headers"] = row["headers"] and [[h["name"], _value(h["value"])] for h in row["headers"]]
-            yield msgspec.json.encode({**row, "key": _value(row["key"]), "value": _value(row["value"])}) + b"\n"
-
-
-def _value(data: bytes | None) -> Any:
-    """Text where the bytes are UTF-8, so that people can read an archive."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode()}
+            row["headers"] = row["headers"] and [[h["name"], written(h["value"])] for h in row["headers"]]
+            yield msgspec.json.encode({**row, "key": written(row["key"]), "value": written(row["value"])}) + b"\n"

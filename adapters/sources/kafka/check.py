@@ -11,6 +11,7 @@ from replicator.domain.position import Position
 from replicator.ports.diagnosis import Diagnosis
 
 from .cluster import Cluster, partitions_of
+from .compaction import Readers, compacted
 from .options import KafkaOptions
 from .retention import Behind, kept
 
@@ -19,13 +20,15 @@ COPIES = 3
 
 
 class KafkaCheck:
-    """`ports.diagnosis.Check`; options of `KafkaSource`, `positions` (lane id to `Position.to_json`) and `production`."""
+    """`ports.diagnosis.Check`; options of `KafkaSource`, `positions` (lane id to `Position.to_json`), `production`, and
+    `readers` (table, as a name or glob, to the fields of `compaction.Readers`)."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         own = dict(options)
         self._name = name
         self._positions = {lane: Position.from_json(p) for lane, p in own.pop("positions", {}).items()}
         self._production = bool(own.pop("production", False))
+        self._readers = {table: Readers(**said) for table, said in own.pop("readers", {}).items()}
         self._options = KafkaOptions.read(own)
 
     def diagnose(self) -> Sequence[Diagnosis]:
@@ -50,6 +53,7 @@ class KafkaCheck:
         if topics:
             yield from self._copies(cluster, sorted(topics))
             settings = cluster.settings(sorted(topics))
+            yield from compacted(self._name, settings, self._readers)
             firsts, ends = (at(partitions_of(topics)) for at in (cluster.firsts, cluster.ends))
             now = time.time()
             for lane, position in sorted(self._positions.items()):

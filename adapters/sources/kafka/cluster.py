@@ -15,8 +15,8 @@ from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import TopicPartition
 from replicator.domain.topics import TopicFilter
 
-from .client_log import CLIENT_LOG
-from .errors import REFUSED, error_of, translated
+from ...kafka.client_log import client_log
+from ...kafka.errors import error_of, refuses, translated
 from .options import KafkaOptions
 
 TIMEOUT = 5.0
@@ -56,19 +56,19 @@ class Cluster:
         self.wanted = TopicFilter(options.topics)
         try:
             settings: dict[str, Any] = {**options.client(), "error_cb": self.remember}
-            self._admin = admin.AdminClient(settings, logger=CLIENT_LOG)
+            self._admin = admin.AdminClient(settings, logger=client_log(options.hide))
         except KafkaException as error:
             raise self._said(error, "The Kafka client cannot be set up") from None
 
     def remember(self, error: KafkaError) -> None:
         """Told of errors outside any call: keeps the one that says why nobody may come in."""
-        if error.code() in REFUSED:
+        if refuses(error):
             self._refused = error
 
     def _said(self, error: KafkaException, doing: str) -> ReplicatorError:
-        """A refusal that was only told to `remember` explains a time-out better than the time-out."""
+        """A refusal that was only told to `remember` refuses a time-out better than the time-out."""
         found = error_of(error)
-        if self._refused is not None and found.code() not in REFUSED:
+        if self._refused is not None and not refuses(found):
             found, self._refused = self._refused, None
         said = translated(found, doing)
         return type(said)(self._options.hide(said.sentence), next_step=said.next_step)

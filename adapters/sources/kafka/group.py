@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from replicator.domain.position import Position
 
-from .client_log import CLIENT_LOG
+from ...kafka.client_log import client_log
 from .options import KafkaOptions
 
 log = logging.getLogger(__name__)
@@ -36,15 +36,15 @@ class GroupOffsets:
         try:
             self._connected().commit(offsets=changed, asynchronous=True)
         except KafkaException as error:
-            log.warning("Group offsets were not published: %s", error)
+            log.warning("Group offsets were not published: %s", self._options.hide(str(error)))
             return
         self._waiting += 1
         self._sent.update({(p.topic, p.partition): p.offset for p in changed})
 
     def _connected(self) -> Consumer:
         if self._consumer is None:
-            settings: dict[str, Any] = {**self._options.consumer(), "on_commit": self._answered, "error_cb": _ignore}
-            self._consumer = Consumer(settings, logger=CLIENT_LOG)
+            settings: dict[str, Any] = {**self._options.consumer(), "on_commit": self._answered, "error_cb": self._ignore}
+            self._consumer = Consumer(settings, logger=client_log(self._options.hide))
         return self._consumer
 
     def _answered(self, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
@@ -52,7 +52,9 @@ class GroupOffsets:
         failed = error or next((p.error for p in partitions if p.error), None)
         if failed:
             self._sent.clear()
-            log.warning("Group offsets of %s were not published: %s", self._options.group_id, failed)
+            log.warning(
+                "Group offsets of %s were not published: %s", self._options.group_id, self._options.hide(str(failed))
+            )
 
     def _serve(self, seconds: float) -> None:
         """Take answers that have come; wait for missing ones up to `seconds`."""
@@ -69,7 +71,6 @@ class GroupOffsets:
             self._consumer.close()
             self._consumer = None
 
-
-def _ignore(error: KafkaError) -> None:
-    """Errors of the connection are met, and told, where records are read."""
-    log.debug("Group connection: %s", error)
+    def _ignore(self, error: KafkaError) -> None:
+        """Errors of the connection are met, and told, where records are read."""
+        log.debug("Group connection: %s", self._options.hide(str(error)))

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from replicator.domain.errors import ConfigProblem
+from ...kafka import clients
+from ...kafka.clients import CONNECTION, ClientOptions
 
 MIB = 1024 * 1024
-SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
-
 CORRECTNESS: Mapping[str, str] = {
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
@@ -29,51 +28,19 @@ DEFAULTS: Mapping[str, str] = {
     "queued.max.messages.kbytes": "65536",
     # The default of a second starves the consumer each time it empties a full queue in one go (measured: 4 times slower).
     "fetch.queue.backoff.ms": "5",
-    "reconnect.backoff.max.ms": "1000",
+    **CONNECTION,
     "max.poll.interval.ms": "86400000",
-    "socket.keepalive.enable": "true",
     "topic.metadata.refresh.interval.ms": "10000",
     "allow.auto.create.topics": "false",
 }
 """What `options` may override. Back-pressure is not polling: librdkafka stops fetching when its queue is full."""
 
-SHARED = ("client.", "socket.", "broker.", "metadata.", "reconnect.", "log", "debug", "topic.metadata.", "api.")
-"""Passed-through settings that every client takes, not only a consumer."""
-
 OWNED: Mapping[str, str] = {
-    "bootstrap.servers": "bootstrap_servers",
-    "metadata.broker.list": "bootstrap_servers",
+    **clients.OWNED,
     "group.id": "group_id",
-    "error_cb": "",
     "on_commit": "",
-    "log_cb": "",
-    "logger": "",
     **dict.fromkeys(CORRECTNESS, ""),
 }
-
-
-def _text(value: object) -> object:
-    """librdkafka takes text: true becomes "true", 5 becomes "5"."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _passthrough(options: dict[str, str]) -> dict[str, str]:
-    for name in options:
-        if name.startswith(SECURITY_PREFIXES):
-            raise ValueError(f"{name} is a security setting; write it under 'security', where it is kept secret")
-        if name in OWNED:
-            hint = f"write '{OWNED[name]}' of the source instead" if OWNED[name] else "correctness depends on it"
-            raise ValueError(f"{name} is not yours to set: {hint}")
-    return options
-
-
-def _security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    for name in options:
-        if not name.startswith(SECURITY_PREFIXES):
-            raise ValueError(f"{name} is no security setting (security.*, sasl.*, ssl.*); write it under 'options'")
-    return options
 
 
 def _topics(patterns: list[str]) -> list[str]:
@@ -101,7 +68,7 @@ def _start_from(value: object) -> object:
     return value
 
 
-class KafkaOptions(BaseModel):
+class KafkaOptions(ClientOptions):
     """`sources.<name>` of the configuration with `transport: kafka`.
 
     `topics` are names or globs (`cdc.public.*`); one that starts with `^` is a regular expression matched from the
@@ -111,20 +78,13 @@ class KafkaOptions(BaseModel):
     `patience_seconds` is how long a broker may be away before the source gives up with a retryable error.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    owned = OWNED
 
     transport: Literal["kafka"] = "kafka"
     format: str = ""
-    bootstrap_servers: str = Field(min_length=1)
     topics: Annotated[list[str], AfterValidator(_topics)] = Field(min_length=1)
     group_id: str = Field("cdc-python-consumer", min_length=1)
     start_from: Annotated[str, BeforeValidator(_start_from)] = "earliest"
-    security: Annotated[dict[str, Annotated[SecretStr, BeforeValidator(_text)]], AfterValidator(_security)] = Field(
-        default_factory=dict
-    )
-    options: Annotated[dict[str, Annotated[str, BeforeValidator(_text)]], AfterValidator(_passthrough)] = Field(
-        default_factory=dict
-    )
     batch_records: int = Field(50_000, ge=1, le=1_000_000)
     batch_bytes: int = Field(64 * MIB, ge=1)
     linger_ms: int = Field(200, ge=0)
@@ -132,33 +92,6 @@ class KafkaOptions(BaseModel):
     max_records_per_trigger: int = Field(500_000, ge=1)
     trigger: str = "0 seconds"
 
-    @classmethod
-    def read(cls, options: Mapping[str, object]) -> KafkaOptions:
-        """The options checked. Raises ConfigProblem that names each wrong key and never shows a value."""
-        try:
-            return cls.model_validate(dict(options))
-        except ValidationError as error:
-            found = error.errors(include_input=False, include_url=False, include_context=False)
-            text = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in found)
-            raise ConfigProblem(f"The options of a Kafka source are not valid: {text}.") from None
-
-    def client(self) -> dict[str, str]:
-        """librdkafka configuration that every client shares. Holds secrets: never log it."""
-        secrets = {name: value.get_secret_value() for name, value in self.security.items()}
-        return {**self._client_options(), **secrets, "bootstrap.servers": self.bootstrap_servers}
-
-    def _client_options(self) -> dict[str, str]:
-        kept = {"reconnect.backoff.max.ms", "socket.keepalive.enable"}
-        own = {name: value for name, value in self.options.items() if name.startswith(SHARED)}
-        return {**{name: DEFAULTS[name] for name in kept}, **own}
-
     def consumer(self) -> dict[str, str]:
         """librdkafka configuration of a reading consumer; `CORRECTNESS` has the last word."""
         return {**DEFAULTS, **self.options, **self.client(), "group.id": self.group_id, **CORRECTNESS}
-
-    def hide(self, text: str) -> str:
-        """`text` without the value of any secret."""
-        for value in self.security.values():
-            secret = value.get_secret_value()
-            text = text.replace(secret, "***") if len(secret) > 3 else text
-        return text

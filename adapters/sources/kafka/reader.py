@@ -17,8 +17,8 @@ from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
-from .client_log import CLIENT_LOG
-from .errors import error_of, passes, translated
+from ...kafka.client_log import client_log
+from ...kafka.errors import error_of, passes, translated
 from .frames import offset_of, partition_of, record_batch, topic_of
 from .losses import ACCEPT
 from .options import KafkaOptions
@@ -57,7 +57,7 @@ class Reader:
         self._options = options
         settings = {"fetch.wait.max.ms": str(wait_ms), **options.consumer()}
         try:
-            self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=CLIENT_LOG)
+            self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=client_log(options.hide))
         except KafkaException as error:
             said = translated(error_of(error), "The Kafka consumer cannot be set up")
             raise type(said)(options.hide(said.sentence), next_step=said.next_step) from None

@@ -45,6 +45,25 @@ DECLARED = {
     "public.toasty_full": {"id": "int32", "small": "int32", "tx": "string"},
     "public.trunc_me": {"id": "int32", "v": "string"},
 }  # fmt: skip
+DOUBLES = {"public.customers": {"bignum": "double", "credit": "double"}, "public.toasty": {"big": "double"}}
+"""Their topics have decimals as numbers."""
+CUSTOMERS = {"first_name": "string", "last_name": "string", "email": "string"}
+PRODUCTS = {"id": "int64", "name": "string", "description": "string", "weight": "double"}
+OPTIONS: dict[str, dict[str, object]] = {
+    "postgres-schemaless": {"schema": DECLARED},
+    "postgres-flattened": {"schema": {t: c | DOUBLES.get(t, {}) for t, c in DECLARED.items()}, "flattened": True},
+    "mongodb": {"schema": {"inventory.customers": {"_id": "int64", **CUSTOMERS}}},
+    "risingwave-mongodb": {"schema": {"inventory.customers": {"_id": "int64", **CUSTOMERS}}, "keys": {"*": ["_id"]}},
+    "risingwave": {"keys": {"*": ["id"]}},
+    "risingwave-schemaless": {"keys": {"*": ["id"]}, "schema": {"inventory.customers": {"id": "int64", **CUSTOMERS}}},
+    "seatunnel": {"keys": {"*": ["id"]}, "schema": {"inventory.products": PRODUCTS}},
+    "seatunnel-all-types": {"keys": {"*": ["id"]}},
+    "paimon": {"keys": {"*": ["id"]}, "schema": {"test.product": {**PRODUCTS, "age": "int64", "address": "string"}}},
+}
+CAPTURED = {"postgres", "postgres-schemaless", "mariadb"}
+"""Whole change events as connectors wrote them, of rows."""
+TOLD_IN_ANY_ORDER = {"mysql", "oracle"}
+"""Examples whose log positions are not those of one history."""
 
 
 def recorded(path: Path) -> pa.Table:
@@ -75,14 +94,14 @@ def change_of(row: dict[str, object]) -> dict[str, object]:
     """One change as the golden file has it: nulls left out."""
     known = {name.lstrip("_"): row[name] for name in BOOKKEEPING if row.get(name) is not None}
     known["sequence"] = [row[f"_seq_{i}"] for i in (1, 2, 3)]
-    columns = {k: readable(v) for k, v in row.items() if not k.startswith("_") and v is not None}
+    columns = {k: readable(v) for k, v in row.items() if (k == "_id" or not k.startswith("_")) and v is not None}
     return known if row["_error"] else {**known, "columns": columns}
 
 
 def outcomes(path: Path) -> dict[str, object]:
     """Per offset what became of the record, and the table at every version of its schema."""
     raw = recorded(path)
-    decoder = DebeziumJsonDecoder({"schema": DECLARED} if path.parent.name == "postgres-schemaless" else {})
+    decoder = DebeziumJsonDecoder(OPTIONS.get(path.parent.name, {}))
     routes = decoder.route(raw).to_pylist()
     records: dict[int, object] = {i: f"ignored: {r['ignored']}" for i, r in enumerate(routes) if r["ignored"]}
     records |= {i: r["error"] for i, r in enumerate(routes) if r["error"]}
@@ -119,16 +138,18 @@ def test_every_record_has_its_expected_outcome(path: Path) -> None:
     assert json.loads(found) == json.loads(expected.read_text())
 
 
-@pytest.mark.parametrize("path", TOPICS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize(
+    "path", [p for p in TOPICS if p.parent.name not in TOLD_IN_ANY_ORDER], ids=lambda p: f"{p.parent.name}-{p.stem}"
+)
 def test_changes_of_a_partition_come_in_the_order_of_their_sequence(path: Path) -> None:
     records = outcomes(path)["records"]
     assert isinstance(records, dict)
-    changes = [r for r in records.values() if isinstance(r, dict) and r["op"] != "r"]
+    changes = [r for r in records.values() if isinstance(r, dict) and r.get("op", "r") != "r"]
     sequences = [r["sequence"] for r in changes]
     assert sequences == sorted(sequences)
 
 
-@pytest.mark.parametrize("path", TOPICS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize("path", [p for p in TOPICS if p.parent.name in CAPTURED], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_the_envelope_agrees_with_the_changes(path: Path) -> None:
     raw = recorded(path)
     decoder = DebeziumJsonDecoder({"schema": DECLARED})

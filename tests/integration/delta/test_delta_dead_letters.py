@@ -92,3 +92,22 @@ def test_a_folder_that_holds_another_table_is_refused(path: Path) -> None:
     with pytest.raises(ConfigProblem, match="holds another table"):
         DeltaDeadLetters({"path": str(path)}).write([letter(1)])
     assert DeltaTable(str(path)).version() == 0
+
+
+def test_a_table_of_before_gets_the_later_columns(path: Path) -> None:
+    old = ("event_id", "lane", "stage", "code", "sentence", "table", "key_hash", "record")
+    rows = pa.table({
+        **{name: pa.array([b"{}" if name == "record" else f"{name} 1"]) for name in old},
+        "first_seen": pa.array([FIRST], pa.timestamp("us", "UTC")),
+        "last_seen": pa.array([FIRST], pa.timestamp("us", "UTC")),
+        "attempts": [3],
+        "state": ["open"],
+    })  # fmt: skip
+    write_deltalake(str(path), rows)
+    store = DeltaDeadLetters({"path": str(path)})
+    (known,) = store.read()
+    assert (known.event_id, known.attempts, known.source, known.offset, known.key) == ("event_id 1", 3, "", -1, None)
+    assert not known.is_placed
+    store.mark([known], "replayed")
+    store.write([letter(1)])
+    assert [(each.event_id, each.state) for each in store.read()] == [("cdc.items-0-1", "open"), ("event_id 1", "replayed")]

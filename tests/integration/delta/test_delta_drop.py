@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from adapters.delta.layout import Lake
 from adapters.sinks.delta_rs import DeltaRsSink
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.policies import plan_for
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import Lane
 from replicator.testing.delivery import lane_of
 from replicator.testing.sink_base import no_rejects
@@ -46,6 +49,9 @@ class Killer:
             raise Killed
         self.left -= 1
         removal()
+
+
+FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
 
 
 def fill(options: Any, lane: Lane) -> DeltaRsSink:
@@ -166,6 +172,7 @@ def test_a_drop_that_was_killed_in_a_store(s3: ObjectStore, lane: Lane) -> None:
 
 def test_what_goes_and_what_stays(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
+    sink.remember(LANE, FIRST)
     listed = {one.what: one.where for one in sink.belongings(LANE)}
     home = tmp_path / "_replicator"
     assert listed == {

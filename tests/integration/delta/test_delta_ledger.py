@@ -41,6 +41,10 @@ def open_at(path: Path) -> DeltaRsSink:
     return sink
 
 
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def ids(sink: DeltaRsSink) -> list[int]:
     return sorted(sink.read("items")["id"].to_pylist())
 
@@ -65,11 +69,8 @@ def test_delete_whose_commit_died_is_applied_when_it_comes_again(tmp_path: Path,
     sink.apply([write_of([*items(1, 2, 3), *items(3, op="d")])], no_rejects)
     delete = write_of([("d", {"id": 1, "_seq_1": 1})], 4)
 
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
-        dying.setattr(Positions, "announce", die)
+        dying.setattr(Positions, "announce", killed)
         sink.apply([delete], no_rejects)
     sink.close()
     assert DeltaTable(str(tmp_path / "_replicator" / "tombstones" / "items")).count() == 2
@@ -77,6 +78,22 @@ def test_delete_whose_commit_died_is_applied_when_it_comes_again(tmp_path: Path,
     assert ids(sink) == [1, 2]
     assert sink.apply([delete], no_rejects)[LANE.id].counts.applied == 1
     assert ids(sink) == [2]
+    sink.close()
+
+
+def test_a_delete_whose_commit_died_does_not_hide_what_comes_again_without_it(tmp_path: Path, monkeypatch: Any) -> None:
+    sink = open_at(tmp_path)
+    sink.apply([write_of([*items(1, 2), ("d", {"id": 2, "_seq_1": 9})])], no_rejects)
+    update, delete = ("u", {"id": 1, "v": "newer", "_seq_1": 7}), ("d", {"id": 1, "_seq_1": 8})
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(Positions, "announce", killed)
+        sink.apply([write_of([update, delete], 3)], no_rejects)
+    sink.close()
+    sink = open_at(tmp_path)
+    sink.apply([write_of([update], 3)], no_rejects)
+    assert [row["v"] for row in sink.read("items").to_pylist()] == ["newer"]
+    sink.apply([write_of([delete], 4)], no_rejects)
+    assert ids(sink) == []
     sink.close()
 
 

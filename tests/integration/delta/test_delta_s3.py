@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,11 +23,14 @@ from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
 from replicator.domain.plan import LaneState
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.testing.delivery import lane_of
 from replicator.testing.sink_base import no_rejects
 
 LANE = lane_of("scd1")
 POSITIONS = f"_replicator/positions/testing/{LANE.id}"
+
+FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
 
 
 def put(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
@@ -48,6 +52,8 @@ def test_what_lies_in_the_store(s3: ObjectStore) -> None:
     sink = ready(lake)
     put(sink, *items(1, 2))
     put(sink, *items(2, op="d"), start=2)
+    sink.remember(LANE, FIRST)
+    assert sink.schemas(LANE) == [FIRST]
     keys = s3.keys(lake["path"])
     assert {f"{POSITIONS}/1.json", f"{POSITIONS}/2.json", "_replicator/schemas/items/1.json"} <= set(keys)
     assert not [key for key in keys if "lock" in key]

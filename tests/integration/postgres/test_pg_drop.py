@@ -46,7 +46,7 @@ def test_what_goes(filled: tuple[str, Feed, PostgresSink]) -> None:
     }
     sink.drop(feed.lane)
     assert fetch(dsn, "SELECT to_regclass('mirror.items')") == [(None,)]
-    assert own_tables(dsn) == {"positions", "schemas", "tombstones_1"}
+    assert own_tables(dsn) == {"positions", "schema_versions", "schemas", "tombstones_1"}
     assert fetch(dsn, "SELECT lane FROM _replicator.positions") == fetch(dsn, "SELECT lane FROM _replicator.schemas")
     assert fetch(dsn, "SELECT id FROM mirror.other") == [(1,)] and sink.state(lane_of("other"))
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date, time
+from decimal import Decimal
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pg_case import Feed, Rejects, fetch, lane_of, opened, put, table_of
@@ -130,9 +134,10 @@ KNOWN_IN_SQL = (
 )
 
 
-def test_columns_may_be_called_as_what_is_worked_out_was_called(postgres_dsn):
-    columns = {"id": pa.int64(), **dict.fromkeys(KNOWN_IN_SQL, pa.string())}
-    stream = Feed(table_of(columns), lane_of(policy="scd2"))
+@pytest.mark.parametrize("other", ["", "io.debezium.data.Uuid"], ids=["here", "in the server"])
+def test_columns_may_be_called_as_what_is_worked_out_was_called(postgres_dsn, other):
+    columns = {"id": pa.int64(), "other": pa.string(), **dict.fromkeys(KNOWN_IN_SQL, pa.string())}
+    stream = Feed(table_of(columns, other=other), lane_of(policy="scd2"))
     values = dict.fromkeys(KNOWN_IN_SQL, "a")
     with opened(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, **values}))
@@ -141,3 +146,36 @@ def test_columns_may_be_called_as_what_is_worked_out_was_called(postgres_dsn):
         )
     found = fetch(postgres_dsn, 'SELECT "_lost", "_kind", _cdc_seq_1, _cdc_end_seq_1 FROM mirror.items ORDER BY 3')
     assert found == [("a", "a", 1, 2), ("a", "b", 2, 3)]
+
+
+US = pa.timestamp("us", "UTC")
+INFINITE, BEFORE_CHRIST = 9_223_372_036_825_200_000, -100_000_000_000_000_000
+EDGES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "truth": (pa.bool_(), [True, False, None]),
+    "small": (pa.int16(), [-32768, 32767, None]),
+    "large": (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    "single": (pa.float32(), [float("nan"), float("-inf"), 1.17549435e-38]),
+    "double": (pa.float64(), [float("nan"), float("inf"), 0.1 + 0.2]),
+    "words": (pa.string(), ["", "\\.", 'a,"b"\r\n\u2028é']),
+    "exact": (pa.decimal128(38, 10), [Decimal("-1234567890123456789012345678.0123456789"), Decimal(0), None]),
+    "wide": (pa.decimal256(60, 3), [Decimal("9" * 57 + ".125"), None, Decimal(1)]),
+    "day": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
+    "clock": (pa.time64("us"), [time(0), time(23, 59, 59, 999_999), None]),
+    "moment": (US, [INFINITE, BEFORE_CHRIST, None]),
+    "local": (pa.timestamp("us"), [-INFINITE - 7_200_000, 253_402_300_799_999_999, None]),
+}
+
+
+def test_a_version_that_ends_keeps_its_values(postgres_dsn):
+    """It is read, told apart from what comes, and written again with its end."""
+    stream = Feed(table_of({"id": pa.int64(), **{n: kind for n, (kind, _) in EDGES.items()}}), lane_of(policy="scd2"))
+    rows = [{"id": i, **{n: values[i] for n, (_, values) in EDGES.items()}} for i in range(3)]
+    query = f"SELECT {', '.join(f'{n}::text' for n in EDGES)} FROM mirror.items ORDER BY id"
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write(*rows))
+        begun = fetch(postgres_dsn, query)
+        put(sink, stream.write(*rows))
+        put(sink, stream.write(*({"id": i, "_op": "d"} for i in range(3))))
+    assert fetch(postgres_dsn, query) == begun
+    assert fetch(postgres_dsn, VERSIONS.replace("v::text, ", "")) == [(0, 1, 7), (1, 2, 8), (2, 3, 9)]
+    assert begun[0][-2] == "infinity" and begun[1][-2].endswith(" BC")

@@ -48,6 +48,8 @@ CASES = [
         ["12345678901234567890.123456789", "NaN", "Infinity"],
         ["12345678901234567890.123456789", "NaN", "Infinity"],
     ),
+    ("numeric", pa.string(), "org.apache.kafka.connect.data.Decimal", [f"{'9' * 80}.5"], [f"{'9' * 80}.5"]),
+    ("tsvector", pa.string(), "io.debezium.data.Tsvector", ["'a':1 'it''s':2A"], ["'a':1 'it''s':2A"]),
     (
         "text",
         pa.string(),
@@ -211,6 +213,7 @@ EXISTING = [
     ("smallint", pa.decimal128(10, 2), "", Decimal("12.00"), "12"),
     ("numeric(10,2)", pa.int64(), "", 7, "7.00"),
     ("numeric(10,2)", pa.decimal128(38, 10), "", Decimal("1.5"), "1.50"),
+    ("numeric(38,10)", pa.string(), "io.debezium.data.VariableScaleDecimal", "1.5", "1.5000000000"),
     ("numeric", pa.float64(), "", 0.1, "0.1"),
     ("double precision", pa.int32(), "", 7, "7"),
     ("text", pa.int64(), "", 7, "7"),

@@ -1,18 +1,23 @@
-"""A broker behind TLS and SASL: both engines read it by the same keys of the config."""
+"""A broker behind TLS: both engines read it by the same keys of the config, whoever it wants to know, and nobody reads from
+one that is not who it should be."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+import trustme
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from small_spark import SMALL
+from tokens import AUDIENCE, Tokens, token_server
 
-from adapters.jvm.java import find_java
+from adapters.sinks.dead_letters_kafka import KafkaDeadLetters
 from adapters.sources.kafka import KafkaSource
 from adapters.sources.kafka.spark import KafkaSparkSource
 from adapters.spark.frames import to_arrow
@@ -21,80 +26,140 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
 from replicator.ports.frames import Batch
+from replicator.testing.dead_letter_contract import letter
 
 from .conftest import Broker, Seen
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(300)]
 
-STORE_PASSWORD = "of-the-store"
 WORD = 'p"s\\w'
-LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+CLIENT_SECRET = "of-the-client"
+OF_KAFKA = "org.apache.kafka.common.security"
 VALUES = [b"%d" % i for i in range(50)]
+LISTENERS = {
+    "TLS": "SSL",
+    "MUTUAL": "SSL",
+    "PLAIN": "SASL_SSL",
+    "SCRAM": "SASL_SSL",
+    "OAUTH": "SASL_SSL",
+    "EXPIRED": "SSL",
+    "ELSEWHERE": "SSL",
+}
+"""What the broker listens for, and the protocol. It shows a certificate of another machine as ELSEWHERE."""
 
 
 @dataclass
 class Secured:
-    """A broker whose second listener wants TLS and a password; `security` is what a client needs."""
+    """A broker that wants its clients to be known; `clients`: what to say on which listener."""
 
     broker: Broker
-    address: str
-    security: Mapping[str, str]
+    ports: Mapping[str, int]
+    clients: Mapping[str, Mapping[str, str]]
+    folder: Path
 
-    def options(self, **security: str) -> dict[str, object]:
+    def options(self, listener: str, **security: str) -> dict[str, object]:
+        said = {name.replace("__", "."): value for name, value in security.items()}
+        told = {"security.protocol": LISTENERS[listener], "ssl.ca.location": str(self.folder / "ca.pem")}
         return {
-            "bootstrap_servers": self.address,
+            "bootstrap_servers": f"127.0.0.1:{self.ports[listener]}",
             "topics": ["secret"],
             "patience_seconds": 3,
-            "security": {**self.security, **{name.replace("__", "."): value for name, value in security.items()}},
+            "security": {k: v for k, v in {**told, **self.clients.get(listener, {}), **said}.items() if v},
         }
 
 
-def certificate(folder: Path) -> Path:
-    """A key store with a certificate for this machine, signed by itself, and that certificate as PEM."""
-    store = ("-keystore", str(folder / "broker.p12"), "-storetype", "PKCS12", "-storepass", STORE_PASSWORD, "-alias", "it")
-    named = ("-dname", "CN=broker", "-ext", "SAN=ip:127.0.0.1", "-keyalg", "EC", "-validity", "2")
-    tool = str(find_java().with_name("keytool"))
-    subprocess.run([tool, "-genkeypair", *store, *named], check=True, capture_output=True)
-    subprocess.run([tool, "-exportcert", "-rfc", *store, "-file", str(folder / "ca.pem")], check=True, capture_output=True)
-    return folder / "ca.pem"
+def store(folder: Path, name: str, certificate: trustme.LeafCert) -> Path:
+    """The key, written as Java wants it, and the certificate in one PEM file."""
+    path = folder / f"{name}.pem"
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + chain)
+    return path
+
+
+def shown(listener: str, path: Path) -> dict[str, str]:
+    """The broker's settings for what it shows there."""
+    return {
+        f"listener.name.{listener}.ssl.keystore.{key}": value for key, value in (("type", "PEM"), ("location", str(path)))
+    }
+
+
+def logins(tokens: Tokens) -> dict[str, str]:
+    """The broker's settings for who may come in."""
+    escaped = WORD.replace("\\", "\\\\").replace('"', '\\"')
+    oauth = "listener.name.oauth.oauthbearer.sasl"
+    return {
+        "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.plain.plain.sasl.jaas.config": f'{OF_KAFKA}.plain.PlainLoginModule required user_shop="{escaped}";',
+        "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.scram.scram-sha-512.sasl.jaas.config": f"{OF_KAFKA}.scram.ScramLoginModule required;",
+        "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{oauth}.jaas.config": f"{OF_KAFKA}.oauthbearer.OAuthBearerLoginModule required;",
+        f"{oauth}.server.callback.handler.class": f"{OF_KAFKA}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        "listener.name.oauth.sasl.oauthbearer.jwks.endpoint.url": tokens.keys.as_uri(),
+        "listener.name.oauth.sasl.oauthbearer.expected.audience": AUDIENCE,
+    }
+
+
+def clients(tokens: Tokens, own: Path) -> dict[str, dict[str, str]]:
+    return {
+        "MUTUAL": {"ssl.certificate.location": str(own), "ssl.key.location": str(own)},
+        "PLAIN": {"sasl.mechanism": "PLAIN", "sasl.username": "shop", "sasl.password": WORD},
+        "SCRAM": {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "shop", "sasl.password": WORD},
+        "OAUTH": {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": tokens.endpoint,
+            "sasl.oauthbearer.client.id": tokens.client,
+            "sasl.oauthbearer.client.secret": tokens.secret,
+            "sasl.oauthbearer.scope": "kafka",
+        },
+    }
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
-    authority = certificate(folder)
-    ports, port = StackPorts.free(), StackPorts.free().kafka
-    plain = f"PLAINTEXT://127.0.0.1:{ports.kafka},SECURE://127.0.0.1:{port}"
-    broker = Broker(
-        folder / "kafka",
-        ports,
-        listeners=f"{plain},CONTROLLER://127.0.0.1:{ports.controller}",
-        advertised__listeners=plain,
-        listener__security__protocol__map="PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
-        inter__broker__listener__name="PLAINTEXT",
-        sasl__enabled__mechanisms="PLAIN",
-        listener__name__secure__plain__sasl__jaas__config=f'{LOGIN} user_shop="{escaped(WORD)}";',
-        ssl__keystore__location=str(folder / "broker.p12"),
-        ssl__keystore__type="PKCS12",
-        ssl__keystore__password=STORE_PASSWORD,
-    )
-    security = {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "shop",
-        "sasl.password": WORD,
-        "ssl.ca.location": str(authority),
-    }
-    try:
-        broker.create("secret")
-        broker.produce("secret", VALUES)
-        yield Secured(broker, f"127.0.0.1:{port}", security)
-    finally:
-        broker.service.kill()
-
-
-def escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    authority, now = trustme.CA(), datetime.now(UTC)
+    past = {"not_before": now - timedelta(days=2), "not_after": now - timedelta(days=1)}
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    ours = store(folder, "broker", authority.issue_cert("127.0.0.1"))
+    own = store(folder, "client", authority.issue_cert("replicator.example"))
+    expired = store(folder, "expired", authority.issue_cert("127.0.0.1", **past))
+    elsewhere = store(folder, "elsewhere", authority.issue_cert("kafka.example"))
+    ports = StackPorts.free()
+    secure = {name: StackPorts.free().kafka for name in LISTENERS}
+    plain = ",".join((f"PLAINTEXT://127.0.0.1:{ports.kafka}", *(f"{n}://127.0.0.1:{p}" for n, p in secure.items())))
+    with token_server(folder, "replicator", CLIENT_SECRET) as tokens:
+        settings = {
+            "listeners": f"{plain},CONTROLLER://127.0.0.1:{ports.controller}",
+            "advertised.listeners": plain,
+            "listener.security.protocol.map": ",".join(
+                ("PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT", *(f"{name}:{kind}" for name, kind in LISTENERS.items()))
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(ours),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(folder / "ca.pem"),
+            "listener.name.mutual.ssl.client.auth": "required",
+            **shown("expired", expired),
+            **shown("elsewhere", elsewhere),
+            **logins(tokens),
+        }
+        allowed = ("-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + tokens.keys.as_uri(),)
+        broker = Broker(
+            folder / "kafka", ports, java_options=allowed, **{k.replace(".", "__"): v for k, v in settings.items()}
+        )
+        try:
+            broker.create("secret")
+            broker.produce("secret", VALUES)
+            info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+            wanted = UserScramCredentialUpsertion("shop", info, WORD.encode())
+            broker.admin.alter_user_scram_credentials([wanted])["shop"].result(20)
+            yield Secured(broker, secure, clients(tokens, own), folder)
+        finally:
+            broker.service.kill()
 
 
 def read_here(options: dict[str, object], seen: Seen) -> None:
@@ -108,32 +173,76 @@ def read_on_spark(options: dict[str, object], seen: Seen) -> None:
     KafkaSparkSource({**options, "spark": SMALL}).run(Position(), take, Event(), once=True)
 
 
+Read = Callable[[dict[str, object], Seen], None]
 READERS = pytest.mark.parametrize("read", [read_here, read_on_spark])
 
 
 @READERS
-def test_the_right_password_reads(secured: Secured, read: Callable[[dict[str, object], Seen], None]) -> None:
+@pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "PLAIN", "SCRAM", "OAUTH"])
+def test_who_is_known_reads(secured: Secured, read: Read, listener: str) -> None:
     seen = Seen()
-    read(secured.options(), seen)
+    read(secured.options(listener), seen)
     assert seen.values == VALUES
 
 
-@READERS
-@pytest.mark.parametrize("wrong", [{"sasl__password": "wrong"}, {"sasl__username": "nobody"}], ids=str)
-def test_a_wrong_login_is_told(
-    secured: Secured, read: Callable[[dict[str, object], Seen], None], wrong: dict[str, str]
-) -> None:
-    seen = Seen()
-    with pytest.raises(ReplicatorError, match=r"(?i)auth") as refused:
-        read(secured.options(**wrong), seen)
-    assert not seen.values and WORD not in str(refused.value)
+def letters_of(options: dict[str, object], topic: str = "secret-letters") -> KafkaDeadLetters:
+    return KafkaDeadLetters({**{k: v for k, v in options.items() if k in ("bootstrap_servers", "security")}, "topic": topic})
+
+
+@pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "PLAIN", "SCRAM", "OAUTH"])
+def test_who_is_known_keeps_dead_letters(secured: Secured, listener: str) -> None:
+    store = letters_of(secured.options(listener), f"letters-{listener}")
+    store.write([letter(1), letter(2)])
+    store.remove([letter(1)])
+    assert list(store.read()) == [letter(2)]
+
+
+WRONG = [
+    ("PLAIN", {"sasl__password": "wrong"}),
+    ("PLAIN", {"sasl__username": "nobody"}),
+    ("SCRAM", {"sasl__password": "wrong"}),
+    ("OAUTH", {"sasl__oauthbearer__client__secret": "wrong"}),
+    ("MUTUAL", {"ssl__certificate__location": "", "ssl__key__location": ""}),
+]
 
 
 @READERS
-def test_a_certificate_of_somebody_else_is_told(
-    secured: Secured, read: Callable[[dict[str, object], Seen], None], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("listener", "wrong"), WRONG, ids=str)
+def test_who_is_not_known_is_told(secured: Secured, read: Read, listener: str, wrong: dict[str, str]) -> None:
     seen = Seen()
-    with pytest.raises(ReplicatorError, match=r"(?i)certificate|ssl"):
-        read(secured.options(ssl__ca__location=str(certificate(tmp_path))), seen)
-    assert not seen.values
+    with pytest.raises(ReplicatorError, match=r"(?i)auth|certificate") as refused:
+        read(secured.options(listener, **wrong), seen)
+    told = f"{refused.value} {refused.value.next_step}"
+    assert not seen.values and WORD not in told and CLIENT_SECRET not in told and "security" in told
+
+
+@pytest.mark.parametrize(("listener", "wrong"), WRONG, ids=str)
+def test_who_is_not_known_keeps_no_dead_letters(secured: Secured, listener: str, wrong: dict[str, str]) -> None:
+    store = letters_of(secured.options(listener, **wrong))
+    with pytest.raises(ReplicatorError, match=r"(?i)auth|certificate") as refused:
+        store.write([letter(1)])
+    told = f"{refused.value} {refused.value.next_step}"
+    assert WORD not in told and CLIENT_SECRET not in told and "'security' of dead_letters" in told
+
+
+@READERS
+@pytest.mark.parametrize("listener", ["EXPIRED", "ELSEWHERE", "TLS"])
+def test_a_broker_that_cannot_show_who_it_is_is_not_read(
+    secured: Secured, read: Read, listener: str, tmp_path: Path
+) -> None:
+    """Its certificate has expired, is of another machine, or of somebody whom nobody trusts."""
+    seen, other = Seen(), {}
+    if listener == "TLS":
+        trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+        other = {"ssl__ca__location": str(tmp_path / "other.pem")}
+    with pytest.raises(ReplicatorError, match=r"(?i)certificate|ssl") as refused:
+        read(secured.options(listener, **other), seen)
+    assert not seen.values and "security" in f"{refused.value} {refused.value.next_step}"
+
+
+@READERS
+def test_a_listener_that_wants_tls_is_told_to_who_speaks_without(secured: Secured, read: Read) -> None:
+    seen = Seen()
+    with pytest.raises(ReplicatorError) as refused:
+        read(secured.options("TLS", security__protocol="PLAINTEXT", ssl__ca__location=""), seen)
+    assert not seen.values and "security" in f"{refused.value} {refused.value.next_step}"

@@ -106,7 +106,7 @@ def test_killed_at_every_pair_of_calls(after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("cuts", [(1,), (2, 3)], ids=str)
+@pytest.mark.parametrize("cuts", [pytest.param((1,), marks=pytest.mark.long), (2, 3)], ids=str)
 def test_killed_at_every_pair_of_calls_of_a_longer_history(cuts, after):
     kill_every_pair(SHORT, cuts, after)
 

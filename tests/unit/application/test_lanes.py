@@ -401,7 +401,7 @@ def test_a_lane_catches_up_where_most_offsets_have_no_record():
 def test_a_table_whose_type_changed_is_learnt_anew_when_its_lanes_are_loaded_again():
     """Without a restart: all records of the topic have the new schema by then."""
     old, new = change(0, "c", 1), [change(i, "c", i, version=1) for i in (1, 2)]
-    world = World([old], cuts=(1,), decoder=TupleDecoder(types={(1, "name"): pa.int64()}))
+    world = World([old], cuts=(1,), decoder=TupleDecoder(types={(1, "name"): pa.binary()}))
     running = world.start().in_background()
     until(lambda: reached(world, "a.items", 1))
     running.source.feed(*new)

@@ -109,3 +109,22 @@ def test_too_many_rejects_of_a_sink_end_the_program():
     world = World(INCOMPLETE)
     world.options = replace(world.options, max_rejects=0)
     assert world.start().once() is ExitCode.REJECTS
+
+
+class Stopping(World):
+    """Lanes that stop at the first record they reject."""
+
+    def rules(self, table):
+        found = super().rules(table)
+        return found and replace(found, lanes=tuple(replace(lane, stops=lane.sink == "a") for lane in found.lanes))
+
+
+def test_a_lane_stops_at_a_row_that_it_rejects_and_others_go_on():
+    world = Stopping([*INCOMPLETE, change(2, "u", 1)], lanes={"public.items": (("a", "scd1"), ("b", "append"))}, cuts=(1, 2))
+    running = world.start()
+    assert running.once() is ExitCode.DATA_LOSS
+    assert running.supervisor.problem.sentence == "Record t-0-1 was rejected as INCOMPLETE, and on_reject is stop_lane."
+    assert ("t-0-1", "a.items") in world.letters
+    stopped, other = (world.targets[lane].state for lane in ("a.items", "b.items"))
+    assert stopped is None or list(stopped.position.values()) == [1]
+    assert list(other.position.values()) == [3]

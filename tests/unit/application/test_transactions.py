@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from replicator.application.rules import TransactionRules
@@ -213,3 +215,20 @@ def test_nothing_is_held_back_until_lanes_begin_to_be_held_together(reached):
     assert bool(stream.held.barrier) is False and not stream.held.is_exact
     stream.changes("3", "orders")
     assert bool(stream.held.barrier) is reached
+
+
+def test_rows_beside_the_transactions_may_show_more_than_is_complete():
+    """Until a transaction is complete that ended after they were read; one of that moment may be among what they show."""
+    stream, read = Stream(), datetime(2024, 1, 1, 12, 0, 0, 500, UTC)
+    stream.held.beside = read
+    assert not stream.held.is_exact
+    for tx, at in (("1", read - timedelta(seconds=1)), ("2", read), ("3", None)):
+        stream.changes(tx, "orders")
+        stream.tell(marks=[Mark(MARKS, stream.next(MARKS), tx, tx, True, {"orders": 1}, at)])
+        assert stream.last == tx and not stream.held.is_exact and not stream.barrier
+    stream.changes("4", "orders")
+    later = read + timedelta(microseconds=1)
+    stream.tell(marks=[Mark(MARKS, stream.next(MARKS), "4", "4", True, {"orders": 1, "items": 1}, later)])
+    assert stream.last == "3" and not stream.held.is_exact
+    stream.changes("4", "items")
+    assert stream.last == "4" and stream.held.is_exact

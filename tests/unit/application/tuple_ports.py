@@ -13,6 +13,7 @@ from tuple_engine import Rec, Rows, TupleEngine
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import Counts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.dead_letters import EVERY, Which
 from replicator.ports.frames import Batch, Lane, LaneApplied
 from replicator.ports.register import Seen
 from replicator.ports.sink import Belonging, SinkCapabilities
@@ -266,8 +267,8 @@ class Letters:
             raise error
         self.machine.call("letters.write", lambda: self.kept.update({(x.event_id, x.lane): x for x in letters}))
 
-    def read(self, *, limit: int | None = None) -> Sequence[Any]:
-        return list(self.kept.values())[:limit]
+    def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[Any]:
+        return [letter for letter in self.kept.values() if which.takes(letter)][:limit]
 
     def close(self) -> None: ...
 

@@ -10,6 +10,8 @@ from cli_program import run_program
 from small_spark import SMALL
 
 ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
+LONG_ON_SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(900)])
+"""Where other tests show in little that Spark does the same."""
 
 
 def pipeline(project: Path, config: str, name: str = "next") -> tuple[str, ...]:

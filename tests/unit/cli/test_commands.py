@@ -20,7 +20,7 @@ from replicator.cli import status as status_command
 
 LANE = {
     "id", "table", "sink", "policy", "status", "position", "lag_records", "lag_seconds", "counts", "error", "next_step",
-    "exit_code", "applied_at", "tombstones",
+    "exit_code", "applied_at", "tombstones", "handed", "schemas",
 }  # fmt: skip
 LANES = {"lake.orders", "lake.products", "raw.recorded"}
 
@@ -111,7 +111,7 @@ def test_lanes_list_tells_what_the_daemon_says(answer, monkeypatch):
 
 def test_plan(answer, ask):
     (lane,) = answer("plan", "products")["result"]
-    names = "lane table policy watermark retention shape config keys columns stages problem"
+    names = "lane table policy watermark retention shape config keys columns stages problem schema_changes schemas"
     assert set(lane) == set(names.split())
     assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
     assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())
@@ -149,9 +149,9 @@ def test_a_target_by_its_name_in_the_source(answer, name):
 def test_values_that_look_like_markup_are_printed(capsys):
     import pyarrow as pa
 
-    from replicator.cli.query import _print
+    from replicator.cli.query import print_table
 
-    _print("a[/b]", pa.table({"x[/y]": ["[/bold] [red]"]}), None)
+    print_table("a[/b]", pa.table({"x[/y]": ["[/bold] [red]"]}), None)
     shown = capsys.readouterr().out
     assert "a[/b]" in shown and "x[/y]" in shown and "[/bold] [red]" in shown
 
@@ -179,11 +179,11 @@ def test_csv_has_lists_and_structures_as_json(capfdbinary):
 
     import pyarrow as pa
 
-    from replicator.cli.query import _write_csv
+    from replicator.cli.query import write_csv
 
     nested = [{"a": [1.5, None]}, None]
     prices = pa.array([[decimal.Decimal("1.10")], []], pa.list_(pa.decimal128(5, 2)))
-    _write_csv(
+    write_csv(
         pa.table({"id": [1, 2], "tags": [["x,y", "ö"], None], "nested": nested, "prices": prices, "raw": [b"\xff", b"a"]})
     )
     rows = list(csv.reader(io.StringIO(capfdbinary.readouterr().out.decode())))
@@ -193,7 +193,8 @@ def test_csv_has_lists_and_structures_as_json(capfdbinary):
 def test_times_that_python_cannot_hold_are_printed(capsys):
     import pyarrow as pa
 
-    from replicator.cli.query import _print, _rows
+    from replicator.cli.query import print_table
+    from replicator.domain.plain import rows as _rows
 
     far = pa.array([2**62, None, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
     days = pa.array([2**31 - 1, -(2**31), None], pa.int32()).cast(pa.date32())
@@ -204,14 +205,15 @@ def test_times_that_python_cannot_hold_are_printed(capsys):
     assert (second["far"], second["list"], str(third["far"])) == (None, [], "1970-01-01 00:00:00+00:00")
     assert first["day"] == "2147483647 days since 1970"
     assert (third["day"], third["pair"]["b"]) == (None, None)
-    _print("t", table, None)
+    print_table("t", table, None)
     assert "4611686018427387904 us since 1970" in capsys.readouterr().out
 
 
 def test_dlq_list(answer, ask):
     (letter,) = answer("dlq", "list")["result"]
-    names = "event_id lane stage code sentence table key_hash record first_seen last_seen attempts state"
-    assert set(letter) == set(names.split())
+    names = "event_id lane stage code sentence table key_hash record first_seen last_seen attempts state retry"
+    places = "source topic partition offset timestamp headers key"
+    assert set(letter) == {*names.split(), *places.split()}
     assert (letter["code"], letter["record"]) == ("MALFORMED", "no record at all")
     assert "MALFORMED" in ask("dlq", "list").stdout
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import threading
+import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from dms_folder import settle
-from next_layer import ON_SPARK, run
+from next_layer import LONG_ON_SPARK, run
+
+from replicator.pipelines.running import run as run_inside
+from replicator.wiring.configuration import read
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -80,7 +87,7 @@ def rows(project: Path) -> dict[int, tuple[str, str, date]]:
     return {row["user_id"]: (row["name"], row["city"], row["last_login"]) for row in found}
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> None:
     """The engines follow each other."""
     run(tmp_path, engine)
@@ -98,15 +105,60 @@ def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> Non
     assert again["result"]["lanes"][0]["counts"]["applied"] == 0
 
 
+def test_files_that_arrive_while_the_example_runs(users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is noticed when it comes, long before the folder would be looked through."""
+    monkeypatch.chdir(tmp_path)
+    loaded = read(Path("config/replicator.yaml"), None, ["sources.bucket.look_every=1 hours"])
+    stop = threading.Event()
+    program = threading.Thread(target=lambda: run_inside(loaded, once=False, stop=stop, served=False))
+    program.start()
+    try:
+        awaited(lambda: len(rows(tmp_path)) == 7)
+        arrive(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
+        awaited(lambda: len(rows(tmp_path)) == 10)
+        arrive(users / "2021" / "10" / "20211017-194324349.csv", CHANGES.encode())
+        awaited(lambda: len(rows(tmp_path)) == 12)
+        arrive(users / "20211017-194400000.csv", LATER.encode())
+        awaited(lambda: rows(tmp_path) == RESULT)
+        assert len(RESULT) == 13
+    finally:
+        stop.set()
+        program.join(60)
+
+
+def arrive(file: Path, content: bytes) -> None:
+    """A file appears, whole, under its name."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.partial")
+    put(partial, content)
+    partial.replace(file)
+
+
+def awaited(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            if holds():
+                return
+        except TableNotFoundError:
+            pass
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 def test_bad_rows_are_dead_letters(users: Path, tmp_path: Path) -> None:
-    put(users / "20211017-194324349.csv", "U,6,Mindy\nX,1,a,b,2021-01-01\nU,2,a,b,yesterday\n" + CHANGES)
+    bad = b"U,6,Mindy\nX,1,a,b,2021-01-01\nU,2,a,b,yesterday\nU,3,\xff,b,2021-01-01\nU,4,a,b,2021-01-01,more\n"
+    put(users / "20211017-194324349.csv", bad + CHANGES.encode())
     said = run(tmp_path, "local")
     (lane,) = said["result"]["lanes"]
     # Seven of the full load and two new ones; what became of number 6 is one row.
     assert lane["counts"]["applied"] == 9 and lane["counts"]["folded"] == 1 and rows(tmp_path)[6] == RESULT[6]
     listed = run_program(tmp_path, "dlq", "list", "--json")
     sentences = sorted(letter["sentence"] for letter in json.loads(listed.stdout)["result"])
-    assert len(sentences) == 3, sentences
+    assert len(sentences) == 5, sentences
+    # Each says where its row stands.
+    stands = sorted(sentence.rpartition(" (")[2] for sentence in sentences)
+    assert stands == [f"row {n} of 20211017-194324349)" for n in range(1, 6)]
     assert any("last_login" in sentence for sentence in sentences) and not any("yesterday" in s for s in sentences)
 
 

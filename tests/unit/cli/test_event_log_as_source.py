@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
-from next_layer import ON_SPARK, pipeline, run
+from next_layer import LONG_ON_SPARK, ON_SPARK, pipeline, run
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -41,7 +41,7 @@ def assert_equal_lakes(project: Path) -> None:
         assert rows(project / "next", table) == rows(project / "lake", table)
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_the_next_lake_equals_the_first(project: Path, engine: str) -> None:
     said = run(project, engine, *pipeline(project, NEXT))
     assert {lane["status"] for lane in said["result"]["lanes"]} == {"running"}

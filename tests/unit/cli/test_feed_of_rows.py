@@ -9,7 +9,7 @@ import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
 from employees import FEED, STAYS, VERSIONS, add
-from next_layer import ON_SPARK, run
+from next_layer import LONG_ON_SPARK, ON_SPARK, run
 
 CONFIG = """\
 pipeline: staff
@@ -42,7 +42,7 @@ def mirror(folder: Path) -> list[tuple]:
     return sorted((row["id"], row["name"], row["role"]) for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_employees_at_once(tmp_path: Path, engine: str) -> None:
     add(staff(tmp_path), FEED)
     said = run(tmp_path, engine)
@@ -74,7 +74,7 @@ def test_employees_current_and_historical(tmp_path: Path, engine: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("feed", [FEED, FEED[::-1]])
+@pytest.mark.parametrize("feed", [pytest.param(FEED, marks=pytest.mark.long), FEED[::-1]], ids=["in order", "backwards"])
 def test_employees_historical_one_by_one(tmp_path: Path, feed: list[tuple]) -> None:
     staff(tmp_path, BOTH)
     for row in feed:
@@ -84,7 +84,7 @@ def test_employees_historical_one_by_one(tmp_path: Path, feed: list[tuple]) -> N
     assert history(tmp_path) == VERSIONS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_employees_one_by_one(tmp_path: Path) -> None:
     staff(tmp_path)
     for row in FEED:

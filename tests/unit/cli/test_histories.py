@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from next_layer import ON_SPARK, pipeline, run
+from next_layer import LONG_ON_SPARK, pipeline, run
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -35,7 +35,7 @@ def values(row: dict) -> str:
     return repr({name: value for name, value in row.items() if not name.startswith("_") and name != "title"})
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_the_open_versions_are_the_mirror(project: Path, engine: str) -> None:
     """The archive grows; each time the versions that are open are the rows of the mirror, and every change is a version, its
     end, or agrees with the version it follows."""

@@ -7,7 +7,7 @@ import logging
 
 import structlog
 
-from adapters.sources.kafka.client_log import CLIENT_LOG
+from adapters.kafka.client_log import client_log
 from replicator.wiring.logs import configure, where_it_failed
 
 
@@ -62,6 +62,6 @@ def test_libraries_and_adapters_log_in_the_same_form(capsys):
 def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):
     for verbosity, seen in ((0, 0), (1, 1)):
         configure(verbosity)
-        CLIENT_LOG.error("FAIL [thrd:nowhere.example:9092/bootstrap]: Connect failed")
+        client_log(str).error("FAIL [thrd:nowhere.example:9092/bootstrap]: Connect failed")
         structlog.reset_defaults()
         assert capsys.readouterr().err.count("nowhere.example:9092/bootstrap") == seen

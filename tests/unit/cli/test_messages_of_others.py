@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from next_layer import ON_SPARK, run
+from next_layer import LONG_ON_SPARK, run
 
 pytestmark = pytest.mark.slow
 """The program starts in each."""
@@ -50,7 +50,7 @@ def rows(project: Path, name: str) -> list[dict]:
     return DeltaTable(str(project / "lake" / name)).to_pyarrow_table().to_pylist()
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_several_rows_in_a_message_of_canal(tmp_path: Path, engine: str) -> None:
     """Rows that get other keys, and are deleted under these: nothing is left but what was."""
     said = run(folder(tmp_path, "canal-keys", "demo.demo", "keys: [v1]"), engine)

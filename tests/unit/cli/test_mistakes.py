@@ -9,7 +9,6 @@ import click
 import pytest
 
 from replicator.cli import main
-from replicator.settings.supported import LATER_KEYS
 
 REPOSITORY = Path(__file__).parents[3]
 BROKER = "sources={recorded: {format: debezium_json, transport: kafka, bootstrap_servers: '127.0.0.1:1', topics: [t]}}"
@@ -158,17 +157,6 @@ def test_commands_that_are_advised_exist():
                 break
             command = command.get_command(click.Context(command), word)
             assert command is not None, f"{file}: there is no `replicator {' '.join(words)}`"
-
-
-def test_keys_that_are_advised_may_be_used():
-    later = LATER_KEYS["PolicyKeys"] - {"columns", "where"}  # words of other languages too
-    advised = [
-        (file.name, key)
-        for folder in ("adapters", "replicator")
-        for file in (REPOSITORY / folder).rglob("*.py")
-        for key in re.findall(r"`(\w+)(?::[^`]*)?`", file.read_text())
-    ]
-    assert not [(file, key) for file, key in advised if key in later]
 
 
 def test_a_lake_that_cannot_be_written(ask):

@@ -63,9 +63,9 @@ def test_the_decoder_gets_keys_and_tombstones_with_the_defaults(loaded, monkeypa
 
 
 def test_a_table_without_keys_is_not_given_those_of_a_glob():
-    from adapters.decoders.debezium_json.options import read_options
+    from adapters.arrow.debezium.options import Options
 
-    options = read_options(
+    options = Options.model_validate(
         {"keys": {"public.*": ["id"], "public.orders": [], "public.[a-z]*s": ["b"], "public.items*": ["c"]}}
     )
     assert options.keys_of("public.orders") is None

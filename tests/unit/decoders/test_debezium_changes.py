@@ -126,6 +126,23 @@ def test_an_old_key_that_cannot_be_read_rejects_the_create(header: bytes) -> Non
     assert neighbour["_error"] is None
 
 
+@pytest.mark.parametrize(
+    ("header", "old"),
+    [(b'{"id":3}', "3.00"), (b'{"id":-1.5}', "-1.50"), (b'{"id":1E+2}', "100.00"), (b'{"id":"ASw="}', "3.00"),
+     (b'{"id":18446744073709551615}', "18446744073709551615.00"), (b'{"id":0.001}', None), (b'{"id":null}', None)],
+)  # fmt: skip
+def test_an_old_key_of_decimals_may_be_of_numbers(header: bytes, old: str | None) -> None:
+    """Messages have base64, headers what Connect's usual converter of headers makes of it."""
+    parameters = {"scale": "2", "connect.decimal.precision": "22"}
+    decimal = column("id", "bytes", "org.apache.kafka.connect.data.Decimal", optional=False, parameters=parameters)
+    value = event([decimal, NAME], after={"id": "AZA=", "name": "a"})
+    found, neighbour = decoded(
+        raw([value, value], [key([decimal], id="AZA=")] * 2, headers={0: {"__debezium.oldkey": header}})
+    )
+    assert (found["_error"] is None) == (old is not None) and neighbour["_error"] is None
+    assert old is None or str(found["_moved_from"]["id"]) == old
+
+
 UNSENT_FORMS = [
     (NAME, PLACEHOLDER),
     (column("name", "string", "io.debezium.data.Json"), PLACEHOLDER),
@@ -230,6 +247,17 @@ def test_mysql_is_ordered_by_file_number() -> None:
 
     found = sequences(at("bin.999999", 900), at("bin.1000000", 4), at("x.y.000002", 4, 3), at("b.1", 1, None))
     assert found == [(999999, 900, 0), (1000000, 4, 0), (2, 4, 3), (1, 1, 0)]
+
+
+def test_mariadb_tells_changes_of_a_transaction_apart_by_their_count() -> None:
+    """They share a position; where they are not counted, they come in the order of the stream."""
+    place = {"connector": "mariadb", "db": "public", "schema": None, "file": "b.000001", "pos": 6260, "row": 0}
+    counts = [{"id": "0-1-19", "total_order": total} for total in (2, 4, "5")]
+    row = {"id": 1, "name": "a"}
+    values = [event(COLUMNS, after=row, op="r", source=place)]
+    values += [event(COLUMNS, after=row, source=place, transaction=told) for told in (*counts, None, {"id": "0-1-20"})]
+    found = [(c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in decoded(raw(values))]
+    assert found == [(1, 6260, third) for third in (0, 2, 4, 5, 4, 5)]
 
 
 def test_the_epoch_is_in_the_top_bits() -> None:

@@ -236,3 +236,11 @@ def test_recorded_topics_with_flipped_bits_are_accounted_for() -> None:
     counts = account(raw(*zip(*pairs, *flipped, strict=True)))
     assert counts["changes"] >= len(pairs)
     assert counts["rejected"] > 0
+
+
+def test_a_deep_payload_is_the_same_alone_and_among_records_that_are_none() -> None:
+    """Some are found by their schema's bytes and others taken apart, as there are strays or not."""
+    deep = GOOD[:-2] + b',"more":' + b"[" * 100 + b"]" * 100 + b"}}"
+    strays = [b"%d" % number for number in range(40)]
+    counts = [account(raw(values)) for values in ([deep], [*strays, deep])]
+    assert [found["changes"] for found in counts] == [1, 1]

@@ -14,8 +14,8 @@ from debezium_events import ID, code, column, decoded, event, one, raw
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from adapters.arrow.debezium.options import PLACEHOLDER
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.decoders.debezium_json.options import PLACEHOLDER
 from replicator.domain.errors import Fatal
 from replicator.testing.contract import EXAMPLES
 

@@ -12,8 +12,8 @@ from dts_records import BIGINT, SAMPLES, TEXT, TIMESTAMP, VARCHAR, encoded, fram
 from fastavro import schemaless_writer
 from hypothesis import strategies as st
 
+from adapters.arrow import avro as guarded
 from adapters.decoders.dts_avro import DtsAvroDecoder
-from adapters.decoders.dts_avro import avro as guarded
 from replicator.domain.change import RAW
 from replicator.domain.errors import Reject
 from replicator.testing.contract import for_all

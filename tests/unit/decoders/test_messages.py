@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec import Raw
 
-from adapters.arrow.json.faults import Unfit
+from adapters.arrow.json.faults import Unfit, fit
+from adapters.arrow.messages.rows import text_of, texts_of
 from adapters.arrow.mysql import arrow_of
 from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
@@ -268,3 +270,69 @@ def test_deep_messages_are_refused():
     text = b'{"type":"insert","database":"a","table":"b","data":{"id":' + b"[" * 500 + b"]" * 500 + b"}}"
     (route,) = routed("maxwell", text)
     assert code(route) == "TOO_LARGE"
+
+
+def test_a_column_of_a_type_that_cannot_become_the_tables():
+    """As after a change of schema that the table has not followed: its rows are rejects, one by one."""
+    good, other = canal("INSERT", {"id": "1", "name": "a", "price": "1.5"}), {**TYPES, "id": "date"}
+    strange = canal("INSERT", {"id": "2024-02-29", "name": "b", "price": "2.5"}, mysqlType=other)
+    rows = decode("canal", good, strange, {**strange, "data": [{"id": None}]}, good, options={})
+    assert [row["id"] for row in rows if row["_error"] is None] == [1, 1]
+    assert [code(row) for row in rows if row["_error"]] == ["OUT_OF_RANGE", "NULL_KEY"]
+
+
+def test_a_key_before_whose_name_is_written_with_escapes():
+    """It moves the row; another column whose value is the key's name does not."""
+    moved = json.dumps(canal("UPDATE", {"id": "2", "name": "a", "price": "1"}, old=[{"KEY": "1"}])).replace(
+        "KEY", "\\u0069d"
+    )
+    kept = canal("UPDATE", {"id": "2", "name": "a", "price": "1"}, old=[{"name": "id"}])
+    assert [(row["_op"], row["id"]) for row in decode("canal", moved.encode(), kept)] == [("d", 1), ("c", 2), ("u", 2)]
+
+
+TEXTS = [
+    b'"plain"',
+    b'""',
+    b'"a\\n\\u00e9\\""',
+    '"é☃"'.encode(),
+    b"12",
+    b"-0",
+    b"true",
+    b'{"a": "\\n"}',
+    b"[1, 2]",
+    b'"null"',
+]
+
+
+@pytest.mark.parametrize("odd", [[], [b'"\x01"'], [b'"\xff"']], ids=["none", "a control character", "no UTF-8"])
+def test_texts_of_a_column_are_those_of_each_value(odd):
+    values = [None, *map(Raw, [*TEXTS, *odd, *TEXTS]), None]
+    try:
+        wanted = [text_of(value) for value in values]
+    except ValueError:
+        wanted = None
+    if wanted is None:
+        with pytest.raises(ValueError, match=r".+"):
+            texts_of(values)
+        return
+    assert texts_of(values).to_pylist() == wanted
+    assert texts_of([None, None]).to_pylist() == [None, None] and texts_of([]).to_pylist() == []
+
+
+def test_times_with_and_without_a_zone_and_a_time_of_day_beside_each_other():
+    options = {"schema": {"*": {"id": "int64", "at": "timestamp[us, UTC]"}}, "keys": {"*": ["id"]}}
+    texts = ["0001-01-01", "2024-02-29 01:00:00+08:00", "2024-02-29 01:00:00"]
+    rows = decode("maxwell", *(maxwell("insert", {"id": n, "at": at}) for n, at in enumerate(texts)), options=options)
+    alone = [decode("maxwell", maxwell("insert", {"id": 1, "at": at}), options=options)[0]["at"] for at in texts]
+    assert [row["at"] for row in rows] == alone, [row["_error"] for row in rows]
+    assert alone[0] == datetime(1, 1, 1, tzinfo=UTC)
+
+
+def test_values_that_fit_alone_but_not_together():
+    def build(values: Any) -> pa.Array:
+        if "bad" in values or len({type(value) for value in values if value is not None}) > 1:
+            raise Unfit("OUT_OF_RANGE", "holds values of two kinds, or a bad one")
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+    array, bad = fit(build, [1, "a", "bad", None, 2], "it")
+    assert array.to_pylist() == ["1", "a", None, None, "2"] and list(bad) == [2]

@@ -122,6 +122,48 @@ def test_rows_without_types_have_declared_ones():
     assert (row["_op"], row["op"], row["_seq_1"], row["at"]) == ("u", "U", 7, 7)
 
 
+TEXTS = {**KEYED, "text_values": True, "schema": {"items": {**TYPES, "at": "timestamp[us]", "ok": "bool"}}}
+
+
+def test_values_that_are_text():
+    """Rows of CSV hold text alone; what says of the change is no column of the table."""
+    said = {"operation_column": "op", "sequence_columns": ["n"]}
+    row = {"op": "UPDATE", "n": "7", "id": "1", "price": "1.5", "at": "2024-02-29 01:02:03", "ok": "F", "name": None}
+    good, unsent, bad = decode(row, {"op": "D", "n": "8", "id": "1"}, {**row, "price": "much"}, options={**TEXTS, **said})
+    assert (good["_op"], good["_seq_1"], good["id"], good["price"], good["ok"]) == ("u", 7, 1, Decimal("1.50"), False)
+    assert (good["at"].hour, good["name"], good["_unsent"]) == (1, None, None) and "op" not in good
+    assert (unsent["_op"], unsent["_error"]) == ("d", None)
+    assert code(bad) == "OUT_OF_RANGE" and "'price'" in bad["_error"] and "much" not in bad["_error"]
+
+
+def test_the_offset_is_the_order_where_no_column_is():
+    options = {**DECLARED, "sequence_columns": [], "epoch": 3}
+    decoder = RowsDecoder(options)
+    raw = frame({"op": "I", "id": 1}, {"op": "UPSERT", "id": 1})
+    far = pa.array([5, (9 << 30) + 6], pa.int64())
+    raw = raw.set_column(raw.schema.get_field_index("offset"), RAW.field("offset"), far)
+    table = learnt(decoder, raw)
+    assert table.sequence_types == (pa.int64(), pa.int64())
+    rows = decoder.decode(raw, table).to_pylist()
+    assert [(r["_op"], r["_seq_1"] - (3 << 56), r["_seq_2"], r["_error"]) for r in rows] == [
+        ("c", 0, 5, None),
+        ("u", 9, 6, None),
+    ]
+    assert [(e["seq_1"], e["seq_2"]) for e in decoder.envelope(raw).to_pylist()] == [(0, 5), (9, 6)]
+
+
+@pytest.mark.parametrize("inserts_only", [True, False])
+def test_rows_may_be_inserts_without_saying_so(inserts_only):
+    options = {**DECLARED, "inserts_only": inserts_only}
+    decoder, raw = RowsDecoder(options), frame({"at": 1, "id": 1}, {"at": 1, "id": 1, "op": "?"})
+    assert [bool(route["error"]) for route in decoder.route(raw).to_pylist()] == [not inserts_only, True]
+    rows = decoder.decode(raw, learnt(decoder, raw)).to_pylist()
+    assert [(row["_op"], code(row)) for row in rows] == [
+        ("c", "") if inserts_only else (None, "UNKNOWN_OPERATION"),
+        (None, "UNKNOWN_OPERATION"),
+    ]
+
+
 def test_a_schema_of_another_kind_is_passed_over_where_columns_are_declared():
     connect = {
         "schema": {"type": "struct", "fields": [{"field": "id", "type": "int64"}]},
@@ -195,7 +237,7 @@ def test_envelopes():
 WRONG = [
     ({"operations": {"create": ["x"], "update": ["x"]}}, "create and update have a value in common"),
     ({"operations": {"upsert": ["x"]}}, "operations"),
-    ({"sequence_columns": []}, "sequence_columns"),
+    ({"text_values": True, "schema": {"items": {"id": "list<int64>"}}}, "column 'id' of table items is declared as"),
     ({"sequence_columns": ["a", "b", "c", "d", "e"]}, "sequence_columns"),
     ({"sequence_columns": ["a", "a"]}, "name a column twice"),
     ({"operation_column": "_row"}, "name a column twice"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PythonException
 
 from adapters.spark.errors import translating
-from replicator.domain.errors import Fatal, Retryable
+from replicator.domain.errors import DecoderDied, EnvironmentProblem, Fatal, Retryable
 
 HIVE = "org.apache.hadoop.hive.ql.metadata.HiveException: "
 
@@ -23,3 +23,17 @@ HIVE = "org.apache.hadoop.hive.ql.metadata.HiveException: "
 def test_a_metastore_that_is_away_is_waited_for(said, kind):
     with pytest.raises(kind, match="naming a table"), translating("naming a table"):
         raise AnalysisException(said)
+
+
+@pytest.mark.parametrize("kind", [Retryable, EnvironmentProblem])
+def test_what_an_executor_says_itself_keeps_its_kind(kind):
+    said = f"Job aborted.\n  File x, line 1\nreplicator.domain.errors.{kind.__name__}: the registry is away\n\tat java"
+    with pytest.raises(kind, match=r"^the registry is away$"), translating("routing a batch"):
+        raise PythonException(said)
+
+
+def test_a_worker_that_died_is_no_server_that_is_away():
+    """As Spark tells it: with the connection that broke for a cause, which by itself may pass."""
+    said = "SparkException: Python worker exited unexpectedly (crashed)\n\tat x\nCaused by: java.io.IOException: x"
+    with pytest.raises(DecoderDied, match="a Python worker of Spark ended while decoding"), translating("decoding a batch"):
+        raise PythonException(said)

@@ -59,10 +59,12 @@ def test_csv_means_nothing_with_another_format(folder):
     assert finding.code == "inapplicable" and "means nothing with format 'debezium_json'" in finding.message
 
 
-def test_files_are_of_dms(folder):
+def test_files_are_of_known_formats(folder):
     dms(folder)
-    folder.write(folder.file.read_text().replace("format: dms_csv", "format: rows"))
-    assert any("files are read as 'dms_csv' alone" in finding.message for finding in folder.findings())
+    folder.write(folder.file.read_text().replace("format: dms_csv", "format: canal_json"))
+    assert any(
+        "files are read as 'dms_csv', 'dms_parquet' or 'rows' alone" in finding.message for finding in folder.findings()
+    )
 
 
 @pytest.mark.parametrize("header", [True, False])
@@ -74,3 +76,23 @@ def test_columns_are_named_by_a_header_or_by_the_table(folder, header):
         return
     finding = folder.only()
     assert finding.code == "missing" and "csv: {header: true}" in finding.suggestion
+
+
+def test_parquet(folder):
+    """Transport and decoder are told; the files say the types."""
+    dms(folder, "    operation_column: action\n")
+    text = folder.file.read_text().replace("format: dms_csv", "format: dms_parquet")
+    folder.write(text)
+    finding = folder.only()
+    assert finding.code == "inapplicable" and "rows of Parquet files have the types of its columns" in finding.message
+    folder.write(text.replace("    schema: {id: int64, name: string}\n", ""))
+    loaded = folder.load()
+    assert adapters.options(loaded.settings.sources["dms"])["format"] == "dms_parquet"
+    adapters.source(loaded, "dms").close()
+    assert adapters.decoder(loaded, "dms")._options.operation_column == "action"
+
+
+def test_times_reach_the_transport_as_numbers(folder):
+    dms(folder, "    settle: 1 minute\n    look_every: 500 milliseconds\n")
+    told = adapters.options(folder.load().settings.sources["dms"])
+    assert (told["settle"], told["look_every"]) == (60.0, 0.5)

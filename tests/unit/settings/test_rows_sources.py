@@ -132,7 +132,7 @@ def test_a_source_of_snapshots_is_told_its_key_and_its_state(folder, rows):
     told = adapters.options(loaded.settings.sources["recorded"])
     assert told == {"path": str(folder.root / "exports" / "log"), "allow_empty": True}
     state = str(folder.root / "state" / loaded.settings.pipeline / "kept" / "recorded")
-    assert adapters._kept(loaded, "recorded") == {"keys": ("id",), "state": state}
+    assert adapters.kept(loaded, "recorded") == {"keys": ("id",), "state": state}
     assert adapters.decoder(loaded, "recorded")._options.sequence_columns == ("_snapshot",)
 
 
@@ -183,7 +183,7 @@ def test_a_database_is_asked_for_snapshots(folder, rows):
     told = adapters.options(loaded.settings.sources["recorded"])
     asked = {"dsn": "postgresql://shop:hunter2@db/shop", "table": "audit.log", "query": "SELECT 1 AS id"}
     assert told == {**asked, "every": "2 minutes", "allow_empty": False}
-    kept = adapters._kept(loaded, "recorded")
+    kept = adapters.kept(loaded, "recorded")
     assert (kept["keys"], kept["every"]) == (("id",), 120.0)
     assert "hunter2" not in repr(loaded.settings) and "hunter2" not in str(loaded.redacted())
     assert type(adapters.source(loaded, "recorded")).__name__ == "SnapshotsSource"
@@ -226,7 +226,7 @@ def test_text_has_the_columns_of_its_table(folder, rows):
     loaded = folder.load()
     told = adapters.options(loaded.settings.sources["recorded"])
     assert told["files"] == "csv" and told["csv"]["delimiter"] == ";"
-    assert adapters._kept(loaded, "recorded")["schema"] == {"id": "int64", "at": "timestamp"}
+    assert adapters.kept(loaded, "recorded")["schema"] == {"id": "int64", "at": "timestamp"}
     assert adapters.source(loaded, "recorded") and adapters.decoder(loaded, "recorded")
 
 

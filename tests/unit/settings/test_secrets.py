@@ -69,6 +69,30 @@ def test_both_the_variable_and_its_file_are_refused(folder, tmp_path):
     assert finding.message == "sinks.target.dsn finds both TARGET_DSN and TARGET_DSN_FILE set"
 
 
+@pytest.mark.parametrize("called", ["TARGET_DSN", "target_dsn"])
+def test_a_secret_may_lie_in_the_folder_of_secrets(folder, tmp_path, called):
+    folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: ${TARGET_DSN:-unsafe}")
+    (tmp_path / called).write_text(f"{DSN}\n")
+    folder.environ["REPLICATOR_SECRETS_DIR"] = str(tmp_path)
+    assert folder.load().settings.sinks["target"].dsn.get_secret_value() == DSN
+    folder.environ["TARGET_DSN"] = DSN
+    assert folder.only().message == f"sinks.target.dsn finds both TARGET_DSN and {called} in REPLICATOR_SECRETS_DIR set"
+
+
+def test_a_file_of_the_folder_of_secrets_that_cannot_be_used_is_named(folder, tmp_path):
+    folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: ${TARGET_DSN:-unsafe}")
+    (tmp_path / "TARGET_DSN").write_bytes(b"\xff")
+    folder.environ["REPLICATOR_SECRETS_DIR"] = str(tmp_path)
+    assert (folder.only().code, "TARGET_DSN in REPLICATOR_SECRETS_DIR" in folder.only().message) == ("secret", True)
+
+
+def test_the_folder_of_secrets_is_for_secrets_only(folder, tmp_path):
+    folder.change("    group_id: readers", "    group_id: ${GROUP:-readers}")
+    (tmp_path / "GROUP").write_text("from-the-file")
+    folder.environ["REPLICATOR_SECRETS_DIR"] = str(tmp_path)
+    assert folder.load().settings.sources["shop"].group_id == "readers"
+
+
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\xfe", b"x" * 70_000])
 def test_secret_files_that_cannot_be_used(folder, tmp_path, content):
     line = folder.change("  token: open-sesame", "  token: ${TOKEN:-unsafe}")
@@ -148,7 +172,10 @@ def test_every_secret_field_is_known_to_be_one():
         for key, value in definition.get("properties", {}).items():
             if value.get("format") == "password" or any(v.get("format") == "password" for v in value.get("anyOf", ())):
                 found.add(key)
-    assert found == {"dsn", "token", "access_key_id", "secret_access_key", "session_token"}
-    assert all(is_secret(("sinks", "x", key)) for key in found)
+    assert found == {"dsn", "token", "access_key_id", "secret_access_key", "session_token", "key"}
+    assert all(is_secret(("sinks", "x", key)) for key in found - {"key"})
+    assert is_secret(("tables", 0, "columns", "email", "key"))
+    assert is_secret(("tables", 0, "to", 1, "columns", "email", "key"))
+    assert not is_secret(("tables", 0, "columns", "key"))
     assert is_secret(("sources", "shop", "security", "sasl.password"))
     assert not is_secret(("sources", "shop", "group_id"))

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from replicator.settings.schema import plain_options
+from replicator.wiring import adapters
 
 KEYS = "access_key_id: '${KEY}', secret_access_key: '${SECRET}'"
 
@@ -54,15 +55,27 @@ def test_other_urls_are_refused(folder, path, code, said):
     assert "secret" not in str(found)
 
 
-@pytest.mark.parametrize("place", ["dead_letters.path", "state", "sources.old.path"])
+@pytest.mark.parametrize("place", ["dead_letters.path", "state"])
 def test_other_places_are_local(folder, place):
-    where, _, _ = place.rpartition(".")
-    said = (
-        "sources.old={format: debezium_json, transport: archive, path: s3://b/x}"
-        if where == "sources.old"
-        else f"{place}=s3://b/x"
-    )
-    assert "not_yet_supported" in {found.code for found in folder.findings(overrides=[said])}
+    assert "not_yet_supported" in {found.code for found in folder.findings(overrides=[f"{place}=s3://b/x"])}
+
+
+@pytest.mark.parametrize(("transport", "form"), [("archive", "debezium_json"), ("files", "dms_csv")])
+def test_sources_in_a_bucket(folder, transport, form):
+    def source(more):
+        return [f"sources.old={{format: {form}, transport: {transport}, {more}}}"]
+
+    folder.environ |= {"KEY": "AKID", "SECRET": "s3cr3t"}
+    loaded = folder.load(overrides=source(f"path: s3://bbb/x/, look_every: 2 minutes, storage: {{{KEYS}, region: y}}"))
+    storage = {"access_key_id": "AKID", "secret_access_key": "s3cr3t", "region": "y", "allow_http": False}
+    told = adapters.options(loaded.settings.sources["old"])
+    form_too = {"format": form} if transport == "files" else {}
+    assert told == {"path": "s3://bbb/x", "storage": storage, "look_every": 120.0, **form_too}
+    assert "s3cr3t" not in repr(loaded.settings)
+    assert folder.only(overrides=source("path: ./x, storage: {region: x}")).code == "inapplicable"
+    assert folder.only(overrides=source("path: s3://bbb, storage: {acess_key_id: a}")).code == "unknown_key"
+    assert folder.only(overrides=source("path: gs://b/x")).code == "not_yet_supported"
+    assert folder.only(overrides=source("path: ./x, look_every: often")).code == "duration"
 
 
 @pytest.mark.parametrize(

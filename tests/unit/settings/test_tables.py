@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import product
+from time import perf_counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.settings.globs import literal_count, malformed, matches, overlap
+from replicator.domain.patterns import literal_count, matches
+from replicator.domain.schema_changes import EVOLVING
+from replicator.settings.globs import malformed, overlap
 from replicator.settings.lanes import own_name
 
 
@@ -23,6 +26,11 @@ from replicator.settings.lanes import own_name
         (["Public.*"], "public.x", None),
         (["*.orders"], "a.b.orders", "*.orders"),
         (["public.order?"], "public.orders", "public.order?"),
+        (["public.*", "^public[.]o.*"], "public.orders", "^public[.]o.*"),
+        (["^.*[.]orders", "^public[.].*", "public.orders"], "public.orders", "public.orders"),
+        (["^.*[.]orders", "^public[.].*"], "public.orders", "^.*[.]orders"),
+        (["^public"], "public.orders", None),
+        (["^a|public.orders$"], "public.orders", "^a|public.orders$"),
     ],
 )
 def test_the_most_specific_match_wins_whole(folder, patterns, name, winner):
@@ -32,11 +40,65 @@ def test_the_most_specific_match_wins_whole(folder, patterns, name, winner):
     assert (found.match if found else None) == winner
 
 
+REGEX = r"^shop_(?P<shop>\d+)\.(\w*)$"
+
+
+def of_regex(match, into, to="[{sink: lake}]"):
+    return [f"tables[2].match='{match}'", f"tables[2].into='{into}'", f"tables[2].to={to}"]
+
+
+BOTH = "[{sink: lake}, {sink: target, into: 't_{2}'}]"
+
+
+def test_groups_of_a_regular_expression_are_put_into_the_name_of_the_target(folder):
+    settings = folder.load(overrides=of_regex(REGEX, "{2}_of_{shop}_{1}", BOTH)).settings
+    assert [(lane.into, lane.refused) for lane in settings.lanes_for("shop_12.orders")] == [
+        ("orders_of_12_12", ""),
+        ("t_orders", ""),
+    ]
+    assert settings.lanes_for("shop_.orders") == settings.lanes_for("a_shop_1.orders") == ()
+    assert settings.lanes_for("shop_1.orders\ud800") == ()
+    assert settings.collisions(["shop_1.a", "shop_2.a"]) == {("target", "t_a"): ["shop_1.a", "shop_2.a"]}
+
+
+def test_a_name_that_no_target_can_have(folder):
+    settings = folder.load(overrides=of_regex(r"^shop_(.*)\.(.*)", "{1}")).settings
+    for name, told in (("shop_.a", "not empty"), ("shop_a/b.c", "no slashes"), ("shop__replicator.a", "reserved")):
+        (lane,) = settings.lanes_for(name)
+        assert told in lane.refused, name
+
+
+@pytest.mark.parametrize(
+    ("match", "into", "code", "told"),
+    [
+        (REGEX, "{3}", "unknown_group", "groups: {1}, {2}, {shop}"),
+        (REGEX, "{table}", "unknown_group", "takes group 'table', which 'match' does not have"),
+        (REGEX, "{1}{", "unknown_group", "has a brace alone"),
+        (REGEX, "orders", "same_target", "every table that 'match' matches"),
+        ("shop_*", "{1}", "same_target", "take {1} of a regular expression"),
+        ("^shop_(", "{1}", "glob", "it is no regular expression"),
+        (r"^(a)\1", "{1}", "glob", "without backreferences and looking around"),
+        ("^(?=a)(b)", "{1}", "glob", "without backreferences and looking around"),
+        ("^" + "(a)" * 10, "{1}", "glob", "it has more than 9 groups"),
+    ],
+)
+def test_regular_expressions_that_make_no_sense(folder, match, into, code, told):
+    (finding,) = folder.findings(overrides=of_regex(match, into))
+    assert finding.code == code and told in str(finding), str(finding)
+
+
+def test_no_regular_expression_takes_for_ever():
+    began = perf_counter()
+    assert not matches("^(a+)+$", "a" * 5000 + "b") and not matches("^(a|aa)+(a|aa)+$", "a" * 5000 + "b")
+    assert perf_counter() - began < 5
+
+
 def test_lanes_are_resolved_from_entry_table_and_defaults(folder):
     settings = folder.load(overrides=["defaults.tombstones=ignore", "defaults.policy=append"]).settings
     mirror, lake = settings.lanes_for("public.orders")
     assert (mirror.sink, mirror.kind, mirror.into, mirror.policy) == ("target", "postgres", "orders_now", "scd1")
-    assert (mirror.keys, mirror.deletes, mirror.tombstones, mirror.schema_changes) == (("id",), "hard", "delete", "evolve")
+    assert (mirror.keys, mirror.deletes, mirror.tombstones) == (("id",), "hard", "delete")
+    assert mirror.schema_rules == EVOLVING
     assert (lake.sink, lake.into, lake.policy, lake.source, lake.table) == (
         "lake",
         "orders",

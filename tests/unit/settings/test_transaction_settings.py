@@ -35,9 +35,17 @@ def test_the_topic_must_be_read(folder):
     assert "does not read topic 'cdc.transaction'" in finding.message and "topics" in str(finding)
 
 
-def test_spark_does_not_hold_lanes_together(folder):
+def test_spark_only_tells_what_is_complete(folder):
     with_transactions(folder, "{topic: cdc.transaction}")
-    assert any("needs the engine local" in f.message for f in folder.findings(overrides=["engine=spark"]))
+    loaded = folder.load(overrides=["engine=spark"])
+    (name,) = [name for name, source in loaded.settings.sources.items() if source.transactions]
+    assert parts.transactions(loaded, name) == TransactionRules("cdc.transaction", 64 << 20, 60.0, together=False)
+
+
+def test_spark_holds_nothing_back(folder):
+    with_transactions(folder, "{topic: cdc.transaction, max_transaction_bytes: 1MiB}")
+    found = folder.findings(overrides=["engine=spark"])
+    assert any("nothing of a transaction is held back" in f.message for f in found)
 
 
 @pytest.mark.parametrize("said", ["{}", "{topic: ''}", "{topic: t, patience: soon}", "{topic: t, max_bytes: 1}"])

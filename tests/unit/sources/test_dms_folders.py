@@ -179,7 +179,7 @@ def test_a_file_that_is_being_written_holds_back_its_table_alone(users):
 
 
 def test_until_caught_up_waits_for_files_that_are_being_written(users, monkeypatch):
-    monkeypatch.setattr("adapters.sources.files.dms.form.SETTLED_SECONDS", 1.5)
+    monkeypatch.setattr("adapters.sources.files.once.settled.SETTLED_SECONDS", 1.5)
     put(users, "LOAD00000001.csv", "1,a\n2,b", settled=False)
     put(users, CDC, "U,1,c\n")
     assert [value for *_, value in read(users)] == [b"1,a", b"2,b", b"U,1,c"]
@@ -285,7 +285,7 @@ def test_a_file_that_comes_too_late_is_a_loss(users):
 
 
 def test_a_row_longer_than_any_is_cut(monkeypatch):
-    monkeypatch.setattr("adapters.sources.files.dms.rows.LONGEST_ROW", 20)
+    monkeypatch.setattr("adapters.sources.files.once.csv.LONGEST_ROW", 20)
     lines = [b'I,"open\n', *(b"I,%d\n" % n for n in range(8))]
     found = list(DmsRows(Dialect()).lines(lines))
     assert len(found[0]) <= 20 + 8 and found[1:] == [b"I,%d\n" % n for n in range(len(lines) - len(found), 8)]

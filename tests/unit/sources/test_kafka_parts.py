@@ -7,8 +7,9 @@ import traceback
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from adapters.kafka.errors import translated
 from adapters.sources.kafka import KafkaSource
-from adapters.sources.kafka.errors import translated
+from adapters.sources.kafka.compaction import Readers, compacted
 from adapters.sources.kafka.losses import out_of_range, recreated
 from adapters.sources.kafka.options import CORRECTNESS, KafkaOptions
 from adapters.sources.kafka.reader import Reader
@@ -140,3 +141,28 @@ def test_reader_on_the_clients_own_mock_cluster() -> None:
     assert [r["offset"] for r in rows if r["partition"] == 0] == list(range(10, 30))
     assert [r["offset"] for r in rows if r["partition"] == 1] == list(range(50))
     assert all((r["headers"] is None) == (int(r["value"]) % 3 == 0) for r in rows)
+
+
+EVERY = Readers(every=["lake under scd2", "event log raw"])
+MISSING = Readers(keeping=["lake under scd1"])
+COMPACT = {"cleanup.policy": "compact"}
+
+
+def of_compaction(topic: str, readers: dict[str, Readers], settings: dict[str, str] = COMPACT) -> list[str]:
+    found = list(compacted("source shop", {topic: settings}, readers))
+    assert {d.severity for d in found} <= {"warning"} and all(d.next_step for d in found)
+    return [d.sentence for d in found]
+
+
+def test_compacted_topics_are_told_to_those_who_want_more_than_the_last_change() -> None:
+    [text] = of_compaction("cdc.public.orders", {"public.*": EVERY})
+    assert "cdc.public.orders is compacted" in text and "lake under scd2, event log raw want every change" in text
+    [text] = of_compaction("cdc.public.orders", {"*": MISSING}, {"cleanup.policy": "compact,delete"})
+    assert "message without a value, which lake under scd1 passes over" in text
+
+
+def test_nothing_is_said_of_topics_that_are_not_compacted_or_read_for_the_last_change() -> None:
+    assert of_compaction("cdc.public.orders", {"public.*": EVERY}, {"cleanup.policy": "delete"}) == []
+    assert of_compaction("cdc.public.orders", {"public.*": EVERY, "public.orders": Readers()}) == []
+    assert of_compaction("cdc.public.orders", {"other.*": EVERY}) == []
+    assert len(of_compaction("orders", {"orders": EVERY})) == 1

@@ -45,6 +45,7 @@ def test_nothing_is_planted():
         getattr(Suite(), name)()
 
 
+@pytest.mark.long
 def test_living_rows_that_go(monkeypatch):
     def by_age_alone(plan, row, gone):
         return plain_plan.sequence_of(plan, row) <= gone.high

@@ -214,6 +214,7 @@ def test_deletes_that_are_never_forgotten(monkeypatch):
     assert_caught(Suite, "test_deletes_are_forgotten")
 
 
+@pytest.mark.long
 def test_late_changes_that_are_applied(monkeypatch):
     monkeypatch.setattr(plain_plan, "_is_late", lambda *_: False)
     assert_caught(Suite, "test_deletes_are_forgotten", "test_histories_in_which_deletes_are_forgotten_equal_the_model")

@@ -1,13 +1,15 @@
 """The suites bite, where a lane makes something else of changes: each planted bug is caught by its histories."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from adapters.arrow import conditions, moves, shaping
+from adapters.arrow import computing, conditions, masks, moves, remaking, shaping, steps
 from adapters.engines.local import LocalEngine
+from replicator.domain.columns import Mask
 from replicator.domain.expr import Coalesce
 from replicator.testing.delivery import Delivering, assert_equals_model
 from replicator.testing.fakes import FakeTarget
@@ -93,10 +95,11 @@ def test_a_condition_that_is_asked_of_deletes_too(monkeypatch):
 
 
 def test_a_null_that_holds(monkeypatch):
-    monkeypatch.setattr(conditions, "_known", lambda changes, name, values: pc.fill_null(values, True))
+    monkeypatch.setattr(conditions, "pc", replaced(pc, fill_null=lambda values, _: pc.fill_null(values, True)))
     caught("with deletes by what is not there")
 
 
+@pytest.mark.long
 def test_a_truncate_with_values(monkeypatch):
     monkeypatch.setattr(shaping, "_values", lambda changes: [])
     caught("with truncates and deletes")
@@ -144,3 +147,74 @@ def test_a_change_that_needs_a_row_beside_one_that_does_not(monkeypatch):
 def test_a_change_without_a_row_that_is_taken_for_one_that_needs_it(monkeypatch):
     monkeypatch.setattr("replicator.testing.plain_plan.IF_THERE", "no such mark")
     caught(KEEPING)
+
+
+def test_rows_that_stay_where_the_condition_ceases_to_hold(monkeypatch):
+    def changed_nothing(changes, where, errors):
+        out, errors = right(changes, where, errors)
+        return pc.and_(out, pc.equal(changes["_op"], "c")), errors
+
+    right = shaping._out
+    monkeypatch.setattr(shaping, "_out", changed_nothing)
+    caught("where there is no such text")
+
+
+def test_a_condition_that_takes_what_was_not_sent_for_null(monkeypatch):
+    monkeypatch.setattr(shaping, "_unasked", lambda changes, where: pa.chunked_array([pa.nulls(len(changes), pa.string())]))
+    caught("where there is no such text")
+
+
+def test_deletes_that_conditions_make_are_left_out_with_others(monkeypatch):
+    def before(changes, where, errors):
+        out, errors = right(changes, where, errors)
+        return pc.and_(out, False), errors
+
+    right = shaping._out
+    monkeypatch.setattr(shaping, "_out", before)
+    caught("where there is no such text, without deletes")
+
+
+def test_a_cast_that_loses_something(monkeypatch):
+    def silently(values, into):
+        done, lost = right(values, into)
+        return done, pc.and_(lost, False)
+
+    right = remaking.cast
+    monkeypatch.setattr(remaking, "cast", silently)
+    caught("with a column of fewer bits")
+
+
+def lacks(monkeypatch, planted):
+    right = computing._lacks
+    monkeypatch.setattr(computing, "_lacks", lambda *told: planted(*right(*told)))
+
+
+def test_a_value_that_is_computed_of_what_was_not_sent(monkeypatch):
+    lacks(monkeypatch, lambda partly, wholly: (pc.and_(partly, False), pc.and_(wholly, False)))
+    caught("with a column that is computed")
+
+
+def test_a_value_that_stays_although_a_part_of_it_changed(monkeypatch):
+    lacks(monkeypatch, lambda partly, _: (partly, partly))
+    caught("with a column that is computed of two")
+
+
+def test_a_number_out_of_range(monkeypatch):
+    monkeypatch.setattr(steps, "pc", replaced(pc, multiply_checked=pc.multiply))
+    caught("with a column that is computed, as far as it goes")
+
+
+def replaced(module, **functions):
+    """The module with other functions."""
+    return SimpleNamespace(**{**vars(module), **functions})
+
+
+def test_a_mask_that_forgets_its_key(monkeypatch):
+    right = masks.written
+    monkeypatch.setattr(masks, "written", lambda mask: right(Mask(mask.kind, b"", mask.length)))
+    caught("with a column as its HMAC")
+
+
+def test_what_was_not_sent_under_its_old_name(monkeypatch):
+    monkeypatch.setattr(remaking, "_renamed", lambda names, now: names)
+    caught("with a column of another name")

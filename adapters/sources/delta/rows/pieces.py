@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 
+from ....arrow.json.written import Layout
 from ....delta.column_names import source_name
 from ..files import parquet
-from .encode import Layout, Told, encoded
+from .encode import Told, encoded
 from .places import Place
 
 ROWS = 8_192

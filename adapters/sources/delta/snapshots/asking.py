@@ -46,17 +46,40 @@ class Beside:
             told.set_exception(problem)
 
 
-class AskedIntake:
-    """`Intake` of the rows that a query gives. The first are read at once, then `every` so many seconds; after `catch_up`,
-    which takes in exactly one snapshot in the life of this object, none."""
+class Paced:
+    """Of an `Intake`, when it takes: at once, then `every` so many seconds, beside the stream. After `catch_up`, in which
+    `take` runs exactly once in the life of this object, it does not again."""
 
-    def __init__(self, options: SnapshotsOptions) -> None:
-        self._name, self._every = options.name, options.every
-        self._query = snapshot_query(options)
-        self._journal = Journal(options, Asked(self._query, options.name))
-        self._beside = Beside(self._journal.take)
+    def __init__(self, take: Callable[[], bool], every: float) -> None:
+        self._beside, self._every = Beside(take), every
         self._due = time.monotonic()
         self._once = self._was_read = False
+
+    def look(self) -> None:
+        """See `Intake`: take what was read meanwhile; begin to read when it is time."""
+        self._turn(0)
+
+    def catch_up(self, stop: Stop) -> None:
+        """See `Intake`."""
+        self._once = True
+        while not self._was_read and not stop.is_set():
+            self._turn(TURN)
+
+    def _turn(self, seconds: float) -> None:
+        is_due = not self._was_read if self._once else time.monotonic() >= self._due
+        if self._beside.turn(seconds, begin=is_due) is not None:
+            self._due = time.monotonic() + self._every
+            self._was_read = True
+
+
+class AskedIntake(Paced):
+    """`Intake` of the rows that a query gives, a snapshot at a time."""
+
+    def __init__(self, options: SnapshotsOptions) -> None:
+        self._name = options.name
+        self._query = snapshot_query(options)
+        self._journal = Journal(options, Asked(self._query, options.name))
+        super().__init__(self._journal.take, options.every)
 
     def begin(self) -> None:
         """See `Intake`. Retryable while the first snapshot is being read, by whom it may be."""
@@ -69,22 +92,6 @@ class AskedIntake:
             )
         self._journal.hold_keys()
 
-    def look(self) -> None:
-        """See `Intake`: take what was read meanwhile; begin to read when it is time."""
-        self._turn(0)
-
-    def catch_up(self, stop: Stop) -> None:
-        """See `Intake`."""
-        self._once = True
-        while not self._was_read and not stop.is_set():
-            self._turn(TURN)
-
     def close(self) -> None:
         """See `Intake`: nothing is read after that."""
         self._query.end()
-
-    def _turn(self, seconds: float) -> None:
-        is_due = not self._was_read if self._once else time.monotonic() >= self._due
-        if self._beside.turn(seconds, begin=is_due) is not None:
-            self._due = time.monotonic() + self._every
-            self._was_read = True

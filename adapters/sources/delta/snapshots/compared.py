@@ -11,7 +11,7 @@ from pyarrow import types as t
 from replicator.domain.errors import ConfigProblem, DataLoss
 
 from ....sql.differing import differing
-from .options import CHANGE, VERSION
+from ..journalled import CHANGE, VERSION
 from .supply import Snapshot
 
 ANEW = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 
+from ....arrow.versions import version_in
 from .forms import PARQUET, Form
 from .supply import Snapshot, Taken, kept
 
@@ -22,7 +22,6 @@ DONE = "_SUCCESS"
 """What Spark and others put into a folder when all files are in it."""
 SETTLED_SECONDS = 10.0
 """A file that does not say itself that it is whole is so once nobody has written to it for so long."""
-DIGITS = re.compile(r"(\d(?:[\d_:T.-]*\d)?)Z?\Z")
 MOST_DIGITS = 14
 
 
@@ -188,6 +187,4 @@ def _named(path: Path, form: Form) -> Found:
 
 def _parts(path: Path, form: Form) -> list[str]:
     """The digits of its version, as separators part them."""
-    suffix = next((one for one in sorted(form.suffixes, key=len, reverse=True) if path.name.endswith(one)), "")
-    found = DIGITS.search(path.name.removesuffix(suffix))
-    return re.findall(r"\d+", found[1]) if found else []
+    return version_in(path.name, form.suffixes)

@@ -12,8 +12,8 @@ from replicator.domain.change import refuse_frame_names
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.table import Column, TableSpec
 
+from ..journalled import CHANGE, VERSION
 from ..rows.encode import OWN
-from .options import CHANGE, VERSION
 from .supply import Snapshot
 
 DAYS = (-96_465_292, 95_026_236)

@@ -28,6 +28,9 @@ from .scan import CHUNK, FACTS, ROWS, STRETCH, Limits, Stretch, rows
 
 ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
 CHUNK_BYTES = 8 * 1024 * 1024
+UNBOUNDED = 2**62
+WAVE_BYTES = 128 * 1024 * 1024
+"""For how many bytes every core has a piece to read, at most: a larger batch is read in more pieces."""
 PIECES = 2
 """Per core, of one batch: so that none is idle while another reads the last one."""
 FROM, END = "_from", "_end"
@@ -131,8 +134,9 @@ class OnExecutors:
                 self._hand_over(frame, gathered)
                 gathered = Gathered()
             if self._stop.is_set():
-                # What was taken counts as delivered.
-                self._hand_over(frame, gathered)
+                if not self._options.is_whole:
+                    # What was taken counts as delivered.
+                    self._hand_over(frame, gathered)
                 return frozenset()
             gathered.add(chunk, self._delivered)
         self._hand_over(frame, gathered)
@@ -162,7 +166,7 @@ class OnExecutors:
 
 def piece_size(spark: SparkSession, options: ArchiveOptions) -> int:
     """So many bytes that a batch keeps every core at work."""
-    return options.batch_bytes // (PIECES * spark.sparkContext.defaultParallelism)
+    return min(options.batch_bytes, WAVE_BYTES) // (PIECES * spark.sparkContext.defaultParallelism)
 
 
 def limits(options: ArchiveOptions) -> Limits:

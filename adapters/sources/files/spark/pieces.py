@@ -35,7 +35,7 @@ def cut(form: Form, file: ArchiveFile, begun: int, lines: int, size: int) -> Ite
     # An executor has a working folder of its own.
     file = replace(file, path=file.path.absolute())
     if file.name.endswith(".parquet"):
-        yield from _groups(file, size)
+        yield from _groups(form, file, size)
     elif file.name.endswith(".gz"):
         yield Piece(file, 0, file.size, 0, 0, file.size * EXPANDS)
     elif not form.divisible:
@@ -46,8 +46,8 @@ def cut(form: Form, file: ArchiveFile, begun: int, lines: int, size: int) -> Ite
             yield Piece(file, start, end, begun, lines, end - start)
 
 
-def _groups(file: ArchiveFile, size: int) -> Iterator[Piece]:
-    reader = parquet(file)
+def _groups(form: Form, file: ArchiveFile, size: int) -> Iterator[Piece]:
+    reader = parquet(file, form)
     if reader is None:
         return
     groups: list[int] = []

@@ -70,17 +70,9 @@ def facts_of(frame: DataFrame, pieces: Sequence[Piece]) -> list[Chunk]:
 
 def _refuse_moved(pieces: Iterable[Piece]) -> None:
     files = {piece.file.label: piece.file for piece in pieces}
-    moved = [label for label, file in files.items() if _is_moved(file)]
+    moved = [label for label, file in files.items() if file.is_replaced]
     if moved:
         raise Moved(moved)
-
-
-def _is_moved(file: ArchiveFile) -> bool:
-    try:
-        now = file.path.stat()
-    except FileNotFoundError:
-        return True
-    return now.st_ino != file.stamp[0] or now.st_size < file.size
 
 
 class Plan:

@@ -21,7 +21,7 @@ from replicator.domain.errors import EnvironmentProblem
 from ..batches import Columns
 from ..form import Form
 from ..listing import ArchiveFile
-from ..reading import raw, unusable, whole
+from ..reading import unusable, whole
 from ..records import Record, unreadable
 from .pieces import Piece
 
@@ -77,10 +77,12 @@ class Scan:
                 yield chunk, numbers, Facts(stretches, self._at, self._lines, self._unfinished)
 
     def _frames(self) -> Iterator[pa.RecordBatch]:
-        reader = pq.ParquetFile(self._piece.file.path)
-        size = self._limits.records
-        for chunk in reader.iter_batches(size, row_groups=list(self._piece.groups), columns=RAW.names):
-            yield raw(chunk)
+        reader = pq.ParquetFile(self._piece.file.parquet())
+        size, groups = self._limits.records, self._piece.groups
+        first = 1 + sum(reader.metadata.row_group(group).num_rows for group in range(groups[0]))
+        for chunk in reader.iter_batches(size, row_groups=list(groups)):
+            yield self._form.frame(self._piece.file, chunk, first)
+            first += chunk.num_rows
 
     def _gathered(self) -> Iterator[pa.RecordBatch]:
         gathered, size = Columns(), 0
@@ -97,7 +99,7 @@ class Scan:
         for line in self._form.lines(stream):
             record = self._form.record(self._piece.file, line, self._number)
             if isinstance(record, ValueError):
-                if not line.endswith(b"\n"):
+                if self._form.growing and not line.endswith(b"\n"):
                     self._unfinished = True
                     return
                 record = unreadable(self._piece.file.label, self._number(), line.strip(), str(record))
@@ -107,7 +109,7 @@ class Scan:
                 yield record
 
     def _compressed(self) -> Iterator[bytes]:
-        with gzip.open(self._piece.file.path) as stream:
+        with self._piece.file.path.open("rb") as packed, gzip.open(packed) as stream:
             yield from whole(stream, self._piece.file, growing=self._form.growing)
 
     def _plain(self) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from ..listing import ArchiveFile
 from ..options import ArchiveOptions
 from ..source import ArchiveSource, Delivery
 from ..summary import Summary
-from .delivery import OnExecutors, limits, piece_size
+from .delivery import UNBOUNDED, OnExecutors, limits, piece_size
 from .reading import Moved, Plan, facts_of, scanned
 from .scan import TOLD, told
 
@@ -34,6 +34,9 @@ class ArchiveSparkSource(ArchiveSource):
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._spark = split(options)
         super().__init__(own)
+        if self._options.is_whole:
+            # Of a batch Spark keeps on disk what does not fit into memory.
+            self._options = self._options.model_copy(update={"batch_records": UNBOUNDED, "batch_bytes": UNBOUNDED})
 
     def _new_summary(self) -> Summary:
         return SparkSummary(self._spark, self._form, self._options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from replicator.domain.errors import ConfigProblem
 
@@ -15,6 +16,8 @@ LOGIN = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+BEARER = "org.apache.kafka.common.security.oauthbearer"
+ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 SAME = frozenset({"security.protocol", "ssl.key.password", "ssl.cipher.suites"})
 CONTENTS = {
     "ssl.ca.location": "ssl.truststore.certificates",
@@ -26,6 +29,11 @@ TEXTS = {
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.pem": "ssl.keystore.key",
 }
+TOKENS = "sasl.oauthbearer."
+METHOD, ENDPOINT = f"{TOKENS}method", f"{TOKENS}token.endpoint.url"
+CLIENT = {f"{TOKENS}client.id": "clientId", f"{TOKENS}client.secret": "clientSecret", f"{TOKENS}scope": "scope"}
+"""What the Java client calls them in its line for JAAS (KIP-768)."""
+OAUTH = (METHOD, ENDPOINT, *CLIENT)
 MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
 CREDENTIALS = ("sasl.username", "sasl.password")
 HOST_CHECK = "ssl.endpoint.identification.algorithm"
@@ -46,7 +54,7 @@ def java_client(security: Mapping[str, str]) -> dict[str, str]:
             out[TEXTS[name]] = value
         elif name == HOST_CHECK:
             out[HOST_CHECK] = "" if value == "none" else value
-        elif name not in (*MECHANISM, *CREDENTIALS):
+        elif name not in (*MECHANISM, *CREDENTIALS, *OAUTH):
             raise _none(name)
     for kind in ("truststore", "keystore"):
         if any(name.startswith(f"ssl.{kind}.") for name in out):
@@ -58,6 +66,8 @@ def _login(security: Mapping[str, str]) -> dict[str, str]:
     mechanism = next((security[name] for name in MECHANISM if name in security), None)
     if mechanism is None:
         return {}
+    if mechanism == "OAUTHBEARER":
+        return _by_token(security)
     if mechanism not in LOGIN:
         raise _none(f"sasl.mechanism {mechanism}")
     user, password = (_quoted(security.get(name, "")) for name in CREDENTIALS)
@@ -65,6 +75,26 @@ def _login(security: Mapping[str, str]) -> dict[str, str]:
         "sasl.mechanism": mechanism,
         "sasl.jaas.config": f"{LOGIN[mechanism]} required username={user} password={password};",
     }
+
+
+def _by_token(security: Mapping[str, str]) -> dict[str, str]:
+    """A token of an OAuth server's for a client's id and secret (RFC 6749, section 4.4)."""
+    if security.get(METHOD) != "oidc" or ENDPOINT not in security:
+        raise _none(f"sasl.mechanism OAUTHBEARER without {METHOD} oidc and {ENDPOINT}")
+    said = " ".join(f"{own}={_quoted(security[name])}" for name, own in CLIENT.items() if name in security)
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f"{BEARER}.OAuthBearerLoginModule required {said};",
+        "sasl.login.callback.handler.class": f"{BEARER}.OAuthBearerLoginCallbackHandler",
+        ENDPOINT: security[ENDPOINT],
+    }
+
+
+def allow_endpoint(jvm: Any, client: Mapping[str, str]) -> None:
+    """Tell this Java machine that the OAuth server which `client` names may be asked (since Kafka 3.9.1); executors of a
+    cluster are told by `spark.executor.extraJavaOptions`."""
+    if ENDPOINT in client:
+        jvm.java.lang.System.setProperty(ALLOWED, client[ENDPOINT])
 
 
 def _quoted(value: str) -> str:
@@ -81,8 +111,8 @@ def _contents(name: str, path: str) -> str:
 
 
 def _none(name: str) -> ConfigProblem:
-    known = ", ".join(sorted([*SAME, *CONTENTS, *TEXTS, *MECHANISM, *CREDENTIALS, HOST_CHECK]))
+    known = ", ".join(sorted([*SAME, *CONTENTS, *TEXTS, *MECHANISM, *CREDENTIALS, HOST_CHECK, *OAUTH]))
     return ConfigProblem(
         f"the security setting {name} has no counterpart in the Kafka client that Spark uses",
-        next_step=f"On Spark these work: {known}; with {', '.join(LOGIN)}.",
+        next_step=f"On Spark these work: {known}; with {', '.join(LOGIN)}, OAUTHBEARER.",
     )

@@ -20,7 +20,7 @@ from ....spark.types import spark_schema
 from ..losses import lost, refuse
 from ..source import KafkaSource
 from ..watch import TICK, WAIT, Watch, patiently
-from .client import java_client
+from .client import allow_endpoint, java_client
 from .pace import PaceListener
 from .records import offsets_json, partitions_json, pieces, raw, weighed
 from .streaming import MicroBatch, Streaming
@@ -44,6 +44,7 @@ class KafkaSparkSource(KafkaSource):
         self._pace = PaceListener()
         super().__init__(own)
         self._client = java_client({name: value.get_secret_value() for name, value in self._options.security.items()})
+        allow_endpoint(self._spark._jvm, self._client)
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:

@@ -17,7 +17,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: write
@@ -48,7 +48,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: repair, after deletes were forgotten
@@ -63,7 +63,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: repair, after deletes were forgotten, with a truncate
@@ -79,7 +79,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: truncate
@@ -108,7 +108,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
-LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: write
@@ -132,7 +132,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
-LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: repair, after deletes were forgotten
@@ -147,7 +147,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
-LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: repair, after deletes were forgotten, with a truncate
@@ -163,7 +163,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
-LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: truncate
@@ -192,7 +192,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: write
@@ -216,7 +216,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: repair, after deletes were forgotten
@@ -231,7 +231,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: repair, after deletes were forgotten, with a truncate
@@ -247,7 +247,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: truncate
@@ -276,7 +276,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
-LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: write
@@ -300,7 +300,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
-LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: repair, after deletes were forgotten
@@ -315,7 +315,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
-LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: repair, after deletes were forgotten, with a truncate
@@ -331,7 +331,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
-LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: truncate

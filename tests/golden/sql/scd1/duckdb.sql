@@ -24,7 +24,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
@@ -46,7 +46,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
@@ -62,7 +62,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
@@ -79,7 +79,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
@@ -107,7 +107,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
-LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
@@ -129,7 +129,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
-LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
@@ -145,7 +145,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
-LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
@@ -162,7 +162,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
-LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
@@ -190,7 +190,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
@@ -212,7 +212,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
@@ -228,7 +228,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
@@ -245,7 +245,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
@@ -273,7 +273,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
-LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
@@ -295,7 +295,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
-LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
@@ -311,7 +311,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
-LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
@@ -328,7 +328,7 @@ CASE
   ELSE 'apply' END AS _verdict
 FROM changes AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
-LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 

@@ -11,7 +11,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- one key: write
@@ -32,7 +32,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- one key: repair, after deletes were forgotten
@@ -47,7 +47,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- one key: repair, after deletes were forgotten, with a truncate
@@ -63,7 +63,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- one key: truncate
@@ -86,7 +86,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
-LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b";
 
 -- composite key: write
@@ -107,7 +107,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
-LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b";
 
 -- composite key: repair, after deletes were forgotten
@@ -122,7 +122,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
-LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b";
 
 -- composite key: repair, after deletes were forgotten, with a truncate
@@ -138,7 +138,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
-LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2"
+LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b";
 
 -- composite key: truncate
@@ -161,7 +161,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- several sequence elements: write
@@ -182,7 +182,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- several sequence elements: repair, after deletes were forgotten
@@ -197,7 +197,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- several sequence elements: repair, after deletes were forgotten, with a truncate
@@ -213,7 +213,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."id" = r."id"
-LEFT JOIN related AS o ON o."id" = r."_from_1"
+LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- several sequence elements: truncate
@@ -236,7 +236,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
-LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`";
 
 -- awkward name: write
@@ -257,7 +257,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
-LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`";
 
 -- awkward name: repair, after deletes were forgotten
@@ -272,7 +272,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
-LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`";
 
 -- awkward name: repair, after deletes were forgotten, with a truncate
@@ -288,7 +288,7 @@ CASE
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r
 LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
-LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1"
+LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`";
 
 -- awkward name: truncate

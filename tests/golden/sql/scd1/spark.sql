@@ -17,7 +17,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: write
@@ -46,7 +46,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: repair, after deletes were forgotten
@@ -61,7 +61,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: repair, after deletes were forgotten, with a truncate
@@ -77,7 +77,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: truncate
@@ -100,7 +100,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
-LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: write
@@ -124,7 +124,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
-LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: repair, after deletes were forgotten
@@ -139,7 +139,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
-LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: repair, after deletes were forgotten, with a truncate
@@ -155,7 +155,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
-LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2`
+LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: truncate
@@ -178,7 +178,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: write
@@ -202,7 +202,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: repair, after deletes were forgotten
@@ -217,7 +217,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: repair, after deletes were forgotten, with a truncate
@@ -233,7 +233,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`id` = r.`id`
-LEFT JOIN related AS o ON o.`id` = r.`_from_1`
+LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: truncate
@@ -256,7 +256,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
-LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: write
@@ -280,7 +280,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
-LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: repair, after deletes were forgotten
@@ -295,7 +295,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
-LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: repair, after deletes were forgotten, with a truncate
@@ -311,7 +311,7 @@ CASE
   ELSE 'apply' END AS `_verdict`
 FROM folded AS r
 LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
-LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1`
+LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: truncate

@@ -1,0 +1,116 @@
+"""Raw records to the changes frame: by schema, then block by block, then back in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import Op, changes_schema
+from replicator.domain.errors import Reject
+from replicator.domain.table import TableSpec
+
+from ..json.faults import Read, malformed
+from ..json.framing import Group, frames, split_all
+from ..json.pieces import Part, in_order, pieces, rejected, some
+from .changes import Block
+from .documents import Documents
+from .options import Options
+from .readers import Readers
+from .records import ChangeReader
+from .unsent import Placeholders
+
+NO_PAYLOAD = b"{}"
+
+
+class Decoding:
+    """Decodes frames of records that were routed to one table. Keeps generated readers, and nothing of the records."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.placeholders = Placeholders(options.unavailable_value)
+        self.readers = Readers(options)
+        self._documents = Documents(options)
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        done = [self._piece(piece, table) for piece in pieces(raw)]
+        return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
+
+    def _piece(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        raw, refused = self._documents.rows(raw, table)
+        values = raw.column("value")
+        found = frames(values, self.options.limits.depth)
+        errors = found.errors | refused
+        parts = [part for group in found.groups for part in self._group(raw, group, table, errors)]
+        if values.null_count:
+            parts += self._tombstones(raw, table, errors)
+        if errors:
+            bad = sorted(errors)
+            parts.append((bad, rejected(some(raw, bad), table, [errors[i] for i in bad])))
+        return in_order(parts, changes_schema(table))
+
+    def _group(self, raw: pa.RecordBatch, group: Group, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
+        rows = list(range(raw.num_rows)) if group.rows is None else group.rows
+        reader = self.readers.of(group.schema, table)
+        if isinstance(reader, Reject):
+            errors |= dict.fromkeys(rows, reader)
+            return
+        payloads = group.payloads()
+        read = reader.changes(payloads)
+        if not read[1]:
+            yield group.rows, self._block(some(raw, group.rows), reader, read, payloads)
+            return
+        yield from self._readable(raw, rows, reader, read, payloads)
+        yield from self._second_try(raw, group, table, {rows[i]: reject for i, reject in read[1].items()}, errors)
+
+    def _block(self, raw: pa.RecordBatch, reader: ChangeReader, read: Read, payloads: list[bytes]) -> pa.Table:
+        return Block(raw, reader, read[0], payloads, self.options).build(self.placeholders)
+
+    def _readable(
+        self, raw: pa.RecordBatch, rows: list[int], reader: ChangeReader, read: Read, payloads: list[bytes]
+    ) -> Iterator[Part]:
+        """The block of those records that could be read, if any."""
+        good = [i for i in range(len(rows)) if i not in read[1]]
+        if good:
+            places = [rows[i] for i in good]
+            records: Read = ([read[0][i] for i in good], {})
+            yield places, self._block(some(raw, places), reader, records, [payloads[i] for i in good])
+
+    def _second_try(
+        self, raw: pa.RecordBatch, group: Group, table: TableSpec, bad: dict[int, Reject], errors: dict[int, Reject]
+    ) -> Iterator[Part]:
+        """Records that the usual way could not read: taken apart whole instead of by their prefix, decimals also as
+        numbers. What fails again is rejected for its first reason."""
+        reader = self.readers.of(group.schema, table, numeric=True)
+        if isinstance(reader, Reject):
+            errors |= bad
+            return
+        places, payloads, broken = split_all(raw.column("value"), list(bad), self.options.limits.depth)
+        read = reader.changes(payloads)
+        errors |= broken | {places[i]: bad[places[i]] for i in read[1]}
+        yield from self._readable(raw, places, reader, read, payloads)
+
+    def _tombstones(self, raw: pa.RecordBatch, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
+        """Null values: deletes of the key that they carry, where the table takes them for that."""
+        places: list[int] = pc.indices_nonzero(pc.is_null(raw.column("value"))).to_pylist()
+        if not self.options.deletes_by_tombstone(table.name):
+            errors |= dict.fromkeys(places, malformed("its value is empty"))
+            return
+        keys = raw.column("key").take(pa.array(places, pa.int64()))
+        found = frames(keys, self.options.limits.depth)
+        nowhere = pc.indices_nonzero(pc.is_null(keys)).to_pylist()
+        errors |= {places[i]: e for i, e in found.errors.items()}
+        errors |= {places[i]: malformed("it has neither a key nor a value") for i in nowhere}
+        for group in found.groups:
+            rows = places if group.rows is None else [places[i] for i in group.rows]
+            reader = self.readers.of_key(group.schema, table)
+            if isinstance(reader, Reject):
+                errors |= dict.fromkeys(rows, reader)
+                continue
+            delete: Any = copy(reader.blank)
+            delete.op = Op.DELETE.value
+            yield rows, self._block(some(raw, rows), reader, ([delete] * len(rows), {}), [NO_PAYLOAD] * len(rows))

@@ -1,0 +1,177 @@
+"""Rows as the transformation ExtractNewRecordState flattens them, made change events again.
+
+What was added to a row tells the rest: `__deleted`, `__op`, and fields of the source block as `__lsn` or `__source_lsn`, in
+the row or in headers. Without an operation a row is an update that sends what it has, which inserts what is not there.
+Records that are no rows (heartbeats, transactions, whole change events) stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ..json.faults import UNREADABLE
+from ..json.framing import Group, frames
+from ..json.headers import entries
+from ..json.pieces import pieces
+from .origin import Origin, control
+from .records import Source, Transaction
+from .schema import control_of
+
+MARK = "__"
+DELETED = f"{MARK}deleted"
+SOURCE_FIELDS = tuple(dict.fromkeys((*Source.__struct_fields__, *Origin.__struct_fields__)))
+NUMBERS = frozenset(("ts_ms", "ts_us", "ts_ns", "lsn", "pos", "row"))
+"""Fields of a source block that may come as text."""
+OF_EVENT = ("deleted", "op", "ts_ms", "ts_us", "ts_ns")
+TIMES = ("ts_ms", "ts_us", "ts_ns")
+"""Fields that an event has beside those of its source block, with another meaning."""
+STRUCTS = (f"{MARK}source_", f"{MARK}transaction_")
+ADDED = frozenset(MARK + name for name in (*OF_EVENT, *SOURCE_FIELDS))
+TOLD_BY: Mapping[str, str] = {
+    "file": "mysql",
+    "commit_scn": "oracle",
+    "scn": "oracle",
+    "commit_lsn": "sqlserver",
+    "lsn": "postgresql",
+    "sequence": "postgresql",
+    "ord": "mongodb",
+}
+"""Which connector has a field, for rows that do not name theirs."""
+OF_TRANSACTION = Transaction.__struct_fields__
+HEADERS = (
+    *ADDED,
+    *(f"{MARK}source_{name}" for name in SOURCE_FIELDS),
+    *(f"{MARK}transaction_{name}" for name in OF_TRANSACTION),
+)
+Meta = dict[str, bytes]
+"""What was added to a row, without the mark, as JSON."""
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def added(name: str) -> bool:
+    """Whether a field is none of the row's own."""
+    return name in ADDED or name.startswith(STRUCTS)
+
+
+class Flattened:
+    """Makes flattened rows change events."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def events(self, raw: pa.Table) -> pa.Table:
+        """The records with change events in the place of rows; what cannot be read stays as it is."""
+        if not raw.num_rows:
+            return raw
+        values = [self._piece(piece) for piece in pieces(raw)]
+        place = raw.schema.get_field_index("value")
+        return raw.set_column(place, raw.schema.field(place), pa.chunked_array(values, pa.binary())).combine_chunks()
+
+    def _piece(self, raw: pa.RecordBatch) -> pa.Array:
+        values = raw.column("value")
+        texts: list[bytes | None] = values.to_pylist()
+        topics = raw.column("topic").to_pylist()
+        headers: dict[int, Meta] = {}
+        for place, name, value in entries(raw.column("headers"), *HEADERS):
+            headers.setdefault(place, {})[name.removeprefix(MARK)] = _json(value)
+        for group in frames(values, self._depth).groups:
+            rows = range(len(texts)) if group.rows is None else group.rows
+            shape = _Shape(group)
+            for place, payload in zip(rows, group.payloads() if shape.rows else (), strict=shape.rows):
+                texts[place] = shape.event(payload, headers.get(place, {}), topics[place]) or texts[place]
+        return pa.array(texts, pa.binary())
+
+
+class _Shape:
+    """What the schema of a group of records says of them; without a schema they say it one by one."""
+
+    def __init__(self, group: Group) -> None:
+        self.schema = None if group.schema is None else _decoded(group.schema)
+        self.name = str(self.schema.get("name") or "") if self.schema else ""
+        fields = self.schema.get("fields") if self.schema else None
+        names = {f.get("field") for f in fields if isinstance(f, dict)} if isinstance(fields, list) else set()
+        whole = {"op", "source"} <= names or control_of(self.name) is not None
+        self.rows = group.schema is None or (bool(names) and not whole)
+        self._opening = self._opened(fields) if self.rows and isinstance(fields, list) else b""
+
+    def _opened(self, fields: list[Any]) -> bytes:
+        row = {
+            "type": "struct",
+            "fields": [f for f in fields if not (isinstance(f, dict) and added(str(f.get("field"))))],
+            "optional": True,
+            "name": self.name,
+        }
+        source = {"type": "struct", "fields": [], "optional": False, "field": "source"}
+        op = {"type": "string", "optional": False, "field": "op"}
+        parts = [row | {"field": "before"}, row | {"field": "after"}, source, op]
+        name = f"{self.name.removesuffix('.Value')}.Envelope"
+        schema = {"type": "struct", "fields": parts, "optional": False, "name": name}
+        return b'{"schema":' + msgspec.json.encode(schema) + b',"payload":'
+
+    def event(self, payload: bytes, meta: Meta, topic: str) -> bytes | None:
+        """A row as a change event; None for a record that is none."""
+        try:
+            fields = _fields(payload)
+        except UNREADABLE:
+            return None
+        if self.schema is None and (control(fields, topic) or _whole(fields)):
+            return None
+        meta = meta | {n.removeprefix(MARK): bytes(raw) for n, raw in fields.items() if n.startswith(MARK)}
+        named = self.name.removesuffix(".Value") if self.name.endswith(".Value") else topic
+        made = _event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, named)
+        return self._opening + made + b"}" if self.schema else made
+
+
+def _whole(fields: Mapping[str, msgspec.Raw]) -> bool:
+    return "op" in fields and b'"connector"' in bytes(fields.get("source", b""))
+
+
+def _event(payload: bytes, meta: Meta, named: str) -> bytes:
+    deleted = meta.get("deleted") in (b"true", b'"true"')
+    op = b'"d"' if deleted else meta.get("op", b'"u"')
+    image = b'"before":' if op == b'"d"' else b'"after":'
+    source, transaction = _source(meta, named), _transaction(meta)
+    return b'{"op":' + op + b',"source":' + source + b',"transaction":' + transaction + b"," + image + payload + b"}"
+
+
+def _source(meta: Meta, named: str) -> bytes:
+    """The source block, as far as it was added. What was not added of the table's name is the topic's, or the schema's."""
+    found: dict[str, msgspec.Raw] = {}
+    for name in SOURCE_FIELDS:
+        raw = meta.get(f"source_{name}", None if name in TIMES else meta.get(name))
+        if raw is not None:
+            found[name] = msgspec.Raw(raw.strip(b'"') if name in NUMBERS and raw[1:-1].isdigit() else raw)
+    if "connector" not in found:
+        told = next((connector for name, connector in TOLD_BY.items() if name in found), None)
+        found["connector"] = msgspec.Raw(msgspec.json.encode(told))
+    above, _, table = named.rpartition(".")
+    names = {"schema": above.rpartition(".")[2] or None, "table": table}
+    if not ("table" in found or "collection" in found) or not ("schema" in found or "db" in found):
+        found = {n: raw for n, raw in found.items() if n not in ("db", "schema", "table", "collection")}
+        found |= {n: msgspec.Raw(msgspec.json.encode(said)) for n, said in names.items()}
+    return msgspec.json.encode(found)
+
+
+def _transaction(meta: Meta) -> bytes:
+    names = [name for name in OF_TRANSACTION if f"transaction_{name}" in meta]
+    return msgspec.json.encode({n: msgspec.Raw(meta[f"transaction_{n}"]) for n in names} or None)
+
+
+def _decoded(schema: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(schema)
+    except UNREADABLE:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _json(header: bytes) -> bytes:
+    """A header's value, which is JSON or plain text."""
+    try:
+        return bytes(msgspec.json.decode(header, type=msgspec.Raw))
+    except UNREADABLE:
+        return msgspec.json.encode(header.decode(errors="replace"))

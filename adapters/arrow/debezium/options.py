@@ -1,0 +1,62 @@
+"""The options of decoders of Debezium's events, checked on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
+
+from replicator.domain.columns import Mask
+from replicator.domain.sequence import MAX_EPOCH
+
+from ..json.limits import Limits, of_table
+
+PLACEHOLDER = "__debezium_unavailable_value"
+
+
+def _several(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class Options(BaseModel):
+    """What every decoder of Debezium's events takes.
+
+    `unavailable_value`: the connector's `unavailable.value.placeholder`, one or several; `hex:` as Debezium reads it.
+    `epoch`: see `domain.sequence.with_epoch`. `schema`: per table (exact name or glob) the columns of events that carry no
+    schema, as Arrow type names (see `declared`). `keys`: per table the key columns, instead of the message key's.
+    `tombstones`: `delete` makes a null value a delete, and then the table is sequenced by (epoch, offset).
+    `decimal_handling_mode`: how events without a schema write decimals: as text or numbers (`string`, `double`), or as
+    base64 of the unscaled value (`precise`). `flattened`: records are rows that ExtractNewRecordState flattened. `private`:
+    per table the masks of columns whose values nobody is to get; a table without is there too.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
+
+    unavailable_value: Annotated[tuple[str, ...], BeforeValidator(_several)] = (PLACEHOLDER,)
+    epoch: int = Field(default=0, ge=0, le=MAX_EPOCH)
+    declared: dict[str, dict[str, str]] = Field(default_factory=dict, alias="schema")
+    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    tombstones: Literal["ignore", "delete"] | dict[str, Literal["ignore", "delete"]] = "ignore"
+    decimal_handling_mode: Literal["string", "double", "precise"] = "string"
+    flattened: bool = False
+    private: dict[str, dict[str, InstanceOf[Mask]]] = Field(default_factory=dict)
+    limits: Limits = Limits()
+
+    def columns_of(self, table: str) -> Mapping[str, str] | None:
+        """The declared columns of `table`, if any."""
+        return of_table(self.declared, table) or None
+
+    def keys_of(self, table: str) -> tuple[str, ...] | None:
+        """The configured key of `table`, if any."""
+        return of_table(self.keys, table) or None
+
+    def deletes_by_tombstone(self, table: str) -> bool:
+        """Whether a null value is a delete in `table`."""
+        mode = self.tombstones if isinstance(self.tombstones, str) else of_table(self.tombstones, table)
+        return mode == "delete"
+
+    @property
+    def any_tombstone_deletes(self) -> bool:
+        """Whether any table takes null values as deletes."""
+        return self.tombstones == "delete" or (isinstance(self.tombstones, dict) and "delete" in self.tombstones.values())

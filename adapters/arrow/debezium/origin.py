@@ -1,0 +1,112 @@
+"""Which table a record is about, and what a record is that is about none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+import msgspec
+
+from replicator.domain.errors import Reject
+
+from ..json.faults import UNREADABLE, malformed, read, unreadable
+from ..json.lookalikes import lookalike
+
+MESSAGE = "m"
+"""The operation of PostgreSQL's logical messages, which are no change of a table."""
+
+
+class Origin(msgspec.Struct, gc=False):
+    """The part of a `source` block that says where a change was made."""
+
+    connector: str | None = None
+    name: str | None = None
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    collection: str | None = None
+
+
+class Probe(msgspec.Struct, gc=False):
+    """What it takes to route a payload."""
+
+    op: str | None = None
+    source: Origin | None = None
+
+
+NO_PROBE = Probe()
+_probe = msgspec.json.Decoder(Probe).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def probed(payloads: list[bytes]) -> list[Probe | Reject]:
+    """What routes each payload, or why it cannot be read."""
+    found, errors = read(_probe, payloads, NO_PROBE)
+    return [errors.get(i, p) for i, p in enumerate(found)] if errors else found
+
+
+class Named(Protocol):
+    """The names in a `source` block."""
+
+    db: str | None
+    schema: str | None
+    table: str | None
+    collection: str | None
+
+
+def table_of(origin: Named) -> str | None:
+    """The database-side name: `schema.table` where the database has schemas, otherwise `db.table`, or `db.collection`."""
+    name = origin.table or origin.collection
+    if not name:
+        return None
+    above = origin.schema if origin.schema is not None else origin.db
+    return f"{above}.{name}" if above else name
+
+
+def block_pattern(origin: Origin) -> str:
+    """A regular expression of the two names in a source block that `table_of` is made of."""
+    above, name = ("schema", origin.schema) if origin.schema is not None else ("db", origin.db)
+    return rf"{_pair(above, name)}[^{{}}]*{_pair('table', origin.table)}"
+
+
+def _pair(name: str, value: str | None) -> str:
+    text = msgspec.json.encode(value).decode()
+    return f'"{name}":' + "".join(c if c.isalnum() or c in '_"' else rf"\x{{{ord(c):x}}}" for c in text)
+
+
+def kind_without_schema(payload: bytes, topic: str) -> str | Reject:
+    """The kind of a control record that carries no schema, or what is wrong with a record that is no change event."""
+    try:
+        names = _fields(payload).keys()
+    except UNREADABLE as error:
+        return unreadable(error)
+    if "ts_ms" in names and set(names) <= {"ts_ms", "ts_us", "ts_ns"}:
+        return "heartbeat"
+    return control(names, topic) or _stranger(names)
+
+
+def control(names: Collection[str], topic: str) -> str | None:
+    """The kind of a control record without schema, by the names of its fields; None for any other record."""
+    has = set(names)
+    if has >= {"status", "id", "data_collections"}:
+        return "transaction"
+    if "ddl" in has and has & {"databaseName", "tableChanges"}:
+        return "schema_change"
+    if {"id", "aggregate_type", "type"} <= has <= {"id", "aggregate_type", "type", "additional_data", "timestamp"}:
+        return "notification"
+    if has == {"type", "data"} and "signal" in topic:
+        return "signal"
+    return "heartbeat" if "ts_ms" in has and len(has) <= 3 and "heartbeat" in topic else None
+
+
+def _stranger(names: Collection[str]) -> Reject:
+    if {"op", "source"} <= set(names):
+        return malformed("its op or its source block has another type than Debezium sends")
+    if any(name.startswith("__") for name in names):
+        return malformed(
+            "it looks like a row flattened by ExtractNewRecordState; write `flattened: true` at the source, or take that "
+            "transform out of the connector"
+        )
+    if other := lookalike(names):
+        return malformed(f"it is no Debezium change event; it looks like `format: {other}`")
+    return malformed("it is a JSON object, but no Debezium change event: it has no op and no source")

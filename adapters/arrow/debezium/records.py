@@ -1,0 +1,129 @@
+"""The parts of a change event around its row, and readers of whole payloads generated for one schema of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.moments import in_years
+from replicator.domain.table import TableSpec
+
+from ..json import decimals
+from ..json.faults import Read, fit, read
+from ..json.framing import split
+from ..json.nodes import Node, cast
+from ..json.objects import UNSET, kind_for
+
+STAMP = pa.timestamp("us", "UTC")
+
+
+class Source(msgspec.Struct, gc=False):
+    """The `source` block: what orders and dates a change, for every connector."""
+
+    connector: str | None = None
+    ts_ms: int | None = None
+    ts_us: int | None = None
+    ts_ns: int | None = None
+    sequence: str | None = None
+    lsn: int | None = None
+    txId: int | str | None = None  # noqa: N815 - the field's own name
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
+    gtid: str | None = None
+    version: str | None = None
+    snapshot: str | bool | None = None
+    scn: str | int | None = None
+    commit_scn: str | int | None = None
+    txSeq: str | int | None = None  # noqa: N815 - the field's own name
+    commit_lsn: str | None = None
+    change_lsn: str | None = None
+    event_serial_no: str | int | None = None
+    ord: str | int | None = None
+
+
+def event_time(source: Source) -> int | None:
+    """The time at the source in microseconds since 1970, from the finest field it sends."""
+    if source.ts_us is not None:
+        return source.ts_us
+    if source.ts_ns is not None:
+        return source.ts_ns // 1_000
+    return None if source.ts_ms is None else source.ts_ms * 1_000
+
+
+def event_times(sources: Sequence[Source]) -> pa.Array:
+    """The time at each source, null where it sends none, or one outside the years 1 to 9999."""
+    micros = [s.ts_us for s in sources]
+    if None in micros:
+        micros = list(map(event_time, sources))
+    return in_years(fit(lambda some: pa.array(some, pa.int64()).view(STAMP), micros, "source.ts_us")[0])
+
+
+class Transaction(msgspec.Struct, gc=False):
+    """The `transaction` block; old connectors send its numbers as text."""
+
+    id: str | int | None = None
+    total_order: int | str | None = None
+
+
+NO_SOURCE = Source()
+NULL = msgspec.Raw(b"null")
+
+
+class ChangeReader:
+    """Decodes payloads of one schema of one table, the columns of `table` that the schema has.
+
+    `before` and `after` images are objects of `images`; a column's values are taken with `images.values`.
+    """
+
+    def __init__(self, table: TableSpec, nodes: Mapping[str, Node]) -> None:
+        known = {c.name: _as_column(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
+        self.table = table
+        kind = kind_for(known)
+        self.images = kind(known)
+        self.keys = kind({k: known[k] for k in table.keys if k in known})
+        self.old_keys = kind({k: decimals.or_number(node) for k, node in self.keys.nodes.items()})
+        row: Any = self.images.wire | None
+        after = msgspec.defstruct("Change", [*_frame(), ("after", row, None)], gc=False)
+        before = msgspec.defstruct("Before", [("before", row, None)], gc=False)
+        self.blank: Any = after()
+        self._after: Callable[[bytes], Any] = msgspec.json.Decoder(after).decode
+        self._before: Callable[[bytes], Any] = msgspec.json.Decoder(before).decode
+        self._key: Callable[[bytes], Any] = msgspec.json.Decoder(self.keys.wire).decode
+        self._old_key: Callable[[bytes], Any] = msgspec.json.Decoder(self.old_keys.wire).decode
+
+    def changes(self, payloads: list[bytes]) -> Read:
+        """One change per payload: `op`, `source`, `transaction`, `after`; `blank` where there is an error."""
+        return read(self._after, payloads, self.blank)
+
+    def before(self, payload: bytes) -> Any:
+        """The before image of a payload that `changes` has read, or None. Raises one of UNREADABLE."""
+        return self._before(payload).before
+
+    def key(self, text: bytes, depth: int) -> dict[str, Any]:
+        """The key columns of a message key, with or without schema; those it lacks or that are null are left out. Raises
+        one of UNREADABLE."""
+        return _given(self.keys, self._key(split(text, depth)[1]))
+
+    def old_key(self, text: bytes, depth: int) -> dict[str, Any]:
+        """The same of a header, for `old_keys`: Connect's usual converter of headers writes decimals as numbers."""
+        return _given(self.old_keys, self._old_key(split(text, depth)[1]))
+
+
+def _given(keys: Any, found: Any) -> dict[str, Any]:
+    values = {k: keys.values([found], k)[0] for k in keys.nodes}
+    return {k: v for k, v in values.items() if v is not None and v is not UNSET and v != NULL}
+
+
+def _frame() -> list[tuple[str, Any, Any]]:
+    return [("op", str | None, None), ("source", Source | None, None), ("transaction", Transaction | None, None)]
+
+
+def _as_column(node: Node, arrow: pa.DataType) -> Node:
+    """`node` making arrays of `arrow`, which the table may have from another version of its schema."""
+    if node.type == arrow:
+        return node
+    return Node(arrow, node.wire, lambda values: cast(node.build(values), arrow), node.unsent)

@@ -1,0 +1,96 @@
+"""Values that were not sent: the forms in which Debezium writes its placeholder (PostgreSQL's unchanged TOAST, Oracle's
+LOBs), after `UnchangedToastedPlaceholder.java` of Debezium."""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterable
+from hashlib import md5
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..json.nodes import Node
+
+
+class Placeholders:
+    """Tells which values of a column are placeholders."""
+
+    def __init__(self, configured: Iterable[str]) -> None:
+        codes = [_bytes(text) for text in configured]
+        texts = [text for code in codes for text in _texts(code)]
+        self._texts, self._known = pa.array(texts, pa.string()), frozenset(texts)
+        self._bytes, self._codes = pa.array(codes, pa.binary()), frozenset(codes)
+        self._quoted = frozenset(msgspec.json.encode(text) for text in texts)
+        self._forms: dict[str, list[Any]] = {
+            "list:text": [[t] for t in texts],
+            "list:bytes": [[c] for c in codes],
+            "list:int": [list(c) for c in codes] + [_signed(c) for c in codes if max(c, default=0) > 127],
+            "map:text": [{t: t} for t in texts],
+            "map:bytes": [{t: c} for c in codes for t in _texts(c)],
+        }
+
+    def is_text(self, text: str) -> bool:
+        """The text is a placeholder."""
+        return text in self._known
+
+    def find(self, node: Node, values: list[Any], built: pa.Array | None) -> list[int]:
+        """The places of placeholders in a column. `built` is its array, None when the values could not be built."""
+        if node.unsent in ("text", "bytes"):
+            return self._scalars(node.unsent, values, built)
+        if node.unsent == "variable":
+            return [i for i, v in enumerate(values) if getattr(v, "value", None) in self._codes]
+        if node.unsent == "raw":
+            return [i for i, v in enumerate(values) if isinstance(v, msgspec.Raw) and bytes(v) in self._quoted]
+        forms = self._forms.get(node.unsent, ())
+        if not any(f in values for f in forms):
+            return []
+        return [i for i, v in enumerate(values) if v in forms]
+
+    def _scalars(self, form: str, values: list[Any], built: pa.Array | None) -> list[int]:
+        """Text and bytes. A column of another type that could be built holds none, unless a decimal is as wide as one."""
+        if built is None or pa.types.is_decimal256(built.type):
+            known = self._known if form == "text" else self._codes
+            return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in known]
+        if pa.types.is_string(built.type):
+            return _where(built, self._texts)
+        return _where(built, self._bytes) if pa.types.is_binary(built.type) else []
+
+
+def _where(built: pa.Array, known: pa.Array) -> list[int]:
+    hits = pc.is_in(built, value_set=known)
+    places: list[int] = pc.indices_nonzero(hits).to_pylist() if pc.any(hits).as_py() else []
+    return places
+
+
+def _bytes(configured: str) -> bytes:
+    """The placeholder's bytes; `hex:` as in Debezium's `unavailable.value.placeholder`."""
+    if configured.startswith("hex:"):
+        try:
+            return bytes.fromhex(configured[4:])
+        except ValueError:
+            pass
+    return configured.encode()
+
+
+def _texts(code: bytes) -> list[str]:
+    """As a string column shows it: plain, hstore as JSON, UUID, and bytes under each `binary.handling.mode`."""
+    coded = [b64encode(code).decode(), urlsafe_b64encode(code).decode(), code.hex()]
+    try:
+        plain = code.decode()
+    except UnicodeDecodeError:
+        return [*coded, _uuid(code)]
+    return [plain, f'{{"{plain}":"{plain}"}}', *coded, _uuid(code)]
+
+
+def _uuid(code: bytes) -> str:
+    """Java's `UUID.nameUUIDFromBytes`: an MD5 with the version and variant bits set."""
+    return str(UUID(bytes=md5(code, usedforsecurity=False).digest(), version=3))
+
+
+def _signed(code: bytes) -> list[int]:
+    """Bytes as Java counts them."""
+    return [c - 256 if c > 127 else c for c in code]

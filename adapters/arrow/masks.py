@@ -1,0 +1,55 @@
+"""Values as they may be stored (`domain.columns.Mask`)."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+from replicator.domain.columns import Mask
+from replicator.domain.elements import plain
+
+TAG = 16
+"""Hexadecimal digits of the HMAC that `truncate` keeps."""
+
+
+def masked(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
+    """What `mask` keeps of the values, of the type that it says."""
+    if mask.kind == "nothing":
+        return pa.chunked_array([pa.nulls(len(values), values.type)])
+    if mask.kind == "fixed":
+        return pc.if_else(pc.is_valid(values), pa.scalar(mask.text), pa.scalar(None, pa.string()))
+    known = texts(values).combine_chunks().dictionary_encode()
+    kept = pa.array(list(map(written(mask), known.dictionary.to_pylist())), pa.string())
+    return pa.chunked_array([kept.take(known.indices)])
+
+
+@lru_cache(maxsize=64)
+def written(mask: Mask) -> Callable[[str], str]:
+    """What `mask` makes of a text, where it looks at it."""
+    keyed = hmac.new(mask.key, digestmod="sha256")
+
+    def digest(text: str) -> str:
+        mine = keyed.copy()
+        mine.update(text.encode())
+        return mine.hexdigest()
+
+    def truncated(text: str) -> str:
+        return f"{text[: mask.length]}-{digest(text)[:TAG]}"
+
+    return digest if mask.kind == "hmac" else truncated
+
+
+def texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that have a text (`domain.casting.has_text`) as that: numbers in digits, dates as in ISO 8601, bytes in
+    hexadecimal digits."""
+    kind = plain(values.type)
+    if kind != values.type:
+        values = values.cast(kind)
+    if t.is_binary(kind) or t.is_large_binary(kind):
+        return pa.chunked_array([pa.array([v and v.hex() for v in values.to_pylist()], pa.string())])
+    return values.cast(pa.string())

@@ -1,0 +1,131 @@
+"""Keys and values as the text that Connect's JsonConverter would have written of the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import Reject, RejectCode
+from replicator.ports.backfill import TOPICS
+
+from ...arrow.avro import FAULTS, datum
+from ...arrow.json.faults import Unfit, malformed
+from ...arrow.json.headers import entries, unread
+from ...arrow.json.limits import Limits, bounded
+from ...arrow.json.lookalikes import named
+from ...arrow.json.pieces import some
+from .schemas import Known, Schemas, written
+
+MAGIC = 0
+FRAME = 5
+"""Bytes before the body: the zero byte and the schema's id."""
+LONG_FRAME = 9
+"""As many with Apicurio's ids of eight bytes, whose upper half is zero."""
+FORMAT = "debezium_avro"
+IN_HEADERS = {
+    **dict.fromkeys(("__value_schema_id", "__key_schema_id"), "Confluent's header serializer"),
+    **dict.fromkeys(("apicurio.value.globalId", "apicurio.value.contentId"), "Apicurio's converter"),
+    **dict.fromkeys(("apicurio.key.globalId", "apicurio.key.contentId"), "Apicurio's converter"),
+}
+"""Headers in which a schema's id may be, and whose they are. Such a body has no frame, and may begin with a zero byte."""
+UNFRAMED = malformed(
+    "it does not begin with a zero byte and the id of its schema, as Confluent's AvroConverter writes records"
+)
+EIGHT_BYTES = malformed(
+    "it begins with a zero byte and the schema id 0, as Apicurio's converter writes records with ids of 8 bytes; let it "
+    "write ids of 4 bytes, as Confluent's does (`apicurio.registry.as-confluent=true`)"
+)
+CUT = malformed("its body is not what its Avro schema says, or it is cut short")
+
+
+class Texts(NamedTuple):
+    """Records with JSON text as keys and values. `raw` are those whose value could be read, at `places` (None: all of them);
+    `errors` says by place why the others could not, `of_keys` why a key could not, which is empty text then."""
+
+    raw: pa.RecordBatch
+    places: list[int] | None
+    errors: dict[int, Reject]
+    of_keys: dict[int, Reject]
+
+
+class Reading:
+    """Reads records. Raises what `Schemas.of` raises."""
+
+    def __init__(self, schemas: Schemas, limits: Limits) -> None:
+        self._schemas, self._limits = schemas, limits
+
+    def texts(self, raw: pa.RecordBatch) -> Texts:
+        """The records as text. A key that is not framed stays as it is: another converter may have written it; and so does
+        all of a record that a backfill wrote down."""
+        as_text = _written_as_text(raw.column("topic"))
+        headed = _headed(raw.column("headers")) | dict.fromkeys(unread(raw.column("headers")))
+        bare, large = bounded(raw.column("value"), self._limits)
+        values, errors = self._all(bare, headed, as_text, of_keys=False)
+        keys, of_keys = self._all(raw.column("key"), {}, as_text, of_keys=True)
+        columns = [{"key": keys, "value": values}.get(name, raw.column(name)) for name in raw.schema.names]
+        whole, bad = pa.RecordBatch.from_arrays(columns, schema=raw.schema), large | errors
+        places = [i for i in range(raw.num_rows) if i not in bad] if bad else None
+        return Texts(some(whole, places), places, bad, of_keys)
+
+    def _all(
+        self, given: pa.Array, headed: dict[int, Reject | None], as_text: Set[int], *, of_keys: bool
+    ) -> tuple[pa.Array, dict[int, Reject]]:
+        """`headed`: what is known of records by their headers; None for one that its source could not read."""
+        texts: list[bytes | None] = []
+        errors: dict[int, Reject] = {}
+        for place, data in enumerate(given.to_pylist()):
+            if data is None or place in as_text:
+                texts.append(data)
+                continue
+            found = headed[place] if place in headed else self.one(data, of_keys=of_keys)
+            if isinstance(found, Reject):
+                errors[place] = found
+            texts.append((b"" if of_keys else None) if isinstance(found, Reject) else found)
+        return pa.array(texts, given.type), errors
+
+    def one(self, data: bytes, *, of_keys: bool = False) -> bytes | Reject:
+        """The text of one key or value, or why there is none."""
+        if len(data) < FRAME or data[0] != MAGIC:
+            return data if of_keys else named(UNFRAMED, data, FORMAT)
+        number = int.from_bytes(data[1:FRAME], "big")
+        if number == 0 and len(data) >= LONG_FRAME:
+            return EIGHT_BYTES
+        known = self._schemas.of(number)
+        return known if isinstance(known, Reject) else _read(known, data[FRAME:])
+
+
+def _read(known: Known, body: bytes) -> bytes | Reject:
+    """The text of what a body holds, or why it cannot be read."""
+    try:
+        value, rest = datum(body, known.avro, known.columns)
+        text = written(known, value)
+    except Unfit as unfit:
+        return unfit.reject
+    except UnicodeError:
+        return malformed("it holds text that is not UTF-8")
+    except RecursionError:
+        return Reject(RejectCode.TOO_LARGE, "it is nested too deeply")
+    except (*FAULTS, msgspec.MsgspecError):
+        return CUT
+    return malformed(f"it goes on for {len(rest)} bytes behind what its Avro schema says") if rest else text
+
+
+def _written_as_text(topics: pa.Array) -> Set[int]:
+    """The places of records that backfills wrote down."""
+    found = pc.starts_with(topics, TOPICS)
+    return set(pc.indices_nonzero(found).to_pylist()) if found.true_count else frozenset()
+
+
+def _headed(headers: pa.Array) -> dict[int, Reject | None]:
+    """Records whose headers say that their frames are another's."""
+    found: dict[int, Reject | None] = {}
+    for place, name, _ in entries(headers, *IN_HEADERS):
+        sentence = (
+            f"the id of its schema is in its header {name}, as {IN_HEADERS[name]} may write it; let it begin the record"
+        )
+        found[place] = malformed(sentence)
+    return found

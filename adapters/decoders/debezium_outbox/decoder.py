@@ -1,0 +1,137 @@
+"""The decoder: records one by one to events, and events to the frames of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from replicator.domain.change import changes_schema
+from replicator.domain.errors import Reject
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.decoder import ENVELOPE, ROUTE
+
+from ...arrow.json.envelopes import envelope
+from ...arrow.json.faults import UNREADABLE, malformed, unreadable
+from ...arrow.json.headers import entries, unread
+from ...arrow.json.limits import bounded
+from ...arrow.json.pieces import RECORD_IDS, Part, in_order, pieces, rejected, some
+from ...arrow.parts import DecoderOfParts
+from .event import ID, TYPES, Event, Raw, event_of
+from .options import FIELDS, Options, read_options
+
+FINGERPRINT = "outbox"
+JSON = "io.debezium.data.Json"
+COLUMNS = (
+    *(Column(name, pa.string(), nullable=name != ID, source_type=JSON if name == "payload" else "") for name in FIELDS),
+    Column("event_offset", pa.int64()),
+)
+STAMP = pa.timestamp("us", "UTC")
+SEQUENCE = 0
+"""That of every event, in every epoch: one that comes again is no newer than the first."""
+Said = Event | str | Reject
+
+
+class DebeziumOutboxDecoder(DecoderOfParts):
+    """`ports.decoder.Decoder` of events of an outbox table; `options` as in `options.Options`. Keeps nothing of records."""
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        given = dict(options or {})
+        events = Events(read_options(given))
+        super().__init__(given, routing=events, decoding=events, envelopes=events)
+
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:  # noqa: ARG002 - as the port has it
+        """See `ports.decoder.Decoder.learn`: tables of events are all alike."""
+        return TableSpec(table, COLUMNS, (ID,), 1, fingerprint)
+
+
+class Events:
+    """Reads records of an outbox; pure."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.route`."""
+        done = [_routes(self._read(piece)) for piece in pieces(raw)]
+        return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        done = [self._changes(piece, table) for piece in pieces(raw)]
+        return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.envelope`."""
+        done = [self._envelopes(self._read(piece)) for piece in pieces(raw)]
+        return pa.concat_tables([ENVELOPE.empty_table(), *done]).combine_chunks()
+
+    def _read(self, raw: pa.RecordBatch) -> list[Said]:
+        values, large = bounded(raw.column("value"), self._options.limits)
+        headers: list[dict[str, bytes]] = [{} for _ in range(raw.num_rows)]
+        for place, name, value in entries(raw.column("headers"), ID, *TYPES):
+            headers[place].setdefault(name, value)
+        times = raw.column("timestamp").cast(STAMP).cast(pa.int64()).to_pylist()
+        topics, keys, texts = raw.column("topic").to_pylist(), raw.column("key").to_pylist(), values.to_pylist()
+        records = map(Raw, topics, keys, texts, headers, times)
+        wrong = large | unread(raw.column("headers"))
+        return [wrong.get(place) or self._one(record) for place, record in enumerate(records)]
+
+    def _one(self, record: Raw) -> Said:
+        try:
+            return event_of(record, self._options)
+        except UNREADABLE as error:
+            return unreadable(error)
+
+    def _changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        good: dict[int, Event] = {}
+        bad: dict[int, Reject] = {}
+        for place, said in enumerate(self._read(raw)):
+            if isinstance(said, Event):
+                good[place] = said
+            else:
+                bad[place] = said if isinstance(said, Reject) else malformed("it is no event")
+        parts: list[Part] = [(list(good), self._frame(some(raw, list(good)), list(good.values()), table))]
+        if bad:
+            parts.append((list(bad), rejected(some(raw, list(bad)), table, list(bad.values()))))
+        return in_order(parts, changes_schema(table))
+
+    def _frame(self, raw: pa.RecordBatch, events: Sequence[Event], table: TableSpec) -> pa.Table:
+        known = {
+            "_op": pa.array([event.op for event in events], pa.string()),
+            "_seq_1": pa.array([SEQUENCE] * len(events), pa.int64()),
+            "_ts": pa.array([event.at for event in events], pa.int64()).view(STAMP),
+            "_tx": pa.array([event.tx for event in events], pa.string()),
+            "event_offset": raw.column("offset"),
+            **{name: raw.column(of) for name, of in RECORD_IDS.items()},
+            **{name: pa.array([getattr(event, name) for event in events], pa.string()) for name in FIELDS},
+        }
+        schema = changes_schema(table)
+        columns = [known[f.name] if f.name in known else pa.nulls(len(events), f.type) for f in schema]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _envelopes(self, said: Sequence[Said]) -> pa.Table:
+        events = [one if isinstance(one, Event) else None for one in said]
+        texts = {
+            name: pa.array([getattr(event, name, None) for event in events], pa.string())
+            for name in ("source", "connector", "db", "table", "op", "tx")
+        }
+        known = {
+            **texts,
+            "after": pa.array([event.after if event else None for event in events], pa.binary()).cast(pa.string()),
+            "seq_1": pa.array([SEQUENCE if event else None for event in events], pa.int64()),
+            "ts": pa.array([event.at if event else None for event in events], pa.int64()).view(STAMP),
+            "schema_id": pa.array([FINGERPRINT if event else None for event in events], pa.string()),
+            "error": pa.array([str(one) if isinstance(one, Reject) else None for one in said], pa.string()),
+        }
+        return envelope(len(said), known)
+
+
+def _routes(said: Sequence[Said]) -> pa.Table:
+    columns = {
+        "table": [one.table if isinstance(one, Event) else None for one in said],
+        "fingerprint": [FINGERPRINT if isinstance(one, Event) else None for one in said],
+        "ignored": [one if isinstance(one, str) else None for one in said],
+        "error": [str(one) if isinstance(one, Reject) else None for one in said],
+    }
+    return pa.Table.from_arrays([pa.array(columns[f.name], pa.string()) for f in ROUTE], schema=ROUTE)

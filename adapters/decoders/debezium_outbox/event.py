@@ -1,0 +1,206 @@
+"""What one record says: an event, nothing that counts, or why it cannot be read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from replicator.domain.change import Op
+from replicator.domain.errors import RejectCode
+from replicator.domain.moments import FIRST_US, LAST_US
+
+from ...arrow.json.faults import UNREADABLE, Unfit
+from ...arrow.json.framing import refuse_depth, split
+from .options import Options, Outbox
+
+TOMBSTONE = "tombstone"
+IGNORED = {Op.DELETE: "outbox delete", Op.TRUNCATE: "outbox truncate"}
+EVENTS = (Op.CREATE, Op.READ)
+ID, TYPES = "id", ("type", "eventType")
+"""Headers of EventRouter. It writes the type where its `table.fields.additional.placement` says so."""
+NULL = b"null"
+NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""Aggregate types that can be part of a topic's name, and of a table's."""
+LONGEST = 200
+NO_EVENT = "it is no change event of an outbox table, and has no header id as EventRouter's have"
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One record of the raw frame. `at`: its time in microseconds since 1970."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes]
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of the outbox. `before` and `after`: the images that the event log shows, as JSON text."""
+
+    table: str
+    id: str
+    aggregatetype: str | None
+    aggregateid: str | None
+    type: str | None
+    payload: str | None
+    at: int | None
+    op: Op = Op.CREATE
+    tx: str | None = None
+    source: str | None = None
+    connector: str | None = None
+    db: str | None = None
+    after: bytes | None = None
+
+
+class Source(msgspec.Struct, gc=False):
+    """The `source` block of a change event."""
+
+    name: str | None = None
+    connector: str | None = None
+    db: str | None = None
+    ts_ms: int | None = None
+    ts_us: int | None = None
+    txId: int | str | None = None  # noqa: N815 - the field's own name
+
+
+class Change(msgspec.Struct, gc=False):
+    """A change event; its row stays the text it is."""
+
+    op: str | None = None
+    source: Source | None = None
+    after: dict[str, msgspec.Raw] | None = None
+
+
+_change = msgspec.json.Decoder(Change).decode
+_any = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def event_of(record: Raw, options: Options) -> Event | str:
+    """The event, or the kind of a record that is none. Raises one of UNREADABLE, `Unfit` among them, for anything else."""
+    if ID in record.headers:
+        return _routed(record, options)
+    if record.value is None:
+        return TOMBSTONE
+    change = _change(split(record.value, options.limits.depth)[1])
+    if change.op is None or change.source is None:
+        raise Unfit(RejectCode.MALFORMED, NO_EVENT)
+    op = change.op
+    if op in IGNORED:
+        return IGNORED[Op(op)]
+    if op not in EVENTS:
+        said = "an update of an outbox row: an event never changes" if op == Op.UPDATE else "no insert of an outbox row"
+        raise Unfit(RejectCode.UNKNOWN_OPERATION, f"it is {said}")
+    if change.after is None:
+        raise Unfit(RejectCode.MALFORMED, "it carries no row: its after image is null")
+    return _inserted(change, change.after, options.outbox)
+
+
+def _inserted(change: Change, row: dict[str, msgspec.Raw], outbox: Outbox) -> Event:
+    """The event that a row of the outbox table is."""
+    source = change.source or Source()
+    key, aggregate, of, kind = (_column(row, name, outbox) for name in ("id", "aggregatetype", "aggregateid", "type"))
+    if aggregate is None or len(aggregate) > LONGEST or not NAME.fullmatch(aggregate):
+        raise Unfit(RejectCode.MALFORMED, "its aggregatetype is NULL, or cannot be part of a table's name")
+    name = outbox.columns.get("payload", "payload")
+    if name not in row:
+        raise _lacking(name)
+    micros = source.ts_us if source.ts_us is not None or source.ts_ms is None else source.ts_ms * 1000
+    return Event(
+        table=outbox.table_of(aggregate),
+        id=_id(key),
+        aggregatetype=aggregate,
+        aggregateid=of,
+        type=kind,
+        payload=_payload(bytes(row[name])),
+        at=_inside(micros),
+        op=Op(change.op or ""),
+        tx=None if source.txId is None else str(source.txId),
+        source=source.name,
+        connector=source.connector,
+        db=source.db,
+        after=msgspec.json.encode(row),
+    )
+
+
+def _column(row: dict[str, msgspec.Raw], field: str, outbox: Outbox) -> str | None:
+    """A column that is text, or a whole number."""
+    name = outbox.columns.get(field, field)  # type: ignore[call-overload]
+    if name not in row:
+        raise _lacking(name)
+    value: Any = msgspec.json.decode(row[name])
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise Unfit(RejectCode.MALFORMED, f"column {name!r} of its outbox table is neither text nor a whole number")
+    return None if value is None else str(value)
+
+
+def _lacking(name: str) -> Unfit:
+    return Unfit(RejectCode.MALFORMED, f"its row has no column {name[:60]!r}, as an outbox table has")
+
+
+def _routed(record: Raw, options: Options) -> Event:
+    """The event that EventRouter made a record of."""
+    value, depth = record.value, options.limits.depth
+    payload = None
+    if value is not None:
+        refuse_depth(value, depth)
+        payload = _payload(_below_schema(value, depth))
+    kind = next((record.headers[name] for name in TYPES if name in record.headers), None)
+    return Event(
+        table=record.topic,
+        id=_id(_text(record.headers[ID], depth)),
+        aggregatetype=options.outbox.aggregate_of(record.topic),
+        aggregateid=_text(record.key, depth),
+        type=_text(kind, depth),
+        payload=payload,
+        at=_inside(record.at),
+        after=None if payload is None else payload.encode(),
+    )
+
+
+def _below_schema(text: bytes, depth: int) -> bytes:
+    """The JSON value of a message: below its schema, where Connect's converter wrote one."""
+    if not text.lstrip().startswith(b"{"):
+        return text
+    schema, payload = split(text, depth)
+    return text if schema is None else payload
+
+
+def _payload(text: bytes) -> str | None:
+    """The JSON text of a payload: the value itself, or the text that it is. Raises Unfit for what is not JSON."""
+    try:
+        _any(text)
+        if text.lstrip().startswith(b'"'):
+            text = msgspec.json.decode(text, type=str).encode()
+            _any(text)
+        return None if text.strip() == NULL else text.decode()
+    except UNREADABLE:
+        raise Unfit(RejectCode.MALFORMED, "its payload is not JSON") from None
+
+
+def _text(value: bytes | None, depth: int) -> str | None:
+    """A key or header: text as it is, or as JSON that Connect's converter wrote."""
+    if value is None:
+        return None
+    try:
+        found = bytes(_below_schema(value, depth))
+        if found.startswith(b'"'):
+            return msgspec.json.decode(found, type=str)
+        return None if found == NULL else found.decode()
+    except UNREADABLE:
+        raise Unfit(RejectCode.MALFORMED, "its key, or its header of the id or the type, is not text") from None
+
+
+def _id(value: str | None) -> str:
+    if not value:
+        raise Unfit(RejectCode.NULL_KEY, "the event has no id")
+    return value
+
+
+def _inside(micros: int | None) -> int | None:
+    return micros if micros is not None and FIRST_US <= micros <= LAST_US else None

@@ -1,0 +1,72 @@
+"""What a table becomes when columns of its source were renamed, widened, or are to go. Delta Lake has no such change without
+column mapping and type widening, which not every engine writes: the table is written anew, in one commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.errors import Fatal
+from replicator.domain.schema_changes import Reshaping
+
+from .column_names import stored_name
+from .table_writer import Kept, TableWriter
+from .tables import STATISTICS, can_have_statistics, columns_with_statistics, schema_of
+from .types import storage_type
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The name of a table, and the columns that its files are laid out by, which stay as they are."""
+
+    name: str
+    layout: tuple[str, ...] = ()
+
+
+def reshape(table: DeltaTable, reshaping: Reshaping, writer: TableWriter, place: Place) -> bool:
+    """Do to the table what is still to be done of `reshaping`; False when that is nothing. The snapshot is current
+    afterwards."""
+    schema = schema_of(table)
+    columns = reshaped(schema, reshaping)
+    before = [Kept(f.name, f) for f in schema]
+    if columns == before:
+        return False
+    laid = {kept.was: kept.field for kept in columns}
+    for name in place.layout:
+        if laid.get(name) != schema.field(name):
+            raise Fatal(
+                f"column {name!r} of table {place.name}, by which its files are laid out, was renamed, dropped or widened",
+                next_step="Load the table anew under another name with `into`.",
+            )
+    covered = columns_with_statistics(table)
+    same = [k.field.name for k in columns if k.field.name == k.was and k.was in covered]
+    exact = [k.field.name for k in columns if k.field.name in same and can_have_statistics(k.field)]
+    if STATISTICS in table.metadata().configuration or exact != same:
+        writer.set_properties(table, {STATISTICS: ",".join(exact)})
+    writer.rewrite(table, columns)
+    return True
+
+
+def reshaped(schema: pa.Schema, reshaping: Reshaping) -> list[Kept]:
+    """The columns that a table of this schema is to have."""
+    columns = {f.name: Kept(f.name, f) for f in schema}
+    for old, new in reshaping.renames:
+        was, name = _there(old, columns), stored_name(new)
+        if was in columns and name not in columns and new not in columns:
+            columns = {
+                name if n == was else n: Kept(k.was, k.field.with_name(name)) if n == was else k for n, k in columns.items()
+            }
+    for name in reshaping.removals:
+        columns.pop(_there(name, columns), None)
+    for change in reshaping.types:
+        kept = columns.get(_there(change.name, columns))
+        if kept is not None and kept.field.type.equals(storage_type(change.before.type)):
+            field = kept.field.with_type(storage_type(change.after.type))
+            columns[kept.field.name] = Kept(kept.was, field)
+    return list(columns.values())
+
+
+def _there(name: str, columns: dict[str, Kept]) -> str:
+    return name if name in columns else stored_name(name)

@@ -1,0 +1,98 @@
+"""Options that every Kafka client has, and what becomes of them in librdkafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
+
+from replicator.domain.errors import ConfigProblem
+
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+
+CONNECTION: Mapping[str, str] = {"reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
+"""What `options` may override."""
+
+SHARED = ("client.", "socket.", "broker.", "metadata.", "reconnect.", "log", "debug", "topic.metadata.", "api.")
+"""Passed-through settings that every client takes, not only a consumer."""
+
+OWNED: Mapping[str, str] = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    **dict.fromkeys(("error_cb", "log_cb", "logger"), ""),
+}
+"""Settings that `options` must not hold, and the key to use instead."""
+
+
+def text(value: object) -> object:
+    """librdkafka takes text: true becomes "true", 5 becomes "5"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name in options:
+        if not name.startswith(SECURITY_PREFIXES):
+            raise ValueError(f"{name} is no security setting (security.*, sasl.*, ssl.*); write it under 'options'")
+    return options
+
+
+class ClientOptions(BaseModel):
+    """What it takes to speak to a broker. `whose`: to whom the options belong, for messages; `owned`: see `OWNED`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    whose: ClassVar[str] = "the source"
+    owned: ClassVar[Mapping[str, str]] = OWNED
+
+    bootstrap_servers: str = Field(min_length=1)
+    security: Annotated[dict[str, Annotated[SecretStr, BeforeValidator(text)]], AfterValidator(_security)] = Field(
+        default_factory=dict
+    )
+    options: dict[str, Annotated[str, BeforeValidator(text)]] = Field(default_factory=dict)
+
+    @field_validator("options")
+    @classmethod
+    def _passed_through(cls, options: dict[str, str]) -> dict[str, str]:
+        for name in options:
+            if name.startswith(SECURITY_PREFIXES):
+                raise ValueError(f"{name} is a security setting; write it under 'security', where it is kept secret")
+            if name in cls.owned:
+                hint = (
+                    f"write '{cls.owned[name]}' of {cls.whose} instead" if cls.owned[name] else "correctness depends on it"
+                )
+                raise ValueError(f"{name} is not yours to set: {hint}")
+        return options
+
+    @classmethod
+    def read(cls, options: Mapping[str, object]) -> Self:
+        """The options checked. Raises ConfigProblem that names each wrong key and never shows a value."""
+        try:
+            return cls.model_validate(dict(options))
+        except ValidationError as error:
+            found = error.errors(include_input=False, include_url=False, include_context=False)
+            said = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in found)
+            raise ConfigProblem(f"The Kafka options of {cls.whose} are not valid: {said}.") from None
+
+    def client(self) -> dict[str, str]:
+        """librdkafka configuration that every client shares. Holds secrets: never log it."""
+        secrets = {name: value.get_secret_value() for name, value in self.security.items()}
+        own = {name: value for name, value in self.options.items() if name.startswith(SHARED)}
+        return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers}
+
+    def hide(self, said: str) -> str:
+        """`said` without the value of any secret."""
+        for value in self.security.values():
+            secret = value.get_secret_value()
+            said = said.replace(secret, "***") if len(secret) > 3 else said
+        return said

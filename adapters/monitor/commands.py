@@ -1,0 +1,142 @@
+"""The command side: `POST /events` stores an event, `/livez` says that it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from replicator.domain.errors import ReplicatorError, Retryable
+from replicator.domain.event_texts import InvalidEvent, texts_of_json
+from replicator.domain.events import Appended, NewEvent, VersionConflict, new_event
+from replicator.ports.command_side import Emit
+
+from .serving import Serving, has_token
+
+DRAIN_SECONDS = 30
+RETRY_SECONDS = "1"
+
+
+class CommandOptions(BaseModel):
+    """`address` is HOST:PORT; `token` is asked of every caller; a body has at most `message_bytes`."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    address: str = "127.0.0.1:8091"
+    token: SecretStr = Field(min_length=1)
+    message_bytes: int = Field(16 * 1024 * 1024, ge=1)
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What a caller sends."""
+
+    aggregate_id: str
+    aggregate_type: str
+    event_type: str
+    event_data: dict[str, msgspec.Raw]
+    metadata: dict[str, msgspec.Raw] | None = None
+    expected_version: int | None = None
+    event_id: str | None = None
+
+
+_body = msgspec.json.Decoder(Body).decode
+
+
+class Refused(Exception):
+    """The request is answered with this status and these words."""
+
+    def __init__(self, status: int, error: str, **more: object) -> None:
+        super().__init__(error)
+        self.status = status
+        self.said = {"error": error, **more}
+
+
+class HttpCommandSide:
+    """`ports.command_side.CommandSide` over HTTP; options as in `CommandOptions`."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = CommandOptions.model_validate(dict(options))
+        self._serving = Serving(self._options.address, "serve", DRAIN_SECONDS)
+
+    def start(self, emit: Emit) -> str:
+        """See `ports.command_side.CommandSide`."""
+        return self._serving.start(self.app(emit))
+
+    def close(self) -> None:
+        """See `ports.command_side.CommandSide`."""
+        self._serving.close()
+
+    def app(self, emit: Emit) -> Starlette:
+        """The application, for a server or a test client."""
+
+        async def post(request: Request) -> Response:
+            try:
+                self._admit(request)
+                new = _new(await self._read(request))
+                (done,) = await run_in_threadpool(_stored, emit, new)
+            except Refused as refused:
+                headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else None
+                return _json(refused.said, refused.status, headers)
+            return _json({**asdict(done.event), "is_new": done.is_new}, 201 if done.is_new else 200)
+
+        routes = [
+            Route("/events", post, methods=["POST"]),
+            Route("/livez", lambda _: Response("ok\n", media_type="text/plain")),
+        ]
+        return Starlette(routes=routes)
+
+    def _admit(self, request: Request) -> None:
+        """Raise Refused for a caller without the token, and for what cannot be JSON."""
+        if not has_token(request, self._options.token.get_secret_value()):
+            raise Refused(401, "a token is needed: Authorization: Bearer ...")
+        # Pages of other sites cannot send this type without being asked.
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Refused(415, "the body is to be JSON: Content-Type: application/json")
+
+    async def _read(self, request: Request) -> bytes:
+        """The body; Refused as soon as it is longer than it may be."""
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > self._options.message_bytes:
+                raise Refused(413, f"the body is longer than {self._options.message_bytes} bytes (limits.message_bytes)")
+        return bytes(body)
+
+
+def _new(body: bytes) -> NewEvent:
+    try:
+        said = _body(body)
+        data = texts_of_json("event_data", said.event_data)
+        more = None if said.metadata is None else texts_of_json("metadata", said.metadata)
+        who = said.aggregate_id, said.aggregate_type, said.event_type
+        return new_event(*who, data, more, expected_version=said.expected_version, event_id=said.event_id)
+    except msgspec.ValidationError as wrong:
+        raise Refused(422, str(wrong)) from None
+    except InvalidEvent as wrong:
+        raise Refused(422, wrong.sentence) from None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise Refused(400, "the body is not JSON") from None
+
+
+def _stored(emit: Emit, new: NewEvent) -> list[Appended]:
+    try:
+        return list(emit([new]))
+    except VersionConflict as conflict:
+        raise Refused(409, conflict.sentence, expected=conflict.expected, found=conflict.found) from None
+    except InvalidEvent as wrong:
+        raise Refused(422, wrong.sentence) from None
+    except Retryable as away:
+        raise Refused(503, "the events cannot be stored now; repeat the request with the same event_id") from away
+    except ReplicatorError as problem:
+        raise Refused(500, f"the events cannot be stored ({type(problem).__name__})") from problem
+
+
+def _json(said: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(said), status, headers, "application/json")

@@ -1,0 +1,79 @@
+"""An application over HTTP, in a thread of its own."""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+
+from replicator.domain.errors import EnvironmentProblem
+
+START_SECONDS = 10.0
+
+
+class Serving:
+    """Serves one application at a time at HOST:PORT; `section` of the config says the address. `drain`: seconds that
+    requests which have begun get at the end."""
+
+    def __init__(self, address: str, section: str, drain: int = 5) -> None:
+        self._address = address
+        self._section = section
+        self._drain = drain
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, app: Starlette) -> str:
+        """Begin to serve; the address with the port that it has. EnvironmentProblem when it cannot be listened on."""
+        host, _, port = self._address.rpartition(":")
+        config = uvicorn.Config(
+            app,
+            host=host.strip("[]"),
+            port=int(port),
+            # No handlers of its own: what it logs goes where the program's log goes.
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=self._drain,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name=self._section, daemon=True)
+        self._thread.start()
+        self._await_start()
+        bound = self._server.servers[0].sockets[0].getsockname()
+        return f"http://{host}:{bound[1]}"
+
+    def close(self) -> None:
+        """Listen no more, and wait for requests that have begun; may be called twice."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(self._drain)
+            self._server = None
+
+    def _serve(self) -> None:
+        try:
+            if self._server is not None:
+                self._server.run()
+        except SystemExit:
+            # uvicorn leaves this way when it cannot bind; `start` sees that it never started and says so.
+            return
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while self._server is not None and not self._server.started:
+            if time.monotonic() > deadline or not (self._thread and self._thread.is_alive()):
+                raise EnvironmentProblem(
+                    f"cannot listen on {self._address}",
+                    next_step=f"Another instance may run; set `{self._section}: {{address: ...}}` to a free one.",
+                )
+            time.sleep(0.01)
+
+
+def has_token(request: Request, token: str) -> bool:
+    """True when the request carries the token: `Authorization: Bearer TOKEN`."""
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    # Starlette reads the bytes of headers so, whatever they are.
+    return hmac.compare_digest(given.encode("latin-1"), token.encode())

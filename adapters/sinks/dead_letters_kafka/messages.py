@@ -1,0 +1,117 @@
+"""Letters as Kafka messages: the record as it came, and headers as Kafka Connect writes them, and more of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from replicator.domain.archived import read
+from replicator.ports.dead_letters import DeadLetter
+
+CONNECT = "__connect.errors."
+"""What Connect's headers begin with (KIP-298; `DeadLetterQueueReporter`)."""
+OWN = "replicator."
+STAGES = {"route": "VALUE_CONVERTER", "decode": "VALUE_CONVERTER", "shape": "TRANSFORMATION", "apply": "TASK_PUT"}
+"""Stages by the names that Connect has for them."""
+TASK = "0"
+
+REJECTED, MARKED, REMOVED = KINDS = ("rejected", "marked", "removed")
+TEXTS = ("event_id", "lane", "stage", "code", "sentence", "table", "key_hash", "state", "source", "topic")
+NUMBERS = ("attempts", "partition", "offset")
+MOMENTS = ("first_seen", "last_seen", "timestamp")
+NOTHING = {
+    **dict.fromkeys(TEXTS, ""),
+    **dict.fromkeys(("partition", "offset"), "-1"),
+    **dict.fromkeys(("first_seen", "last_seen"), "1970-01-01T00:00:00+00:00"),
+}
+"""What a message leaves out that is about a letter and none itself."""
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`headers` in their order; the last of a name counts."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a message says: that a letter was written (`kind` is REJECTED), or that it has another state or is gone, as long
+    as it was written `attempts` times. Of `letter`, only what it is called and its state count then."""
+
+    kind: str
+    pipeline: str
+    letter: DeadLetter
+
+
+def written(letter: DeadLetter, pipeline: str) -> Message:
+    """The message of a letter: key and value of the record, its own headers, and ours behind them."""
+    own = [*_headers(letter), *_of_connect(letter, pipeline), *_of_letter(letter, REJECTED, pipeline)]
+    return Message(letter.key, letter.record, [*own, _header(f"{OWN}retry", letter.retry)])
+
+
+def said_of(letter: DeadLetter, kind: str, pipeline: str) -> Message:
+    """The message that a letter, as it was read, is gone or has another state: without the record."""
+    named = {f"{OWN}{name}" for name in ("event", "pipeline", "event_id", "lane", "state", "attempts")}
+    return Message(None, None, [header for header in _of_letter(letter, kind, pipeline) if header[0] in named])
+
+
+def event(message: Message) -> Event | None:
+    """What `written` or `said_of` wrote; None for a message of somebody else."""
+    last = {name.removeprefix(OWN): value for name, value in message.headers if name.startswith(OWN)}
+    try:
+        said = {name: value.decode() for name, value in last.items() if value is not None}
+        kind = said["event"]
+        return Event(kind, said["pipeline"], _letter(said, message)) if kind in KINDS else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _letter(said: dict[str, str], message: Message) -> DeadLetter:
+    if said["event"] != REJECTED:
+        said = {**NOTHING, **said}
+    texts = {name: said[name] for name in TEXTS}
+    numbers = {name: int(said[name]) for name in NUMBERS}
+    moments = {name: datetime.fromisoformat(said[name]) for name in MOMENTS if name in said}
+    return DeadLetter(**texts, **numbers, **moments, record=message.value, key=message.key, headers=said.get("headers"))  # type: ignore[arg-type]
+
+
+def _of_connect(letter: DeadLetter, pipeline: str) -> list[Header]:
+    failure = f"{OWN}{letter.code}"
+    trace = f"{failure}: {letter.sentence}\n\tat {OWN}{letter.stage}({letter.event_id})\n"
+    told = {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "connector.name": pipeline,
+        "task.id": TASK,
+        "stage": STAGES.get(letter.stage, letter.stage),
+        "class.name": f"{OWN}{letter.stage}",
+        "exception.class.name": failure,
+        "exception.message": letter.sentence,
+        "exception.stacktrace": trace,
+    }
+    return [_header(f"{CONNECT}{name}", value) for name, value in told.items()]
+
+
+def _of_letter(letter: DeadLetter, kind: str, pipeline: str) -> list[Header]:
+    """All of them, also those that say nothing: the record itself may have headers that are called so."""
+    moments = {name: at and at.isoformat() for name in MOMENTS for at in [getattr(letter, name)]}
+    plain = {name: getattr(letter, name) for name in (*TEXTS, *NUMBERS, "headers")}
+    return [_header(f"{OWN}{k}", v) for k, v in {"event": kind, "pipeline": pipeline, **plain, **moments}.items()]
+
+
+def _headers(letter: DeadLetter) -> list[Header]:
+    """The record's own, for others to see; whole and exact they stand under a name of ours. A C client ends names at NUL."""
+    found = json.loads(letter.headers) if letter.headers else []
+    return [(name.replace("\0", "\N{SYMBOL FOR NULL}"), read(value)) for name, value in found]
+
+
+def _header(name: str, value: object) -> Header:
+    return name, None if value is None else str(value).encode()

@@ -1,0 +1,84 @@
+"""Dead letters in a Kafka topic, as everything that was said of them, in its order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from replicator.ports.dead_letters import EVERY, DeadLetter, Which
+
+from .journal import Journal
+from .messages import MARKED, REMOVED, Message, said_of, written
+from .options import TopicOptions
+from .topic import CutMeanwhile, LettersTopic
+
+READINGS = 5
+
+
+class KafkaDeadLetters:
+    """`ports.dead_letters.DeadLetters`; options of `TopicOptions`. Makes its topic when it first writes, unless it is there.
+
+    A letter that is written twice is two messages, and one letter for whoever reads here.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = TopicOptions.read(options)
+        self._topic = LettersTopic(self._options)
+        self._turn = threading.RLock()
+        self._made = False
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.write`. On every replica in sync when it returns."""
+        self._write([written(letter, self._options.pipeline) for letter in letters])
+
+    def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """See `ports.dead_letters.DeadLetters.read`. Reads the topic from its beginning."""
+        with self._turn:
+            if not self._topic.exists():
+                return []
+            journal, _ = self._journal()
+        return list(islice(filter(which.takes, journal.letters()), limit))
+
+    def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
+        """See `ports.dead_letters.DeadLetters.mark`."""
+        self._write([said_of(replace(letter, state=state), MARKED, self._options.pipeline) for letter in letters])
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.remove`. Messages at the topic's beginning that nothing needs any more are
+        deleted from it; those behind one that is needed lie there until that one is gone too."""
+        with self._turn:
+            self._write([said_of(letter, REMOVED, self._options.pipeline) for letter in letters])
+            if letters:
+                journal, (begin, end) = self._journal()
+                needed = journal.needed_from(end)
+                if needed > begin:
+                    self._topic.cut(needed)
+
+    def close(self) -> None:
+        """See `ports.dead_letters.DeadLetters.close`."""
+        with self._turn:
+            self._topic.close()
+
+    def _write(self, messages: Sequence[Message]) -> None:
+        if not messages:
+            return
+        with self._turn:
+            if not self._made:
+                self._topic.make()
+                self._made = True
+            self._topic.write(messages)
+
+    def _journal(self) -> tuple[Journal, tuple[int, int]]:
+        """What the topic says, and the offsets between which it was read."""
+        for _ in range(READINGS - 1):
+            try:
+                return self._once_through()
+            except CutMeanwhile:
+                continue
+        return self._once_through()
+
+    def _once_through(self) -> tuple[Journal, tuple[int, int]]:
+        journal = Journal(self._options.pipeline)
+        return journal, self._topic.read(journal.take)

@@ -1,0 +1,208 @@
+"""What a backfill wrote down of one table: files of records, named by their offsets, and how far it got."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import EnvironmentProblem, Fenced
+from replicator.domain.position import TopicPartition
+from replicator.ports.backfill import TOPICS
+
+STATE = "run.json"
+NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
+
+Stage = Literal["rows", "deletes", "done"]
+
+
+def topic_of(table: str) -> TopicPartition:
+    """Where the records of a table's backfills are."""
+    return TopicPartition(TOPICS + table, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One file: records from offset `first` up to `end`."""
+
+    path: Path
+    first: int
+    end: int
+
+    def records(self) -> pa.Table:
+        """A raw frame."""
+        return pq.read_table(self.path).select(RAW.names).cast(RAW)
+
+    def keys(self) -> pa.ChunkedArray:
+        """The keys alone."""
+        return pq.read_table(self.path, columns=["key"])["key"]
+
+    def said(self) -> Mapping[str, Any]:
+        """What was noted with it."""
+        found: Mapping[str, Any] = json.loads(pq.read_schema(self.path).metadata[b"replicator"])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far the backfills of a table got. `run`: the number of the last; `below`, `begun`: see `ports.backfill.Taken`;
+    `system`, `form`: the database it was of, and the table's columns; `next`: an offset above all of the runs before."""
+
+    run: int
+    stage: Stage
+    below: tuple[int, ...]
+    begun: str
+    system: str
+    form: str
+    next: int
+
+
+class Kept:
+    """The folder of one table. Pieces and state appear whole or not at all, and are safe from a crash then."""
+
+    def __init__(self, folder: Path, table: str) -> None:
+        self.folder = folder / quote(table, safe="")
+        self.topic = topic_of(table)
+        self._lock: int | None = None
+
+    def hold(self) -> None:
+        """Be the only one that writes. Fenced while another process does."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{self.folder} cannot be written ({error.strerror}).", next_step="Make the folder `state` writable."
+            ) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise Fenced(
+                f"Another process backfills {self.topic.topic.removeprefix(TOPICS)}.", next_step="Wait until it has ended."
+            ) from None
+        self._lock = handle
+
+    def release(self) -> None:
+        """Let others write; may be called twice."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def state(self) -> State | None:
+        """How far it got; None before the first run."""
+        try:
+            return _state(json.loads((self.folder / STATE).read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise EnvironmentProblem(
+                f"{self.folder / STATE} cannot be read ({type(error).__name__}).",
+                next_step=f"Remove {self.folder} and backfill the table anew.",
+            ) from error
+
+    def note(self, state: State) -> State:
+        """Replace the state."""
+        new = self.folder / f"{STATE}.new"
+        new.write_text(json.dumps(asdict(state)), encoding="utf-8")
+        _durable(new, self.folder / STATE)
+        return state
+
+    def begin(self, below: tuple[int, ...], begun: str, system: str, form: str) -> State:
+        """Another run. Offsets lie above all that were ever given, also where this folder was lost meanwhile: then they go
+        on from the clock."""
+        known = self.state()
+        run = 1 if known is None else known.run + 1
+        return self.note(State(run, "rows", below, begun, system, form, self.end(known)))
+
+    def end(self, known: State | None = None) -> int:
+        """The offset that comes next."""
+        pieces, known = self.pieces(), known or self.state()
+        at = max([piece.end for piece in pieces] + ([known.next] if known else []), default=None)
+        return time.time_ns() // 1_000 if at is None else at
+
+    def pieces(self) -> list[Piece]:
+        """The files there are, in order."""
+        return list(pieces_in(self.folder))
+
+    def of_run(self, run: int) -> list[tuple[Piece, Mapping[str, Any]]]:
+        """The files of a run, with what was noted."""
+        found = [(piece, piece.said()) for piece in self.pieces()]
+        return [(piece, said) for piece, said in found if said["run"] == run]
+
+    def append(self, keys: Sequence[bytes], values: Sequence[bytes], said: Mapping[str, Any]) -> None:
+        """Records, in one piece, at the end."""
+        first = self.end()
+        count, now = len(keys), time.time_ns() // 1_000_000
+        columns = {
+            "topic": pa.array([self.topic.topic] * count, pa.string()),
+            "partition": pa.array([self.topic.partition] * count, pa.int32()),
+            "offset": pa.array(range(first, first + count), pa.int64()),
+            "timestamp": pa.array([now] * count, pa.int64()).cast(RAW.field("timestamp").type),
+            "headers": pa.nulls(count, RAW.field("headers").type),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+        }
+        table = pa.table(columns, schema=RAW.with_metadata({"replicator": json.dumps(said)}))
+        path = self.folder / f"{first:020}-{first + count:020}.parquet"
+        new = path.with_suffix(".new")
+        pq.write_table(table, new, compression="zstd", use_dictionary=["topic"])
+        _durable(new, path)
+
+    def remove_before(self, run: int) -> None:
+        """Remove what earlier runs wrote down."""
+        state = self.state()
+        if state is not None:
+            self.note(replace(state, next=self.end(state)))
+        for piece in self.pieces():
+            if piece.said()["run"] < run:
+                piece.path.unlink()
+
+
+def _state(said: Mapping[str, Any]) -> State:
+    return State(**{**said, "below": tuple(said["below"])})
+
+
+def pieces_in(folder: Path) -> Iterator[Piece]:
+    """The files of one table's folder, in the order of their offsets."""
+    try:
+        paths = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for path in paths:
+        found = NAME.match(path.name)
+        if found:
+            yield Piece(path, int(found[1]), int(found[2]))
+
+
+def tables_in(folder: Path) -> list[str]:
+    """The tables of which anything was written down."""
+    try:
+        return sorted(unquote(path.name) for path in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _durable(new: Path, path: Path) -> None:
+    descriptor = os.open(new, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

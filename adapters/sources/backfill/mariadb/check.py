@@ -1,0 +1,68 @@
+"""The MariaDB server that changes come from: its binlog, who follows it, its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pymysql
+
+from replicator.domain.errors import ReplicatorError
+from replicator.ports.diagnosis import Diagnosis
+
+from .connection import ask, connect, translating
+from .place import refuse_prepared
+from .table import refuse_server, refuse_unread
+
+TABLES = """
+SELECT concat(t.table_schema, '.', t.table_name), EXISTS (
+    SELECT 1 FROM information_schema.statistics s
+    WHERE s.table_schema = t.table_schema AND s.table_name = t.table_name AND s.index_name = 'PRIMARY')
+FROM information_schema.tables t WHERE t.table_type = 'BASE TABLE'"""
+
+
+class MariaDbCheck:
+    """`ports.diagnosis.Check`; options `dsn`, and `tables`: the names and globs that are wanted."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._dsn = str(options["dsn"])
+        self._wanted = tuple(options.get("tables", ()))
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        try:
+            with translating("looking at it"), closing(connect(self._dsn)) as connection:
+                return list(self._look(connection))
+        except ReplicatorError as problem:
+            return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+
+    def _look(self, connection: pymysql.Connection[Any]) -> Iterator[Diagnosis]:
+        [(version, user)] = ask(connection, "SELECT version(), current_user()")
+        yield Diagnosis("ok", self._name, f"The server {version} answers to {user}.")
+        yield self._told(connection, refuse_server, "error", "The binlog holds whole rows.")
+        yield self._told(connection, refuse_unread, "warning", "The binlog is being read.")
+        yield self._told(connection, refuse_prepared, "warning", "No transaction was prepared before it was committed.")
+        tables: dict[str, str] = dict(ask(connection, TABLES))
+        for wanted in self._wanted:
+            found = [name for name in tables if fnmatchcase(name, wanted)]
+            if not found:
+                sentence, step = (
+                    f"No table of the server is called {wanted}.",
+                    "Correct `match` under `tables`, or GRANT SELECT.",
+                )
+                yield Diagnosis("warning", self._name, sentence, step)
+            for name in (name for name in found if tables[name] == "0"):
+                sentence = f"Table {name} has no primary key."
+                yield Diagnosis("warning", self._name, sentence, "Add one, or use `policy: append` for it.")
+
+    def _told(
+        self, connection: pymysql.Connection[Any], refuse: Callable[[pymysql.Connection[Any]], None], level: Any, fine: str
+    ) -> Diagnosis:
+        try:
+            refuse(connection)
+        except ReplicatorError as problem:
+            return Diagnosis(level, self._name, problem.sentence, problem.next_step)
+        return Diagnosis("ok", self._name, fine)

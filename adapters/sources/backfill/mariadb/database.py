@@ -1,0 +1,193 @@
+"""A MariaDB server whose tables are read whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+
+from replicator.domain.errors import Fatal, Retryable
+
+from ..database import Moment, Row, Table, Tell
+from ..taking import TableBackfill
+from .columns import Column, Raw
+from .connection import ask, connect, quoted, translating
+from .place import snapshot
+from .table import described, look
+
+FIRST_FETCH, MOST_FETCHED = 100, 5_000
+"""Rows that are fetched at once: at first, and where rows are narrow."""
+FETCHED_BYTES = 8 << 20
+COMPARED = 200
+"""Keys that are compared with the borders in one statement."""
+IDENTITY = "SELECT concat_ws('/', @@server_id, @@hostname, @@port, @@log_bin_basename)"
+
+
+class MariaDbLog:
+    """`Log` of Debezium's connector for MariaDB. Places are the numbers of a binlog file, a position in it, and a row."""
+
+    name = "mariadb"
+    fields = (
+        ("table", "string", True),
+        ("server_id", "int64", False),
+        ("gtid", "string", True),
+        ("file", "string", False),
+        ("pos", "int64", False),
+        ("row", "int64", False),
+        ("thread", "int64", True),
+        ("query", "string", True),
+    )
+
+    def block(self, table: Table[Any], moment: Moment) -> Mapping[str, Any]:
+        """See `Log`."""
+        file, position, row = moment.place
+        return {"table": table.name, "server_id": 0, "file": f"binlog.{file:06}", "pos": position, "row": row}
+
+    def transaction(self, moment: Moment) -> Mapping[str, Any]:
+        """See `Log`: changes are ordered by their count in it, rows that are read by `row`."""
+        return {"id": None, "total_order": moment.place[-1], "data_collection_order": 0}
+
+
+class MariaDbDatabase:
+    """`Database`. Options: `dsn`; `bigint_unsigned`, as the connector has it."""
+
+    log = MariaDbLog()
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._dsn = str(options["dsn"])
+        self._precise = options.get("bigint_unsigned") == "precise"
+
+    def look(self, table: str, keys: Sequence[str] | None) -> Table[Column]:
+        """See `Database`."""
+        with translating(f"backfilling {table}"), closing(connect(self._dsn)) as connection:
+            return look(connection, table, keys, precise=self._precise)
+
+    def identity(self) -> str:
+        """See `Database`."""
+        with translating("backfilling a table"), closing(connect(self._dsn)) as connection:
+            return str(ask(connection, IDENTITY)[0][0])
+
+    @contextmanager
+    def snapshot(self, table: Table[Column], tell: Tell) -> Iterator[_Snapshot]:  # noqa: ARG002
+        """See `Database`."""
+        name = f"{table.schema}.{table.name}"
+        with translating(f"backfilling {name}"), snapshot(self._dsn) as (connection, moment):
+            # From here on nobody can alter the table; and the user may read all of its columns.
+            ask(connection, f"SELECT * FROM {quoted(table.schema, table.name)} LIMIT 0")
+            if described(connection, table.schema, table.name, table.keys, precise=self._precise) != table:
+                raise Retryable(f"Columns of {name} were changed while its snapshot was taken.")
+            yield _Snapshot(connection, table, moment)
+
+    def placed(self, table: Table[Column], keys: pa.Table, borders: Sequence[Sequence[str]]) -> Iterator[tuple[str, int]]:
+        """See `Database`."""
+        columns = table.key_columns
+        values = [[column.raw(value) for value in keys[column.name].to_pylist()] for column in columns]
+        rows = list(zip(*values, strict=True))
+        written = _Written(table, columns)
+        numbers = self._numbers(table, rows, borders) if borders else [0] * len(rows)
+        for row, number in zip(rows, numbers, strict=True):
+            yield written.json(row), number
+
+    def _numbers(
+        self, table: Table[Column], rows: Sequence[Sequence[Raw]], borders: Sequence[Sequence[str]]
+    ) -> Iterator[int]:
+        with translating(f"backfilling {table.schema}.{table.name}"), closing(connect(self._dsn)) as connection:
+            last = [_given(connection, table, border) for border in borders]
+            for first in range(0, len(rows), COMPARED):
+                cases = []
+                for row in rows[first : first + COMPARED]:
+                    key = _given(connection, table, list(map(_as_text, row)))
+                    which = (f"WHEN {_compared(key, one, '<=')} THEN {i}" for i, one in enumerate(last))
+                    cases.append(f"CASE {' '.join(which)} ELSE {len(last)} END")
+                [found] = ask(connection, f"SELECT {', '.join(cases)}")
+                yield from map(int, found)
+
+
+class MariaDbBackfill(TableBackfill):
+    """`ports.backfill.Backfill` of a table of MariaDB. Options of `TableBackfill` and `MariaDbDatabase`."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(MariaDbDatabase(options), options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """`Snapshot`, of a connection in a transaction."""
+
+    connection: pymysql.Connection[Any]
+    table: Table[Column]
+    moment: Moment
+
+    def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
+        """See `Snapshot`. Some rows at a time: a client that takes its time with one long result is dropped."""
+        table = self.table
+        of_key = [table.columns.index(column) for column in table.key_columns]
+        row_of, key_of = _Written(table, table.columns), _Written(table, table.key_columns)
+        fetch, last = FIRST_FETCH, after
+        while True:
+            found = ask(self.connection, self._query(last, fetch))
+            size = 0
+            for values in found:
+                key = [values[i] for i in of_key]
+                row = row_of.json(values)
+                size, last = size + len(row), list(map(_as_text, key))
+                yield key_of.json(key), row, last
+            if len(found) < fetch:
+                return
+            fetch = max(1, min(MOST_FETCHED, 2 * fetch, FETCHED_BYTES * fetch // size))
+
+    def _query(self, after: Sequence[str] | None, count: int) -> str:
+        mine = [quoted(column.name) for column in self.table.key_columns]
+        chosen = ", ".join(column.sent.chosen.replace("{c}", quoted(column.name)) for column in self.table.columns)
+        given = None if after is None else _given(self.connection, self.table, after)
+        where = "" if given is None else f" WHERE {_compared(mine, given, '>')}"
+        place = quoted(self.table.schema, self.table.name)
+        return f"SELECT {chosen} FROM {place}{where} ORDER BY {', '.join(mine)} LIMIT {count}"
+
+
+class _Written:
+    """Makes JSON of values of some of a table's columns."""
+
+    def __init__(self, table: Table[Column], columns: Sequence[Column]) -> None:
+        self._table, self._columns = table, columns
+        self._made = [(f"{json.dumps(c.name, ensure_ascii=False)}:", c.sent.json) for c in columns]
+
+    def json(self, values: Sequence[Raw | None]) -> str:
+        """The text of an object. Fatal for a value that no type of Connect has."""
+        parts = []
+        for number, ((name, made), value) in enumerate(zip(self._made, values, strict=True)):
+            try:
+                parts.append(name + ("null" if value is None else made(value)))
+            except ValueError:
+                column, table = self._columns[number], self._table
+                raise Fatal(
+                    f"{column.name} of {table.schema}.{table.name} holds a value of the type {column.sql} that is no time.",
+                    next_step="Correct the row in the source: days and months of zero are no dates.",
+                ) from None
+        return f"{{{','.join(parts)}}}"
+
+
+def _as_text(value: Raw) -> str:
+    """What a column's `typed` makes the value of again."""
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _given(connection: pymysql.Connection[Any], table: Table[Column], texts: Sequence[str]) -> list[str]:
+    """SQL expressions of a key's values."""
+    with connection.cursor() as cursor:
+        return [
+            cursor.mogrify(column.sent.typed or "", (text,)) for column, text in zip(table.key_columns, texts, strict=True)
+        ]
+
+
+def _compared(left: Sequence[str], right: Sequence[str], how: str) -> str:
+    """One key against another, column by column: so the server reads a range of an index, which it does not of rows."""
+    if len(left) == 1:
+        return f"{left[0]} {how} {right[0]}"
+    rest = _compared(left[1:], right[1:], how)
+    return f"({left[0]} {how[0]} {right[0]} OR ({left[0]} = {right[0]} AND {rest}))"

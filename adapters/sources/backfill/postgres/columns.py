@@ -1,0 +1,159 @@
+"""The columns of a PostgreSQL table, in the forms in which Debezium's connector sends their values.
+
+| PostgreSQL | Connect | as Debezium has it with |
+| --- | --- | --- |
+| smallint, integer, bigint, oid, boolean, real, double precision | the same | |
+| numeric(p, s) | Decimal | `decimal.handling.mode=precise` |
+| numeric | VariableScaleDecimal | the same |
+| date, time, timestamp | Date, Time or MicroTime, Timestamp or MicroTimestamp | `time.precision.mode=adaptive` |
+| timestamptz | ZonedTimestamp, in UTC | |
+| text, varchar, char, citext, name, inet, cidr, macaddr, macaddr8 | string | |
+| uuid, json, jsonb, xml, enumerations | Uuid, Json, Xml, Enum | |
+| bytea | bytes | `binary.handling.mode=bytes` |
+| lists of whole numbers, booleans and text | array | |
+
+Domains are what they are made of. Anything else is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..database import Schema
+
+AS_IT_IS = {
+    "int2": "int16",
+    "int4": "int32",
+    "int8": "int64",
+    "bool": "boolean",
+    "float4": "float",
+    "float8": "double",
+    **dict.fromkeys(("text", "varchar", "bpchar", "name", "citext", "inet", "cidr", "macaddr", "macaddr8"), "string"),
+}
+"""Types whose values JSON has as the server writes them."""
+IN_LISTS = frozenset({"int2", "int4", "int8", "bool", "text", "varchar", "bpchar"})
+NUMERIC = "org.apache.kafka.connect.data.Decimal"
+WIDEST = 38
+TWO_64 = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `sql`: its type with parameters, to cast text to; `type`: the plain name of what it is made of, `kind` and
+    `modifier` its typtype and typmod, `item` that of a list's values."""
+
+    name: str
+    required: bool
+    sql: str
+    type: str
+    kind: str
+    modifier: int
+    item: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """See `database.Column`."""
+        return self.sent.schema
+
+    @property
+    def sent(self) -> Form:
+        """`form`, of a column that has one."""
+        if self.form is None:
+            raise TypeError(self.sql)
+        return self.form
+
+    @property
+    def form(self) -> Form | None:
+        """How its values are sent; None for a type that has no form here."""
+        if self.item is not None:
+            listed = self.item if self.item in IN_LISTS else None
+            items = listed and {"type": AS_IT_IS[listed], "optional": True}
+            return Form({"type": "array", "items": items}, "{c}") if items else None
+        if self.kind == "e":
+            return Form(_named("string", "io.debezium.data.Enum"), "{c}")
+        if self.type in AS_IT_IS:
+            return Form({"type": AS_IT_IS[self.type]}, "{c}")
+        made = FORMS.get(self.type)
+        return made(self.modifier) if made else None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A schema of Connect, and an SQL expression that makes of a column, written `{c}`, what JSON has for it."""
+
+    schema: Schema
+    value: str
+
+    def of(self, column: str) -> str:
+        """The expression for a column, as SQL names it."""
+        return self.value.replace("{c}", column)
+
+
+def _named(kind: str, name: str) -> dict[str, Any]:
+    return {"type": kind, "name": name, "version": 1}
+
+
+def _as_text(name: str) -> Callable[[int], Form]:
+    return lambda _: Form(_named("string", name), "{c}::text")
+
+
+def _micros(factor: int) -> str:
+    return f"(extract(epoch FROM {{c}}) * {factor})::bigint"
+
+
+def _time(modifier: int) -> Form:
+    if 0 <= modifier <= 3:
+        return Form(_named("int32", "io.debezium.time.Time"), _micros(1_000))
+    return Form(_named("int64", "io.debezium.time.MicroTime"), _micros(1_000_000))
+
+
+def _timestamp(modifier: int) -> Form:
+    if 0 <= modifier <= 3:
+        return Form(_named("int64", "io.debezium.time.Timestamp"), _micros(1_000))
+    return Form(_named("int64", "io.debezium.time.MicroTimestamp"), _micros(1_000_000))
+
+
+def _numeric(modifier: int) -> Form | None:
+    if modifier < 4:
+        struct = {**_named("struct", "io.debezium.data.VariableScaleDecimal"), "fields": SCALED}
+        # Without zeros at the end, as the connector has it.
+        unscaled = _unscaled("({c} * power(10::numeric, scale(trim_scale({c}))))")
+        made = f"json_build_object('scale', scale(trim_scale({{c}})), 'value', {unscaled})"
+        return Form(struct, f"CASE WHEN {{c}} IS NOT NULL THEN {made} END")
+    # As numeric's own input reads it: 16 bits of precision, 11 of scale with a sign.
+    precision, scale = modifier - 4 >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
+    if precision > WIDEST or scale < 0:
+        return None
+    parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+    return Form({**_named("bytes", NUMERIC), "parameters": parameters}, _unscaled(f"({{c}} * {10**scale})"))
+
+
+def _unscaled(number: str) -> str:
+    """A whole number as the base64 of 16 bytes, the highest first. What needs more, and what is no number, is an error of
+    the server."""
+    rest = f"mod({number}, {TWO_64})"
+    high = f"(div({number}, {TWO_64}) - ({rest} < 0)::int)"
+    low = f"({rest} + (CASE WHEN {rest} < 0 THEN {TWO_64} ELSE 0 END))"
+    signed = f"({low} - (CASE WHEN {low} >= {TWO_64 >> 1} THEN {TWO_64} ELSE 0 END))"
+    return f"encode(int8send({high}::bigint) || int8send({signed}::bigint), 'base64')"
+
+
+SCALED = [{"type": "int32", "optional": False, "field": "scale"}, {"type": "bytes", "optional": False, "field": "value"}]
+FORMS: dict[str, Callable[[int], Form | None]] = {
+    "oid": lambda _: Form({"type": "int64"}, "{c}::bigint"),
+    "numeric": _numeric,
+    "date": lambda _: Form(_named("int32", "io.debezium.time.Date"), "({c} - date '1970-01-01')"),
+    "time": _time,
+    "timestamp": _timestamp,
+    # Not to_char, which has nothing for infinity and no era.
+    "timestamptz": lambda _: Form(
+        _named("string", "io.debezium.time.ZonedTimestamp"), "((to_json({c} AT TIME ZONE 'UTC') #>> '{}') || 'Z')"
+    ),
+    "uuid": _as_text("io.debezium.data.Uuid"),
+    "json": _as_text("io.debezium.data.Json"),
+    "jsonb": _as_text("io.debezium.data.Json"),
+    "xml": _as_text("io.debezium.data.Xml"),
+    "bytea": lambda _: Form({"type": "bytes"}, "translate(encode({c}, 'base64'), E'\\n', '')"),
+}

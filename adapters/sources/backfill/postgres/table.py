@@ -1,0 +1,95 @@
+"""What the database says of a table that is to be read: its columns, its key, and what its publication sends of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+
+from ..database import Table, refuse_keyless, refuse_type, split
+from .columns import Column
+
+OLDEST = 140_000
+COLUMNS = """
+WITH RECURSIVE made AS (
+    SELECT a.attnum, a.attname, a.attnotnull, a.attgenerated, a.atttypid AS oid, a.atttypmod AS modifier
+    FROM pg_attribute a
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT m.attnum, m.attname, m.attnotnull, m.attgenerated, t.typbasetype, greatest(m.modifier, t.typtypmod)
+    FROM made m JOIN pg_type t ON t.oid = m.oid WHERE t.typtype = 'd')
+SELECT m.attname, m.attnotnull, m.attgenerated <> '', format_type(m.oid, m.modifier), t.typname, t.typtype::text, m.modifier,
+       (SELECT i.typname FROM pg_type i WHERE t.typcategory = 'A' AND i.oid = t.typelem)
+FROM made m JOIN pg_type t ON t.oid = m.oid WHERE t.typtype <> 'd' ORDER BY m.attnum"""
+KEY = """
+SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
+JOIN pg_attribute a ON a.attnum = k.attnum
+WHERE i.indrelid = %s AND i.indisprimary AND a.attrelid = i.indrelid ORDER BY k.place"""
+PUBLISHED = """
+SELECT to_jsonb(p) FROM pg_publication_tables p
+WHERE p.pubname = %s AND p.schemaname = %s AND p.tablename = %s"""
+SLOT = "SELECT plugin FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()"
+
+
+def look(
+    connection: psycopg.Connection[Any], table: str, publication: str, slot: str, keys: Sequence[str] | None
+) -> Table[Column]:
+    """The table, whose rows can be read and whose changes are sent. ConfigProblem or EnvironmentProblem, with what to do,
+    where that is not so."""
+    if connection.info.server_version < OLDEST:
+        raise EnvironmentProblem("The source's server is older than PostgreSQL 14.", next_step="Upgrade it.")
+    _refuse_slot(connection, slot)
+    schema, name = split(table)
+    said = connection.execute(PUBLISHED, (publication, schema, name)).fetchone()
+    if said is None:
+        raise EnvironmentProblem(
+            f"Publication {publication} has no table {table}, so its changes would not follow the rows that are read.",
+            next_step=f"ALTER PUBLICATION {publication} ADD TABLE {table}; and see `replicator doctor`.",
+        )
+    columns = _columns(connection, schema, name, said[0])
+    found = tuple(row[0] for row in connection.execute(KEY, (_oid(connection, schema, name),)).fetchall())
+    own = refuse_keyless(table, columns, tuple(keys or found))
+    return Table(connection.info.dbname, schema, name, columns, own)
+
+
+def _refuse_slot(connection: psycopg.Connection[Any], slot: str) -> None:
+    found = connection.execute(SLOT, (slot,)).fetchone()
+    if found is None:
+        raise EnvironmentProblem(
+            f"The database has no replication slot {slot}, so changes that follow the snapshot would be lost.",
+            next_step="Start the connector first (with `snapshot.mode: no_data`), or correct `database.slot` of the source.",
+        )
+    if found[0] != "pgoutput":
+        raise EnvironmentProblem(
+            f"Slot {slot} is of the plugin {found[0]}, in whose stream a snapshot has no exact place.",
+            next_step="Use `plugin.name: pgoutput`, or Debezium's own incremental snapshots (docs/debezium.md).",
+        )
+
+
+def _oid(connection: psycopg.Connection[Any], schema: str, name: str) -> int:
+    row = connection.execute(
+        "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+        (schema, name),
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _columns(
+    connection: psycopg.Connection[Any], schema: str, name: str, published: Mapping[str, Any]
+) -> tuple[Column, ...]:
+    table = f"{schema}.{name}"
+    if published.get("rowfilter"):
+        raise ConfigProblem(
+            f"The publication sends only some rows of {table}, and a backfill reads all.",
+            next_step="Take the WHERE out of the publication, and say `where` in the config.",
+        )
+    rows = connection.execute(COLUMNS, (_oid(connection, schema, name),)).fetchall()
+    sent = published.get("attnames")
+    found = [Column(n, r, *more) for n, r, made, *more in rows if (n in sent if sent is not None else not made)]
+    strange = next((column for column in found if column.form is None), None)
+    if strange is not None:
+        raise refuse_type(table, strange.name, strange.sql)
+    return tuple(found)

@@ -1,0 +1,52 @@
+"""What backfills wrote down, for lanes on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from replicator.domain.position import Position
+from replicator.ports.frames import Batch, Stop
+
+from ...spark.frames import from_arrow, kept
+from ...spark.session import split
+from .source import JournalSource
+
+
+class JournalSparkSource:
+    """`ports.backfill.Journal` over `pyspark.sql.DataFrame`. Options as of `JournalSource`, and `spark`, `stores`.
+
+    The driver reads the files, which are of its machine; executors get the records, in one piece.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, self._spark = split(options)
+        self._journal = JournalSource(own)
+
+    def owns(self, topic: str) -> bool:
+        """See `Journal`."""
+        return self._journal.owns(topic)
+
+    def beginning(self) -> Position:
+        """See `Journal`."""
+        return self._journal.beginning()
+
+    def end(self) -> Position:
+        """See `Journal`."""
+        return self._journal.end()
+
+    def moment(self) -> datetime | None:
+        """See `Journal`."""
+        return self._journal.moment()
+
+    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[DataFrame]], None], stop: Stop) -> None:
+        """See `Journal`."""
+
+        def given(batch: Batch[pa.Table]) -> None:
+            apply_batch(replace(batch, frame=kept(from_arrow(self._spark, batch.frame).coalesce(1))))
+
+        self._journal.read(start, until, given, stop)

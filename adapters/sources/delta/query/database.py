@@ -1,0 +1,246 @@
+"""A database that is asked: its connections, and what a table or a query of it gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from pyarrow import types as t
+from sqlalchemy.pool import NullPool
+
+from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
+
+from .borders import Borders, Value
+from .columns import AnyType, Chosen, array_of, chosen, declared
+from .errors import translating
+from .options import QueryOptions
+
+PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
+"""What SQLAlchemy takes for a parameter in the text of a query, which has none."""
+FIRST_FETCH, MOST_FETCHED = 100, 5_000
+"""Rows that are fetched at once: at first, and where rows are narrow."""
+FETCHED_PER_CHUNK = 8
+ON_CONNECT = {
+    "postgresql": ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SET cursor_tuple_fraction = 1"),
+    # A TIMESTAMP is shown in the session's zone; who reads slowly is dropped after net_write_timeout.
+    "mysql": ("SET SESSION TRANSACTION READ ONLY", "SET time_zone = '+00:00'", "SET net_write_timeout = 3600"),
+}
+TO_SERVER = {
+    "psycopg": {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
+    "pymysql": {"connect_timeout": 10},
+}
+LOCAL_CLOCK = {
+    "mysql": "SELECT coalesce(convert_tz(utc_timestamp(6), '+00:00', @@global.time_zone), utc_timestamp(6))",
+    "postgresql": "SELECT localtimestamp",
+}
+UTC_CLOCK = {"mysql": "SELECT utc_timestamp(6)"}
+
+
+def family(dialect: sa.Dialect) -> str:
+    """The kind of server: MariaDB is spoken to as MySQL is."""
+    return "mysql" if dialect.name == "mariadb" else dialect.name
+
+
+class Database:
+    """The database of these options; a connection for each reading. ConfigProblem for a driver that is not installed."""
+
+    def __init__(self, options: QueryOptions) -> None:
+        self._options = options
+        self._doing = f"reading {options.name}"
+        self._ended = Event()
+        url = sa.make_url(options.dsn.get_secret_value())
+        try:
+            more = {k: v for k, v in TO_SERVER.get(url.get_driver_name(), {}).items() if k not in url.query}
+            self._engine = sa.create_engine(url, poolclass=NullPool, connect_args=more)
+        except (sa.exc.NoSuchModuleError, ModuleNotFoundError) as missing:
+            raise ConfigProblem(
+                f"The driver of {url.drivername} is not installed.",
+                next_step="Install it beside the program, or name another one in `dsn`: mysql+pymysql, postgresql+psycopg.",
+            ) from missing
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """A connection of its own, which cannot write. Raises Retryable while the server does not answer, ConfigProblem for
+        a table, column or query that it does not know, EnvironmentProblem where it refuses the role, Fatal for a value that
+        its column's type does not hold."""
+        with translating(self._doing, self._engine.dialect):
+            connection = self._engine.connect()
+            try:
+                for statement in ON_CONNECT.get(family(self._engine.dialect), ()):
+                    connection.exec_driver_sql(statement)
+                connection.commit()  # What was said of the session is said of the transactions after this one.
+                yield Reading(connection, self._options, self._doing, self.refuse_ended)
+            finally:
+                # Not given back: a driver may read all that is left of a result before it closes it.
+                connection.invalidate()
+                connection.close()
+
+    def end(self) -> None:
+        """End what another thread is reading, now or later: it raises Retryable there, once rows have come."""
+        self._ended.set()
+
+    def refuse_ended(self) -> None:
+        """Raise Retryable where `end` was called."""
+        if self._ended.is_set():
+            raise Retryable(f"{self._doing.capitalize()} was ended.")
+
+
+class Reading:
+    """What one connection reads. `columns`: what there is, in order."""
+
+    def __init__(self, connection: sa.Connection, options: QueryOptions, doing: str, turn: Callable[[], None]) -> None:
+        self._connection, self._options, self._doing, self._turn = connection, options, doing, turn
+        self._relation, self.columns = _of_table(connection, options) if options.query is None else _of_query(options)
+        self._cursor = next((c for c in self.columns if c.name == options.cursor_column), None)
+        if self._cursor is None:
+            raise ConfigProblem(
+                f"{options.name} has no column {options.cursor_column!r}.",
+                next_step=f"There are: {', '.join(c.name for c in self.columns)}. Correct `cursor_column`.",
+            )
+        self.borders = Borders(options, self._cursor.kind)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with their types."""
+        return pa.schema([pa.field(column.name, column.kind) for column in self.columns])
+
+    def clock(self) -> Value | None:
+        """The server's time as the cursor column would have it; None for numbers."""
+        kind = self.borders.kind
+        if not self.borders.is_time:
+            return None
+        texts = UTC_CLOCK if t.is_timestamp(kind) and kind.tz else LOCAL_CLOCK
+        text = texts.get(family(self._connection.dialect))
+        statement: Any = sa.text(text).columns(at=sa.DateTime()) if text else sa.select(sa.func.current_timestamp())
+        return self.borders.plain(self._connection.execute(statement).scalar_one())
+
+    def refuse_nulls(self) -> None:
+        """DataLoss where the cursor column is NULL in a row: nobody would see it change."""
+        if self._cursor is not None and self._cursor.nullable:
+            found: Any = sa.select(sa.literal_column("1")).select_from(self._relation).where(self._at.is_(None)).limit(1)
+            if self._connection.execute(found).first() is not None:
+                name = self._options.cursor_column
+                raise DataLoss(
+                    f"{self._options.name} has rows whose {name!r} is NULL: they are never seen to be new.",
+                    next_step=f"Give them a value; or write a `query` with coalesce({name}, ...) AS {name}.",
+                )
+
+    def check(self) -> None:
+        """Ask for rows as `rows` does, and read none."""
+        self.clock()
+        every = self._selected(sa.select(*(c.expression.label(c.name) for c in self.columns)), None, None)
+        self._connection.execute(every.order_by(self._at).limit(0)).fetchall()
+
+    def is_key(self, names: Sequence[str]) -> bool:
+        """Whether the table has a primary key or a unique index over no more than these columns."""
+        found = sa.inspect(self._connection)
+        place, name = _place_of(self._options.table)
+        unique = [found.get_pk_constraint(name, place).get("constrained_columns") or []]
+        unique += [list(one["column_names"]) for one in found.get_unique_constraints(name, place)]
+        indexes = (one["column_names"] for one in found.get_indexes(name, place) if one["unique"])
+        unique += [[str(c) for c in columns] for columns in indexes if None not in columns]
+        return any(columns and set(columns) <= set(names) for columns in unique)
+
+    def highest(self) -> Value | None:
+        """The highest value of the cursor column, None without rows."""
+        return self._one(sa.func.max(self._at))
+
+    def lowest(self) -> Value | None:
+        """The lowest that is read at all."""
+        return self._one(sa.func.min(self._at))
+
+    def rows(self, lower: Value | None, upper: Value | None = None) -> Iterator[pa.Table]:
+        """The rows from `lower` on, and below `upper`, by the cursor column: some at a time, never many."""
+        statement = self._selected(sa.select(*(c.expression.label(c.name) for c in self.columns)), lower, upper)
+        streamed = self._connection.execution_options(stream_results=True, max_row_buffer=MOST_FETCHED)
+        result = streamed.execute(statement.order_by(self._at))
+        batches: list[pa.RecordBatch] = []
+        fetch, held, size = min(FIRST_FETCH, self._options.chunk_records), 0, 0
+        while found := self._some(result, fetch):
+            batch = pa.record_batch(
+                [array_of(v, c, self._doing) for v, c in zip(zip(*found, strict=True), self.columns, strict=True)],
+                schema=self.schema,
+            )
+            batches.append(batch)
+            held, size = held + len(found), size + batch.nbytes
+            if held >= self._options.chunk_records or size >= self._options.chunk_bytes:
+                yield pa.Table.from_batches(batches)
+                batches, held, size = [], 0, 0
+            per_row = max(1, batch.nbytes // len(found))
+            fetch = max(1, min(MOST_FETCHED, 2 * fetch, self._options.chunk_bytes // FETCHED_PER_CHUNK // per_row))
+            fetch = min(fetch, max(1, self._options.chunk_records - held))
+        if batches:
+            yield pa.Table.from_batches(batches)
+
+    def _some(self, result: Any, count: int) -> Any:
+        self._turn()
+        return result.fetchmany(count)
+
+    @property
+    def _at(self) -> sa.ColumnElement[Any]:
+        found: sa.ColumnElement[Any] = self._relation.c[self._options.cursor_column]
+        return found
+
+    def _selected(self, statement: sa.Select[Any], lower: Value | None, upper: Value | None) -> sa.Select[Any]:
+        first = self.borders.first
+        conditions = [
+            self._at.is_not(None),
+            *(self._at > self._bound(value) for value in (first,) if value is not None),
+            *(self._at >= self._bound(value) for value in (lower,) if value is not None),
+            *(self._at < self._bound(value) for value in (upper,) if value is not None),
+        ]
+        return statement.where(*conditions)
+
+    def _bound(self, value: Value) -> Any:
+        """A value as the server's drivers take it: only PostgreSQL's know zones."""
+        zoned = isinstance(value, datetime) and value.tzinfo is not None
+        plain = value.replace(tzinfo=None) if zoned and family(self._connection.dialect) != "postgresql" else value
+        return sa.literal(plain, sa.DateTime(timezone=zoned) if isinstance(value, datetime) else None)
+
+    def _one(self, expression: sa.ColumnElement[Any]) -> Value | None:
+        found = self._connection.execute(self._selected(sa.select(expression), None, None)).scalar_one()
+        return None if found is None else self.borders.plain(found)
+
+
+def _place_of(table: str) -> tuple[str | None, str]:
+    """Schema and name of `TABLE` or `SCHEMA.TABLE`."""
+    first, dot, rest = table.partition(".")
+    return (first, rest) if dot else (None, first)
+
+
+def _of_table(connection: sa.Connection, options: QueryOptions) -> tuple[Any, tuple[Chosen, ...]]:
+    place, name = _place_of(options.table)
+    try:
+        found = sa.inspect(connection).get_columns(name, place)
+    except sa.exc.NoSuchTableError:
+        found = []
+    if not found:
+        raise ConfigProblem(
+            f"The database has no table {options.table} that this user may see.", next_step="Correct `table` or `dsn`."
+        )
+    wide = connection.dialect.name == "sqlite"
+    columns = [sa.column(one["name"], _wide(one["type"]) if wide else one["type"]) for one in found]
+    relation = sa.table(name, *columns, schema=place)
+    nullable = {one["name"]: bool(one.get("nullable", True)) for one in found}
+    return relation, tuple(chosen(relation.c[c.name], nullable[c.name], options.name) for c in columns)
+
+
+def _wide(kind: AnyType) -> AnyType:
+    """SQLite keeps whole numbers of 64 bits and doubles, whatever a column is called."""
+    if isinstance(kind, sa.Integer):
+        return sa.BigInteger()
+    return sa.Double() if isinstance(kind, sa.Float) else kind
+
+
+def _of_query(options: QueryOptions) -> tuple[Any, tuple[Chosen, ...]]:
+    kinds = {name: declared(name, said, options.name) for name, said in options.columns.items()}
+    text = PARAMETER.sub(r"\\:", (options.query or "").strip().removesuffix(";"))
+    columns = [sa.column(name, made) for name, (_, made) in kinds.items()]
+    relation = sa.text(f"\n{text}\n").columns(*columns).subquery("q")
+    return relation, tuple(Chosen(name, kind, relation.c[name], True) for name, (kind, _) in kinds.items())

@@ -1,0 +1,169 @@
+"""What is kept of readings: their rows, and how far the cursor column was read, in the same commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from replicator.domain.errors import DataLoss, EnvironmentProblem
+
+from ....delta.durable import sync_commit, write_json
+from ....delta.errors import translating
+from ....delta.layout import local_folder
+from ....delta.tables import exists
+from ....delta.types import storage_type
+from ..journalled import CHANGE, VERSION
+from ..snapshots.compared import fitted
+from ..snapshots.journal import KEPT_FOR_GOOD, begin_anew
+from ..snapshots.supply import Snapshot
+from .options import QueryOptions
+
+OF_COMMIT = "replicator.query"
+TOLD_BY = "asked.json"
+READ = "r"
+"""What all rows are: nobody says whether one is new or was changed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A range of cursor values that is read by itself at first, as text: from `lower` on, below `upper`; read up to
+    `border`, or `done`."""
+
+    lower: str | None
+    upper: str | None
+    border: str | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the cursor column was read, as text; while the first rows are read in `parts`, each for itself. `version`: of
+    the newest rows."""
+
+    version: int = 0
+    border: str | None = None
+    parts: tuple[Part, ...] = ()
+
+    def written(self) -> str:
+        """For `read`."""
+        parts = [[p.lower, p.upper, p.border, p.done] for p in self.parts]
+        return json.dumps({"version": self.version, "border": self.border, "parts": parts})
+
+    @classmethod
+    def read(cls, text: str) -> Progress:
+        """What `written` wrote."""
+        said = json.loads(text)
+        return cls(said["version"], said["border"], tuple(Part(*part) for part in said["parts"]))
+
+    def at(self, number: int, part: Part) -> Progress:
+        """With another state of the part of that number."""
+        return replace(self, parts=tuple(part if i == number else p for i, p in enumerate(self.parts)))
+
+
+class Journal:
+    """The rows that were read, each commit with the progress after it. Its caller sees to it that one process writes."""
+
+    def __init__(self, options: QueryOptions) -> None:
+        self._options = options
+        self._state, self._path = Path(options.state), options.journal
+        self._anew = begin_anew(self._state)
+        self._schema: pa.Schema | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything was ever read."""
+        return exists(local_folder(str(self._path)))
+
+    def hold(self) -> None:
+        """Raise DataLoss where rows were read by another cursor column, or told apart by other keys, than is said now: what
+        was read could not be gone on from."""
+        file = self._state / TOLD_BY
+        if not file.exists():
+            return
+        now = self._told_by()
+        try:
+            was = json.loads(file.read_bytes())
+            others = [name for name in now if was[name] != now[name]]
+        except (ValueError, KeyError, TypeError) as damage:
+            raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
+        if others:
+            raise DataLoss(
+                f"{self._options.name} was read with another {' and '.join(others)} than the configuration says now.",
+                next_step=f"{self._anew} Or say what it was before.",
+            )
+
+    def begin(self, schema: pa.Schema) -> None:
+        """Make it, for rows of these columns; where it is there, let these be no other ones: DataLoss where a column is gone
+        or of another type."""
+        if not self.is_there:
+            if (self._state / TOLD_BY).exists() and self._noted_as_made():
+                raise DataLoss(f"{self._path} is gone, and with it what was read of the database.", next_step=self._anew)
+            self._make(schema)
+        if self._schema is None:
+            with translating(self._options.name):
+                there = pa.schema(DeltaTable(str(self._path)).schema().to_arrow())
+            own = (CHANGE, VERSION)
+            self._schema = pa.schema([pa.field(f.name, storage_type(f.type)) for f in there if f.name not in own])
+        remedy = "Give it back to the table, or to the query"
+        now = Snapshot(self._options.name, 0, schema.empty_table(), remedy=remedy)
+        fitted(self._schema.empty_table(), now, str(self._state))
+
+    def progress(self) -> Progress:
+        """How far the newest commit says that was read. Who compacts the journal commits too."""
+        with translating(self._options.name):
+            for commit in DeltaTable(str(self._path)).history():
+                if OF_COMMIT in commit:
+                    return Progress.read(commit[OF_COMMIT])
+        raise DataLoss(f"No commit of {self._path} says how far was read.", next_step=self._anew)
+
+    def append(self, rows: pa.Table, progress: Progress) -> None:
+        """The rows, as version `progress.version`, and how far was read with them."""
+        names = [CHANGE, VERSION, *rows.schema.names]
+        count = rows.num_rows
+        told = [pa.repeat(pa.scalar(READ), count), pa.repeat(pa.scalar(progress.version, pa.int64()), count)]
+        # In one piece: delta-rs may write each to a file of its own.
+        whole = pa.table([*told, *rows.columns], names=names).combine_chunks()
+        with translating(self._options.name):
+            said = CommitProperties(custom_metadata={OF_COMMIT: progress.written()})
+            write_deltalake(str(self._path), whole, mode="append", schema_mode="merge", commit_properties=said)
+        sync_commit(self._path, DeltaTable(str(self._path)).version())
+        self._schema = rows.schema
+
+    def rows(self, condition: pc.Expression | None = None) -> Iterator[tuple[pa.Table, pa.Array]]:
+        """The rows for which it holds, some at a time, with their versions."""
+        with translating(self._options.name):
+            found = DeltaTable(str(self._path)).to_pyarrow_dataset().scanner(filter=condition, batch_size=32_768)
+            for batch in found.to_batches():
+                if batch.num_rows:
+                    yield pa.table(batch).drop_columns([CHANGE, VERSION]), batch.column(VERSION)
+
+    def _make(self, schema: pa.Schema) -> None:
+        try:
+            write_json(self._state / TOLD_BY, {**self._told_by(), "made": False})
+            names = pa.schema([pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), *schema])
+            said = CommitProperties(custom_metadata={OF_COMMIT: Progress().written()})
+            with translating(self._options.name):
+                write_deltalake(
+                    str(self._path),
+                    names.empty_table(),
+                    name=self._options.name,
+                    configuration=KEPT_FOR_GOOD,
+                    commit_properties=said,
+                )
+            sync_commit(self._path, 0)
+            write_json(self._state / TOLD_BY, {**self._told_by(), "made": True})
+        except OSError as error:
+            raise EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.") from error
+
+    def _noted_as_made(self) -> bool:
+        return bool(json.loads((self._state / TOLD_BY).read_bytes()).get("made"))
+
+    def _told_by(self) -> Mapping[str, Any]:
+        return {"cursor_column": self._options.cursor_column, "keys": sorted(self._options.keys)}

@@ -1,0 +1,121 @@
+"""What sources of files that are written once have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+
+from replicator.domain.errors import ConfigProblem, DataLoss
+from replicator.domain.position import Position
+from replicator.ports.frames import Stop
+
+from ....arrow.dms import Dialect
+from ..listing import ArchiveFile
+from ..source import ArchiveSource
+from ..stored import StoredPath
+from ..summary import Summary
+from .choice import OF_ANY, Naming, beyond, summarised, through
+from .settled import settles_in
+
+CSV = "csv"
+
+
+def dialect_of(said: object) -> Dialect:
+    """How CSV is written; ConfigProblem that names every wrong key."""
+    try:
+        return Dialect.model_validate(said or {})
+    except ValidationError as error:
+        wrong = "; ".join(f"csv.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        raise ConfigProblem(f"The options of a source of files are not valid: {wrong}.") from None
+
+
+class WrittenOnceSource(ArchiveSource):
+    """`ArchiveSource` of files that nobody writes to again, and whose names say the order. Classes say `naming`, what names
+    say, and `read_options`.
+
+    A file counts once nobody has written to it for `settled.SETTLED_SECONDS`, and holds back later ones of its table until
+    then. Keep at least the newest file of every table: without any, the table counts as gone. One that turns up before
+    others that were read, or has another size than it had, is a DataLoss.
+    """
+
+    naming: ClassVar[Naming]
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._given: dict[str, ArchiveFile] = {}
+        self._newest: dict[str, int] = {}
+        self._settled_at = float("inf")
+        super().__init__(options)
+
+    def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
+        """As the port says; with `once` up to the end of the files that there are now, once nobody writes to them."""
+        if once:
+            mine = {file.label for file in self._asked_for()}
+            while (left := max((self._settles_in(f) for f in self._listed() if f.label in mine), default=0.0)) > 0:
+                if stop.wait(min(left, 1.0)):
+                    return
+        super().run(start, apply_batch, stop, once=once)
+
+    def _files(self, start: Position) -> list[ArchiveFile]:
+        """The complete files, of each table up to the first that is not. DataLoss for one that was given out before and has
+        another size now, and for one that lies before others that were."""
+        found = list(self._complete(self._asked_for()))
+        self._refuse_late([file for file in found if self._given and file.label not in self._given])
+        for file in found:
+            self._newest[self.naming.table_of(file.path)] = self.naming.first_of(file.path)
+            before = self._given.setdefault(file.label, file)
+            if (change := _change(before, file)) is not None:
+                raise DataLoss(
+                    f"{file.path} {change}: files are written once",
+                    next_step="Where the table was loaded again, load it here too, with `replicator lanes resync LANE`.",
+                )
+        return beyond(found, start, self.naming)
+
+    def _asked_for(self) -> list[ArchiveFile]:
+        files, names = self._listed(), self._options.through
+        return files if names is None else through(files, names, self.naming)
+
+    def _summary(self) -> Summary:
+        return summarised(self._known, self._listed(), self.naming)
+
+    def _due_in(self) -> float:
+        """Until the next file settles."""
+        return max(0.0, self._settled_at - time.monotonic())
+
+    def _complete(self, files: Iterable[ArchiveFile]) -> Iterator[ArchiveFile]:
+        behind: set[str] = set()
+        self._settled_at = float("inf")
+        for file in files:
+            table, left = self.naming.table_of(file.path), self._settles_in(file)
+            if left > 0:
+                self._settled_at = min(self._settled_at, time.monotonic() + left)
+            # A file of transactions may be of any table.
+            if left <= 0 and not behind & {table, OF_ANY} and (table != OF_ANY or not behind):
+                yield file
+            else:
+                behind.add(table)
+
+    def _settles_in(self, file: ArchiveFile) -> float:
+        return settles_in(file, self._options.settle)
+
+    def _refuse_late(self, fresh: Iterable[ArchiveFile]) -> None:
+        for file in fresh:
+            table = self.naming.table_of(file.path)
+            if self.naming.first_of(file.path) < self._newest.get(table, -1):
+                what = f"later files of table {table}" if table else "later files of transactions"
+                raise DataLoss(
+                    f"{file.path} turned up after {what} had been read",
+                    next_step="Load the table anew with `replicator lanes resync LANE` before the next start, which cannot "
+                    "tell any more that the file was not read.",
+                )
+
+
+def _change(before: ArchiveFile, now: ArchiveFile) -> str | None:
+    """What tells `now` from the file that was read; a local one that was copied again is the same."""
+    if before.size != now.size:
+        return f"had {before.size} bytes when it was read, and has {now.size} now"
+    if isinstance(now.path, StoredPath) and before.stamp[0] != now.stamp[0]:
+        return "was replaced after it was read"
+    return None

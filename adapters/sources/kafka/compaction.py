@@ -1,0 +1,48 @@
+"""What the compaction of a topic means for those who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from replicator.ports.diagnosis import Diagnosis
+
+from ...arrow.json.limits import of_table
+from .retention import Settings
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Who reads a table: `every` wants every change of it, `keeping` takes a message without a value for nothing."""
+
+    every: Sequence[str] = ()
+    keeping: Sequence[str] = ()
+
+
+def compacted(subject: str, settings: Settings, readers: Mapping[str, Readers]) -> Iterator[Diagnosis]:
+    """What is not in compacted topics that some reader expects there. `readers`: by table, as a name or glob."""
+    for topic in sorted(topic for topic, said in settings.items() if "compact" in said.get("cleanup.policy", "")):
+        mine = _of_topic(topic, readers)
+        if mine.every:
+            text = (
+                f"Topic {topic} is compacted, so it keeps the last change of a key, and {_listed(mine.every)} every change."
+            )
+            step = "Set cleanup.policy=delete for it, or read it under the policy scd1 alone."
+            yield Diagnosis("warning", subject, text, step)
+        if mine.keeping:
+            text = (
+                f"Topic {topic} is compacted, so of a delete it may keep nothing but the message without a value, which "
+                f"{', '.join(mine.keeping)} passes over."
+            )
+            yield Diagnosis("warning", subject, text, "Write `tombstones: delete` for its table.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'wants' if len(names) == 1 else 'want'}"
+
+
+def _of_topic(topic: str, readers: Mapping[str, Readers]) -> Readers:
+    """Those of the table that the topic is called after: `<prefix>.<schema>.<table>`, or the table alone."""
+    parts = topic.split(".")
+    found = (of_table(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
+    return next(filter(None, found), Readers())

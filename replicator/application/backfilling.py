@@ -1,0 +1,107 @@
+"""Reading a table whole while the stream of its changes goes on: its rows, then deletes of those that it no longer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from replicator.domain.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
+from replicator.domain.position import Position
+from replicator.ports.backfill import Backfill, Taken
+from replicator.ports.frames import Lane
+
+Left = Callable[[Lane, str], pa.Table | None]
+"""The rows of a lane's target for which an SQL condition holds; None where there is no target yet."""
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a backfill. `deletes_of`: lanes whose targets were searched for rows that the table no longer holds;
+    `without`: why others were not, in sentences."""
+
+    table: str
+    rows: int
+    deleted: int
+    resumed: bool
+    begun: str
+    deletes_of: tuple[str, ...]
+    without: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Backfilling:
+    """One backfill of one table. `applied` returns once every lane of the table has applied everything up to a position, of
+    the stream and of what was written down; `end` says where the stream ends now."""
+
+    backfill: Backfill
+    applied: Callable[[Position], None]
+    end: Callable[[], Position]
+    left: Left
+    tell: Tell
+
+    def run(self, table: str, lanes: Sequence[Lane], *, anew: bool = False) -> Outcome:
+        """See the module. May be repeated at any time: it goes on where the last one stopped.
+
+        Rows count as deleted whose last change is older than the snapshot, once everything that came before it was applied:
+        had the snapshot held them, they would be newer.
+        """
+        searched, without = deletable(lanes)
+        taken = self.backfill.rows(self.tell, anew=anew)
+        # What the stream holds now was there before anything that comes after the snapshot.
+        self._await(Position({**self.end(), **self.backfill.end()}), "lanes apply the rows")
+        deleted = self._delete(searched, taken)
+        if deleted:
+            self._await(self.backfill.end(), "lanes apply the deletes")
+        self.backfill.finish()
+        return Outcome(
+            table, taken.rows, deleted, taken.resumed, taken.begun, tuple(lane.id for lane in searched), tuple(without)
+        )
+
+    def _await(self, position: Position, what: str) -> None:
+        self.tell(what)
+        self.applied(position)
+
+    def _delete(self, lanes: Sequence[Lane], taken: Taken) -> int:
+        found = [self.left(lane, older(lane, taken.below)) for lane in lanes]
+        names = list(taken.keys)
+        parts = [rows.select(names) for rows in found if rows is not None and rows.num_rows]
+        if not parts:
+            return 0
+        keys = pa.concat_tables([part.cast(parts[0].schema) for part in parts]).group_by(names).aggregate([])
+        self.tell(f"{keys.num_rows:,} rows are older than the snapshot")
+        return self.backfill.deletes(keys)
+
+
+def deletable(lanes: Sequence[Lane]) -> tuple[list[Lane], list[str]]:
+    """The lanes in whose targets deleted rows are looked for, and why not in others."""
+    ordered = next((lane for lane in lanes if lane.shape.sequence_by), None)
+    if ordered is not None:
+        columns = ", ".join(ordered.shape.sequence_by)
+        return [], [
+            f"Rows that the table no longer holds stay: {ordered.id} orders its changes by {columns}, "
+            f"which a row that is gone does not have ({ordered.config_line})."
+        ]
+    wanted = [lane for lane in lanes if lane.policy != "append" and not lane.shape.without_deletes]
+    others = [lane.id for lane in lanes if lane not in wanted]
+    why = [f"Of {name} no rows are deleted: it keeps every change, or says `deletes: ignore`." for name in others]
+    return wanted, why
+
+
+def older(lane: Lane, below: Sequence[int]) -> str:
+    """An SQL condition: rows of the lane's target that are there, and whose last change stands below these first elements of
+    a sequence."""
+    if lane.policy == "scd2":
+        return f'"{end_sequence_columns(1)[0]}" IS NULL AND {_lower(last_sequence_columns(len(below)), below)}'
+    there = f' AND "{CDC_DELETED}" IS NOT TRUE' if lane.shape.soft_deletes else ""
+    return f"{_lower(cdc_sequence_columns(len(below)), below)}{there}"
+
+
+def _lower(columns: Sequence[str], than: Sequence[int]) -> str:
+    """Written out: not every dialect compares rows, nor finds files by such a comparison."""
+    first, at = f'"{columns[0]}"', than[0]
+    if len(columns) == 1:
+        return f"{first} < {at}"
+    return f"({first} < {at} OR ({first} = {at} AND {_lower(columns[1:], than[1:])}))"

@@ -1,0 +1,133 @@
+"""The erasure list: which keys were forgotten, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from replicator.domain.erasures import Erasure, Hashes
+from replicator.domain.errors import EnvironmentProblem
+
+LIST, KEY = "erasures.json", "erasures.key"
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Erased:
+    """What the list says: the keys that were forgotten, and the hashes by which they are known. None without any."""
+
+    hashes: Hashes
+    erasures: tuple[Erasure, ...] = ()
+
+    def of(self, source: str) -> tuple[Erasure, ...]:
+        """Those of the tables of a source."""
+        return tuple(one for one in self.erasures if one.source == source)
+
+
+class ErasureList:
+    """`erasures.json` and `erasures.key` in a folder. Who writes it is alone; who reads it has it as it was whole.
+
+    The two are apart so that the list may be shown and kept where others look; only with both can a key be tried.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._list, self._key = folder / LIST, folder / KEY
+
+    @property
+    def path(self) -> Path:
+        """The list itself."""
+        return self._list
+
+    def load(self) -> Erased | None:
+        """What it says; None where nothing was ever forgotten. EnvironmentProblem where it cannot be read, or its key is not
+        there: what was forgotten would come back."""
+        try:
+            said = json.loads(self._list.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):  # Who looks for the folder of state tells what is wrong with it.
+            return None
+        except (OSError, ValueError) as error:
+            raise self._unreadable(self._list, error) from error
+        try:
+            hashes = Hashes(bytes.fromhex(self._key.read_text("ascii")))
+            found = Erased(hashes, tuple(_read(one) for one in said["erasures"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._unreadable(self._key if isinstance(error, OSError) else self._list, error) from error
+        if hashes.check != said.get("check"):
+            raise self._unreadable(self._key, ValueError("it is not the key of the list"))
+        return found
+
+    def begun(self) -> Hashes:
+        """The hashes of the list, with a new key where there is no list yet."""
+        known = self.load()
+        if known is not None:
+            return known.hashes
+        try:
+            self._list.parent.mkdir(parents=True, exist_ok=True)
+            key = secrets.token_bytes(KEY_BYTES)
+            self._replace(self._key, key.hex().encode(), 0o600)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return Hashes(key)
+
+    def put(self, hashes: Hashes, erasure: Erasure) -> None:
+        """Add the key, or replace what is said of it; durable when it returns."""
+        known = self.load()
+        others = [one for one in (known.erasures if known else ()) if one.identity != erasure.identity]
+        said = {"format": 1, "check": hashes.check, "erasures": [_written(one) for one in (*others, erasure)]}
+        try:
+            self._replace(self._list, (json.dumps(said, indent=1) + "\n").encode(), 0o644)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _replace(self, path: Path, data: bytes, mode: int) -> None:
+        new = path.with_suffix(f"{path.suffix}.new")
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _unreadable(self, path: Path, error: Exception) -> EnvironmentProblem:
+        why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+        return EnvironmentProblem(
+            f"{path}, by which rows that were forgotten are kept away, cannot be read: {why}",
+            next_step="Restore it from a copy. Without it nothing is read, since they would come back.",
+        )
+
+    def _unwritable(self, error: OSError) -> EnvironmentProblem:
+        return EnvironmentProblem(
+            f"{self._list.parent} cannot be written ({error.strerror})",
+            next_step="Make the folder of the erasure list (`erasures`, by default in `state`) writable.",
+        )
+
+
+def told(erasure: Erasure) -> dict[str, Any]:
+    """An entry as it is kept and shown."""
+    return _written(erasure)
+
+
+def _written(one: Erasure) -> dict[str, Any]:
+    removed = None if one.removed is None else dict(one.removed)
+    sets = {"topics": sorted(one.topics), "messages": sorted(one.messages)}
+    names = {"source": one.source, "table": one.table, "columns": list(one.columns), "hash": one.hash}
+    return {**names, "at": one.at.isoformat(), "by": one.by, **sets, "removed": removed}
+
+
+def _read(said: dict[str, Any]) -> Erasure:
+    topics, messages = (frozenset(map(str, said[name])) for name in ("topics", "messages"))
+    columns: Iterable[Any] = said["columns"]
+    at, removed = datetime.fromisoformat(said["at"]), said["removed"]
+    whom = (str(said["source"]), str(said["table"]), tuple(map(str, columns)), str(said["hash"]))
+    return Erasure(*whom, at, str(said["by"]), topics, messages, removed)

@@ -1,0 +1,82 @@
+"""Keys of which a record was rejected: what comes after it is held back where the configuration says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic
+
+from replicator.domain.errors import Reject, RejectCode
+from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F, Rejected
+
+from .rejects import Rejects
+
+KeyOf = tuple[str, int, bytes]
+"""A key, where it is: in a topic's partition. Records without a key hold nothing back."""
+
+WHY = str(
+    Reject(
+        RejectCode.HELD,
+        "a record of its key before it was rejected; `replicator dlq replay` applies both, in their order",
+    )
+)
+
+
+class Holding(Generic[F]):
+    """What is held back of one source's records. The store is asked once, so that a restart forgets nothing. For one thread.
+
+    Of a key, everything above the first record that is not replayed is held; in its partition, since only there something
+    comes before something else.
+    """
+
+    def __init__(self, source: str, engine: Engine[F], rejects: Rejects[F]) -> None:
+        self._source = source
+        self._engine = engine
+        self._rejects = rejects
+        self._since: dict[KeyOf, int] | None = None
+
+    def parted(self, raw: F) -> tuple[F, F | None]:
+        """The records that may go on, and those that are held, with `_error`; None for none."""
+        since = self._known()
+        if not since:
+            return raw, None
+        free, held = self._engine.held(raw, since, WHY)
+        return free, held if self._engine.count(held) else None
+
+    def add(self, rows: F, raw: F) -> bool:
+        """Hold what comes after these rejects; True when that may be something in `raw`."""
+        since, new = self._known(), False
+        for rejected in self._engine.rejected(rows, [raw]):
+            new |= _put(since, rejected)
+        return new
+
+    def _known(self) -> dict[KeyOf, int]:
+        if self._since is None:
+            self._since = {}
+            for letter in self._rejects.open_letters(self._source):
+                _put(self._since, letter)
+        return self._since
+
+
+def _put(since: dict[KeyOf, int], one: Rejected | DeadLetter) -> bool:
+    if one.key is None:
+        return False
+    at, after = (one.topic, one.partition, one.key), one.offset + 1
+    known = since.get(at)
+    since[at] = after if known is None else min(known, after)
+    return since[at] != known
+
+
+def held_back(letters: Iterable[DeadLetter], tried: set[str]) -> dict[str, bool]:
+    """Of letters in the order of their records, by event id, those that are HELD: True where a record of their key before
+    them is not among those that are `tried`."""
+    waiting: set[KeyOf] = set()
+    found: dict[str, bool] = {}
+    for letter in letters:
+        at = (letter.topic, letter.partition, letter.key) if letter.key is not None else None
+        if letter.code == RejectCode.HELD and at is not None:
+            found[letter.event_id] = at in waiting
+        if at is not None and (letter.event_id not in tried or found.get(letter.event_id)):
+            waiting.add(at)
+    return found

@@ -1,0 +1,196 @@
+"""Where the schema of a lane's table stands, and what becomes of it when records come under another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from replicator.domain.fitting import covers
+from replicator.domain.position import Position
+from replicator.domain.schema_changes import Decision, Kind, Mode, Reshaping, SchemaChange, changes_between, decided
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Lane
+
+from .catalog import AS_IT_IS, Taken
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A lane met another schema. `decision` is what it does about it, `version` what is to be remembered of that; `known`:
+    it has met the schema before, and goes by what was decided then."""
+
+    decision: Decision
+    version: SchemaVersion
+    known: bool = False
+
+    @property
+    def cuts(self) -> bool:
+        """Records before the change have to be applied to the table as it was."""
+        return bool(self.decision.reshaping)
+
+
+class LaneSchema:
+    """Used by the thread of its source only. `versions`: all that the sink remembers, and those that it is to; `current`:
+    the one under which the lane stands. `is_anew`: the target is empty, so that its table may have another key."""
+
+    def __init__(self, lane: Lane, versions: Sequence[SchemaVersion] = (), *, is_anew: bool = False) -> None:
+        self._lane = lane
+        self.versions = {v.number: v for v in versions}
+        applied = sorted((v for v in versions if v.state == "applied"), key=lambda v: v.number)
+        self.current = applied[-1] if applied else None
+        self._new: tuple[SchemaVersion, ...] = ()
+        self._is_anew = is_anew
+        self._reshaping = Reshaping()
+        self._met: TableSpec | None = None
+        self._taken: tuple[TableSpec, Taken] | None = None
+
+    @property
+    def pending(self) -> SchemaVersion | None:
+        """The schema that waits for somebody to accept it."""
+        return next((v for v in self.versions.values() if v.state == "pending"), None)
+
+    def meets(self, table: TableSpec, start: Position, now: datetime) -> Turn | None:
+        """What becomes of the lane where records come under `table`; None when that is nothing new."""
+        if table is self._met:
+            return None
+        turn = self._meets(self._chosen(table), start, now)
+        self._met = table if turn is None else None
+        return turn
+
+    def _meets(self, table: TableSpec, start: Position, now: datetime) -> Turn | None:
+        if self.current is None:
+            return self._first(table, start, now)
+        if self._is_anew:
+            self._is_anew = False
+            rekeyed = _with_key_of(self.current.source, table)
+            if rekeyed is not None:
+                self.current = replace(self.current, source=rekeyed)
+                decision = Decision((), self.current.columns)
+                return Turn(decision, self._version(rekeyed, decision, start, now))
+        if _same(self.current.source, table):
+            if not self._left_out(table):
+                return None
+            known = None
+        else:
+            known = next((v for v in self._passed() if _same(v.source, table)), None)
+        if known is not None and known.number < self.current.number:
+            if not _is_behind(known.position, self.current.position, start):
+                known = None  # The table was changed back.
+            else:
+                return None  # A partition that is behind, or records that are read again: as the lane is by now.
+        asked = known is None
+        decision = decided(self.current.columns, self.current.source, table, self._lane.schema_rules, accepted=not asked)
+        if not decision.changes:
+            self.current = replace(self.current, source=table)
+            return None
+        version = self._version(table, decision, start, now) if known is None else replace(known, columns=decision.columns)
+        return Turn(decision, version, known is not None)
+
+    def take(self, turn: Turn) -> None:
+        """The lane goes on under the schema that it met."""
+        version = replace(turn.version, state="applied")
+        was = self.versions.get(version.number)
+        self.versions[version.number] = self.current = version
+        if was is None or was.state != "applied":
+            self._new = (*self._new, version)
+        self._reshaping = self._reshaping.then(turn.decision.reshaping)
+        self._taken = None
+
+    def taken(self, table: TableSpec) -> Taken:
+        """What the lane takes of frames of `table` now."""
+        if self.current is None:
+            return AS_IT_IS
+        if self._taken is None or self._taken[0] is not table:
+            self._taken = (table, self._of(table, self.current.columns))
+        return self._taken[1]
+
+    def _of(self, table: TableSpec, columns: tuple[Column, ...]) -> Taken:
+        names = {c.name for c in columns}
+        renamed = tuple(
+            (old, new)
+            for old, new in self._lane.schema_rules.renames
+            if new in names and old not in names and old in table.column_names
+        )
+        told = None if _alike(columns, self._chosen(table).columns) else columns
+        return Taken(told, renamed, self._reshaping, self._new)
+
+    def _left_out(self, table: TableSpec) -> bool:
+        """The lane does without a column that it would not do without any more."""
+        names = {c.name for c in self.current.columns} if self.current else set()
+        evolves = self._lane.schema_rules.mode(Kind.ADDED) in (Mode.EVOLVE, Mode.TRY_EVOLVE)
+        return evolves and any(name not in names for name in table.column_names)
+
+    def _first(self, table: TableSpec, start: Position, now: datetime) -> Turn:
+        """Nothing is remembered of what the lane has met: it takes what comes."""
+        decision = Decision((), table.columns)
+        return Turn(decision, self._version(table, decision, start, now))
+
+    def _version(self, table: TableSpec, decision: Decision, start: Position, now: datetime) -> SchemaVersion:
+        passed = [v.number for v in self._passed()]
+        said = tuple(map(str, decision.changes))
+        waits = "pending" if decision.stops else "applied"
+        return SchemaVersion(max(passed, default=0) + 1, table, decision.columns, start, now, said, waits)  # type: ignore[arg-type]
+
+    def _passed(self) -> list[SchemaVersion]:
+        """Those that the lane need not ask about again."""
+        return [v for v in self.versions.values() if v.state != "pending"]
+
+    def _chosen(self, table: TableSpec) -> TableSpec:
+        """The table without the columns that the lane leaves out."""
+        chosen = self._lane.shape.columns
+        if chosen is None:
+            return table
+        return replace(table, columns=tuple(c for c in table.columns if c.name in chosen or c.name in table.keys))
+
+
+def _same(one: TableSpec, other: TableSpec) -> bool:
+    return covers(one, other) and covers(other, one) and not changes_between(one, other)
+
+
+def _is_behind(known: Position, current: Position, start: Position) -> bool:
+    """Whether records under an earlier schema, from `start` on, may have been sent before the current one. Of a table in
+    several partitions that cannot be told: each gets to a change of the schema in its own time."""
+    return len({*known, *current, *start}) > 1 or any(at <= current.get(place, at) for place, at in start.items())
+
+
+def _with_key_of(known: TableSpec, newer: TableSpec) -> TableSpec | None:
+    """`known` with the key of `newer`; None where it has that key, or cannot have it."""
+    is_same = (known.keys, known.sequence) == (newer.keys, newer.sequence)
+    if is_same or not set(newer.keys) <= set(known.column_names):
+        return None
+    return replace(known, keys=newer.keys, sequence=newer.sequence)
+
+
+def _alike(some: tuple[Column, ...], others: tuple[Column, ...]) -> bool:
+    return {c.name: (c.type, c.source_type) for c in some} == {c.name: (c.type, c.source_type) for c in others}
+
+
+def told_stop(lane: Lane, turn: Turn) -> tuple[str, str]:
+    """Why the lane does not go on, and what to do about it."""
+    stops, line = turn.decision.stops, f" ({lane.config_line})" if lane.config_line else ""
+    sentence = f"The schema of table {lane.table} changed: {'; '.join(map(str, stops))}."
+    modes = {lane.schema_rules.mode(change.kind) for change in stops}
+    if any(change.kind is Kind.KEY_CHANGED for change in stops):
+        return sentence, _reload(lane, stops)
+    accept = f"`replicator lanes resume {lane.id} --accept-schema {turn.version.number}`"
+    if turn.decision.waits:
+        return sentence, f"{accept} lets the lane go on under it; `schema_changes` says quarantine{line}."
+    if modes <= {Mode.FAIL, Mode.QUARANTINE} and not turn.known:
+        kinds = ", ".join(sorted({change.kind.value for change in stops}))
+        return sentence, (
+            f"Allow it with `schema_changes: {{{kinds}: evolve}}`{line} and start again, or for this once with {accept}."
+        )
+    return sentence, _reload(lane, stops)
+
+
+def _reload(lane: Lane, stops: Sequence[SchemaChange]) -> str:
+    """What helps where the rows that are there cannot be told by the new key, or held by the new type."""
+    line = f" ({lane.config_line})" if lane.config_line else ""
+    typed = all(change.kind is Kind.TYPE_CHANGED for change in stops)
+    other = f"; or keep the type that is there with `schema_changes: {{type_changed: try_evolve}}`{line}" if typed else ""
+    return (
+        f"Once all records that are read have the new schema, `replicator drop {lane.id}` and start again: the lane "
+        f"loads the table anew{other}."
+    )

@@ -1,0 +1,40 @@
+"""`replicator audit`: what was changed in a table, and when."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from .query import print_table, result_of, write_csv
+from .replay import TIME
+from .session import COUNT, Session, command
+
+SHOWN = 100
+
+
+@command("audit")
+@click.argument("table")
+@click.option("--since", type=TIME, help="Changes of this time at the source or later.")
+@click.option("--until", type=TIME, help="Changes of this time at the source or earlier.")
+@click.option("--limit", type=COUNT, help="At most so many, the last ones, 0: all. As a table by default 100.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+def audit(
+    session: Session, table: str, since: datetime | None, until: datetime | None, limit: int | None, as_csv: bool
+) -> None:
+    """Print the changes of TABLE (SCHEMA.TABLE, as its source calls it) as its event log has them: when, which row, which
+    columns (where records tell the row before), by which transaction, and where the record stands."""
+    from replicator.wiring import histories
+
+    period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
+    found, read = histories.audit(session.loaded, table, period, session.note)
+    if read.rejected:
+        session.note(f"{read.rejected:,} records of {table} were rejected and are left out; see `replicator dlq list`.")
+    most = SHOWN if limit is None and not (as_csv or session.as_json) else limit or None
+    shown = found if most is None else found.slice(max(0, found.num_rows - most))
+    if as_csv:
+        write_csv(shown)
+        return
+    summary = f"{table}: {found.num_rows:,} changes"
+    title = table if shown.num_rows == found.num_rows else f"{table}, the last of {found.num_rows:,} changes"
+    session.emit(result_of(shown) if session.as_json else None, summary, text=lambda: print_table(title, shown))

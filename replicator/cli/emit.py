@@ -1,0 +1,53 @@
+"""`replicator emit`: one event into the store of events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from replicator.domain.plain import plain
+
+from .session import COUNT, Session, command
+
+
+@command("emit")
+@click.argument("aggregate_type")
+@click.argument("aggregate_id")
+@click.argument("event_type")
+@click.option("--data", default="{}", show_default=True, help="A JSON object: what the event says.")
+@click.option("--metadata", default="{}", show_default=True, help="A JSON object: what is said about it.")
+@click.option("--expected-version", type=COUNT, help="The aggregate's version before it; 0: it has no events.")
+@click.option("--event-id", help="Its own id; one that is stored already changes nothing. A new one by default.")
+def emit(
+    session: Session,
+    aggregate_type: str,
+    aggregate_id: str,
+    event_type: str,
+    data: str,
+    metadata: str,
+    expected_version: int | None,
+    event_id: str | None,
+) -> None:
+    """Store an event of the aggregate AGGREGATE_TYPE AGGREGATE_ID in the store of events (`event_store` of the config)."""
+    from replicator.domain.event_texts import read_json
+    from replicator.domain.events import new_event
+    from replicator.wiring import events as wiring
+
+    texts = read_json("event_data", data), read_json("metadata", metadata)
+    new = new_event(aggregate_id, aggregate_type, event_type, *texts, expected_version=expected_version, event_id=event_id)
+    emitting = wiring.emitting(session.loaded)
+    try:
+        (done,) = emitting.emit([new])
+    finally:
+        emitting.store.close()
+    event = done.event
+    what = f"{event.aggregate_type} {event.aggregate_id}, version {event.event_version}"
+    summary = f"{what}: {event.event_type}" if done.is_new else f"{what}: event {event.event_id} was stored before"
+    session.emit({**told(event), "is_new": done.is_new}, summary)
+
+
+def told(event: Any) -> dict[str, Any]:
+    """An event as `--json` has it."""
+    fields: dict[str, Any] = {name: getattr(event, name) for name in event.__dataclass_fields__}
+    return {name: plain(value) for name, value in fields.items()} | {"created_at": event.created_at.isoformat()}

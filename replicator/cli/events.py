@@ -1,0 +1,51 @@
+"""`replicator events`: what is in the store of events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .emit import told
+from .query import TIMES
+from .session import COUNT, Session, command
+
+if TYPE_CHECKING:
+    from replicator.domain.events import Event
+
+
+@command("events")
+@click.argument("aggregate_type")
+@click.argument("aggregate_id", required=False)
+@click.option("--until", type=click.DateTime(TIMES), help="As they were at that time (UTC where it has no zone).")
+@click.option("--limit", type=COUNT, help="At most so many, the first ones.")
+def events(
+    session: Session, aggregate_type: str, aggregate_id: str | None, until: datetime | None, limit: int | None
+) -> None:
+    """The events of all aggregates of AGGREGATE_TYPE, or of the one with AGGREGATE_ID, by time and version. With `--json`,
+    `result` is the list."""
+    from replicator.wiring import events as wiring
+
+    moment = until.replace(tzinfo=UTC) if until is not None and until.tzinfo is None else until
+    store = wiring.store(session.loaded)
+    try:
+        found = store.read(aggregate_type, aggregate_id, until=moment, limit=limit)
+    finally:
+        store.close()
+    summary = f"{' '.join(filter(None, (aggregate_type, aggregate_id)))}: {len(found):,} events"
+    session.emit([told(e) for e in found], summary, text=lambda: _show(summary, found))
+
+
+def _show(title: str, found: Any) -> None:
+    click.echo(title)
+    for event in found:
+        click.echo(f"{event.created_at}  {event.aggregate_id}  version {event.event_version}  {event.event_type}")
+        for line in _values(event):
+            click.echo(f"    {line}")
+
+
+def _values(event: Event) -> list[str]:
+    pairs = [(name, value) for name, value in event.event_data.items()]
+    pairs += [(f"metadata {name}", value) for name, value in event.metadata.items()]
+    return [f"{name} = {'NULL' if value is None else value}" for name, value in pairs]

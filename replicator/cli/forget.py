@@ -1,0 +1,78 @@
+"""`replicator forget`: one row, taken out of everything that keeps it, for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replicator.domain.errors import ConfigProblem, ExitCode
+
+from .drop import on_terminal
+from .session import Session, command
+
+if TYPE_CHECKING:
+    from replicator.wiring.forgetting import Found
+
+
+@command("forget")
+@click.argument("table")
+@click.argument("key", nargs=-1, required=True)
+@click.option("--source", help="Which source, where several have a table of that name.")
+@click.option("--vacuum", is_flag=True, help="Remove older versions of Delta tables too: time travel ends here.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget(session: Session, table: str, key: tuple[str, ...], source: str | None, vacuum: bool, yes: bool) -> None:
+    """Forget the row of TABLE (SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column: it is taken
+    out of every target, the event logs and the dead letters, and records of it are withheld from then on, whoever reads them
+    again. This cannot be undone. The daemon must not run meanwhile. Killed, the command goes on when it is repeated."""
+    from replicator.wiring import forgetting
+
+    found = forgetting.look(session.loaded, table, key, source)
+    lines = list(_lines(found, vacuum))
+    if not yes:
+        _confirm(session, found, lines)
+    done = forgetting.forget(session.loaded, found, end_versions=vacuum, tell=session.note)
+    repeat = "`replicator forget` with the same key and `--vacuum` ends them, and time travel with them"
+    notes = [f"Still there: {where}." for where in done.versions]
+    notes += [f"Older versions: {repeat}."] if done.versions else []
+    notes += [f"The row had another key too: {table} {' '.join(other)}. Forget it as well." for other in sorted(done.linked)]
+    notes += [f"Not changed: {one}." for one in found.stays]
+    removed = ", ".join(f"{count:,} from {place}" for place, count in done.removed.items())
+    summary = f"{table}: one key forgotten; rows and records removed: {removed}"
+    result = {**_plain(found), "removed": done.removed, "versions": done.versions, "linked": sorted(map(list, done.linked))}
+    session.emit(result, summary, text=lambda: click.echo("\n".join([*(lines if yes else ()), summary, *notes])))
+
+
+def _confirm(session: Session, found: Found, lines: list[str]) -> None:
+    if session.as_json or not on_terminal():
+        refusal = ConfigProblem(
+            f"nothing of {found.table} was forgotten: nobody is here to be asked",
+            next_step="Repeat with --yes, or on a terminal.",
+        )
+        if not session.as_json:
+            session.note("\n".join(lines))
+        session.fail(refusal, ExitCode.CONFIG, _plain(found))
+    click.echo("\n".join(lines))
+    click.confirm("Forget this row, for good?", abort=True)
+
+
+def _lines(found: Found, vacuum: bool) -> list[str]:
+    key = ", ".join(found.columns)
+    return [
+        f"{found.table} of source {found.source}, one key ({key})",
+        *(f"  target        {lane.id}" for lane in found.targets),
+        *(f"  event log     {lane.sink}" for lane in found.logs),
+        f"  dead letters  {found.letters}",
+        *(["  older versions of these tables"] if vacuum else []),
+    ]
+
+
+def _plain(found: Found) -> dict[str, Any]:
+    return {
+        "table": found.table,
+        "source": found.source,
+        "columns": list(found.columns),
+        "targets": [lane.id for lane in found.targets],
+        "event_logs": [lane.sink for lane in found.logs],
+        "stays": list(found.stays),
+    }

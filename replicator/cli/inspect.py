@@ -1,0 +1,64 @@
+"""`replicator inspect`: what records say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from replicator.domain.errors import ConfigProblem
+
+from .query import print_table, result_of
+from .session import COUNT, Session, command
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN = 100
+
+
+@command("inspect")
+@click.argument("source")
+@click.option("--format", "form", help="The format of the records; of a source of the config its own by default.")
+@click.option("--timezone", "zone", default="UTC", show_default=True, help="The zone in which times are shown.")
+@click.option("--limit", type=COUNT, default=SHOWN, show_default=True, help="At most so many records, 0: all.")
+def inspect(session: Session, source: str, form: str | None, zone: str, limit: int) -> None:
+    """Print the first records of SOURCE, decoded: a source of the config, or an archive (a file or folder; needs --format).
+    Nothing is written. With `--json`, result is the list of records."""
+    from replicator.wiring.inspecting import of_archive, of_source
+
+    known = _zone(zone)
+    path = Path(source)
+    if path.exists():
+        if form is None:
+            raise ConfigProblem(f"{source} does not say what its records are", next_step="Add --format, such as dts_avro.")
+        found = of_archive(path, form, limit)
+    else:
+        found = of_source(session.loaded, source, form, limit)
+    found = _in_zone(found, known)
+    result = result_of(found) if session.as_json else None
+    session.emit(result, f"{found.num_rows} records", text=lambda: print_table(source, found))
+
+
+def _zone(name: str) -> str:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name).key
+    except (KeyError, OSError, ValueError):  # Unknown, a folder of zones, or no name of one.
+        sentence = f"there is no time zone {name!r}"
+        raise ConfigProblem(sentence, next_step="Write one such as UTC or Asia/Shanghai.") from None
+
+
+def _in_zone(table: pa.Table, zone: str) -> pa.Table:
+    """Times as text, as a clock in the zone shows them; whole seconds without a fraction."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for at, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz:
+            local = pc.local_timestamp(table[field.name].cast(pa.timestamp("us", zone)))
+            text = pc.replace_substring_regex(local.cast(pa.string()), r"\.0+$", "")
+            table = table.set_column(at, field.name, text)
+    return table

@@ -1,0 +1,49 @@
+"""`replicator schema`: the schemas that lanes have met."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from .session import Session, command
+
+
+@click.group("schema")
+def schema() -> None:
+    """The schemas that lanes have met, and those that they wait for."""
+
+
+@command("history")
+@click.argument("table")
+def history(session: Session, table: str) -> None:
+    """Every version of the schema of a table, with the position and the time at which each lane met it. TABLE is the table's
+    name in the source, the target's, or a lane as `lanes list` has it."""
+    from replicator.wiring.schemas import histories
+
+    found = histories(session.loaded, table)
+    session.emit(found, f"{sum(len(lane['schemas']) for lane in found)} schemas", text=lambda: click.echo(_told(found)))
+
+
+def lines(schemas: list[dict[str, Any]]) -> list[str]:
+    """A line for each version: number, time, state, position, changes."""
+    rows = [
+        (
+            str(one["number"]),
+            datetime.fromisoformat(one["at"]).astimezone().isoformat(sep=" ", timespec="seconds"),
+            one["state"],
+            ",".join(f"{topic}:{p}:{o}" for topic, parts in one["position"].items() for p, o in parts.items()),
+            "; ".join(one["changes"]) or "the first",
+        )
+        for one in schemas
+    ]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
+    return ["  ".join((*(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True)), row[4])) for row in rows]
+
+
+def _told(found: list[dict[str, Any]]) -> str:
+    return "\n".join(line for lane in found for line in (lane["lane"], *(f"  {line}" for line in lines(lane["schemas"]))))
+
+
+schema.add_command(history)

@@ -1,0 +1,26 @@
+"""`replicator support-bundle`: what somebody needs who is asked for help."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from .session import Session, command
+
+
+@command("support-bundle")
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+def support_bundle(session: Session, file: Path | None) -> None:
+    """Write FILE (a zip, by default named by the time) with the config, secrets masked, versions, status, plan, what doctor
+    says, and counts of dead letters. No rows and no records are in it. A part that fails says why in its place."""
+    from replicator.wiring import bundling
+
+    path = file or Path(f"replicator-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
+    outcome = bundling.bundle(session.loaded, path, session.note)
+    failed = {name: why for name, why in outcome.items() if why}
+    summary = f"{path}: {len(outcome)} parts" + (f", {len(failed)} of which could not be told" if failed else "")
+    lines = [summary, *(f"  {name}: {why}" for name, why in failed.items())]
+    result = {"file": str(path), "parts": list(outcome), "failed": failed}
+    session.emit(result, summary, text=lambda: click.echo("\n".join(lines)))

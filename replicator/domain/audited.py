@@ -1,0 +1,71 @@
+"""Changes for those who ask what was changed, and when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from .change import MOVED_TO, OFFSET, OP, PARTITION, TOPIC, TS, TX, UNSENT
+from .plain import plain, rows
+from .table import TableSpec
+
+AUDIT = pa.schema(
+    [
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("operation", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("changed", pa.list_(pa.string())),
+        pa.field("transaction", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+    ]
+)
+"""One row per change. `operation`: c, u, d, r, t, or m for a row that got another key. `key`: its columns as a JSON object,
+null of a truncate and of a table without one. `changed`: the columns whose values differ, where the record tells the row
+before, or what changed of it; null where it does not."""
+
+
+def audited(changes: pa.Table, table: TableSpec, envelopes: pa.Table, raw: pa.Table) -> pa.Table:
+    """`AUDIT` of a changes frame. `envelopes` are what the decoder says of the records `raw` that it was decoded from."""
+    places = zip(*(raw[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    images = zip(envelopes["before"].to_pylist(), envelopes["after"].to_pylist(), strict=True)
+    known = dict(zip(places, images, strict=True))
+    wanted = [OP, TS, TX, TOPIC, PARTITION, OFFSET, MOVED_TO, UNSENT, *table.keys]
+    return pa.Table.from_pylist([_row(change, table.keys, known) for change in rows(changes.select(wanted))], AUDIT)
+
+
+def _row(
+    change: dict[str, Any], keys: Iterable[str], known: dict[tuple[Any, ...], tuple[str | None, str | None]]
+) -> dict[str, Any]:
+    place = change[TOPIC], change[PARTITION], change[OFFSET]
+    before, after = known.get(place, (None, None)) if change[OP] == "u" else (None, None)
+    key = {name: plain(change[name]) for name in keys} if change[OP] != "t" else {}
+    return {
+        "at": change[TS],
+        "operation": "m" if change[MOVED_TO] else change[OP],
+        "key": json.dumps(key, default=str, ensure_ascii=False) if key else None,
+        "changed": _changed(before, after, change[UNSENT] or ()),
+        "transaction": change[TX],
+        "topic": place[0],
+        "partition": place[1],
+        "offset": place[2],
+    }
+
+
+def _changed(before: str | None, after: str | None, unsent: Iterable[str]) -> list[str] | None:
+    """Some sources tell of the row before only what is otherwise. What was not sent is as it was."""
+    old, new = (_object(text) for text in (before, after))
+    if old is None or new is None:
+        return None
+    return [name for name, value in new.items() if name in old and name not in unsent and old[name] != value]
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    """An image of one row; a message of several rows does not tell which of them a change is."""
+    found = json.loads(text) if text else None
+    found = found[0] if isinstance(found, list) and len(found) == 1 else found
+    return found if isinstance(found, dict) else None

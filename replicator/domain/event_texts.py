@@ -1,0 +1,146 @@
+"""What an event's ids and maps may hold, and JSON values as the texts that maps keep.
+
+Maps go from text to text, so that each store keeps them alike: text stays as it is, null stays null, and any other JSON
+value is its JSON text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .errors import Fatal
+
+Texts = Mapping[str, str | None]
+
+LONGEST_ID = 500
+"""Bytes. PostgreSQL's indexes take about five times as many."""
+LONGEST_FOLDER = 255 - len("aggregate_type=")
+RESERVED = "__HIVE_DEFAULT_PARTITION__"
+DEEPEST = 500
+NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]")
+STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+NULL = b"null"
+ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class InvalidEvent(Fatal):
+    """It is no event that could be stored. The sentence names what is wrong, never a value."""
+
+
+def checked_id(name: str, value: object) -> str:
+    """The text of an id; InvalidEvent for what cannot be one."""
+    text = _text(name, value)
+    if not text.strip():
+        raise InvalidEvent(f"{name} is empty")
+    if len(text.encode()) > LONGEST_ID:
+        raise InvalidEvent(f"{name} is longer than {LONGEST_ID} bytes")
+    return text
+
+
+def checked_type(value: object) -> str:
+    """The text of an aggregate type, which also names a partition: what is no letter, digit or `_.-` takes more there."""
+    text = checked_id("aggregate_type", value)
+    plain = NOT_PLAIN.sub("", text)
+    if len(plain) + 3 * (len(text.encode()) - len(plain)) > LONGEST_FOLDER or text == RESERVED:
+        raise InvalidEvent("aggregate_type is too long to name a partition, or reserved")
+    return text
+
+
+def checked_texts(name: str, value: object) -> None:
+    """Raise InvalidEvent unless it is a map from text to text or null."""
+    if not isinstance(value, Mapping):
+        raise InvalidEvent(f"{name} is no map")
+    for key, text in value.items():
+        _text(f"a name in {name}", key)
+        if text is not None:
+            _text(f"a value in {name}", text)
+
+
+def texts_of(name: str, value: object) -> dict[str, str | None]:
+    """A mapping of Python's values that JSON has as a map of texts. InvalidEvent for anything else."""
+    if not isinstance(value, Mapping):
+        raise InvalidEvent(f"{name} is no mapping of names to values")
+    for key in value:
+        _text(f"a name in {name}", key)
+    return {key: one if isinstance(one, str) or one is None else _json(name, one) for key, one in value.items()}
+
+
+def texts_of_json(name: str, value: Mapping[str, msgspec.Raw]) -> dict[str, str | None]:
+    """A JSON object as a map of texts: numbers keep every digit that was sent."""
+    return {key: _sent(name, bytes(raw)) for key, raw in value.items()}
+
+
+def read_json(name: str, text: str) -> dict[str, str | None]:
+    """The text of a JSON object as a map of texts; InvalidEvent where it is none."""
+    try:
+        return texts_of_json(name, msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise InvalidEvent(f"{name} is no JSON object") from None
+
+
+def depth_of(text: str) -> int:
+    """How deep brackets are nested in JSON text; of other text a number that is no smaller than its nesting would be."""
+    if text[:1] not in "[{":
+        return 0
+    depth = deepest = 0
+    for found in STRUCTURE.finditer(text):
+        if found[0] in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif found[0] in "]}":
+            depth -= 1
+    return deepest
+
+
+def _sent(name: str, raw: bytes) -> str | None:
+    try:
+        if raw == NULL:
+            return None
+        if raw.startswith(b'"'):
+            return msgspec.json.decode(raw, type=str)
+        if ESCAPED_NUL.search(raw):
+            raise InvalidEvent(f"a value in {name} has a NUL character in it, which PostgreSQL cannot keep")
+        return msgspec.json.format(raw, indent=-1).decode()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise InvalidEvent(f"a value in {name} is no JSON") from None
+
+
+def _json(name: str, value: object) -> str:
+    _refuse_other(name, value, 1)
+    return msgspec.json.encode(value).decode()
+
+
+def _refuse_other(name: str, value: Any, depth: int) -> None:
+    """Raise InvalidEvent for what JSON cannot say exactly."""
+    if depth > DEEPEST:
+        raise InvalidEvent(f"a value in {name} is nested deeper than {DEEPEST} levels")
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _text(f"a name in {name}", key)
+            _refuse_other(name, one, depth + 1)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _refuse_other(name, one, depth + 1)
+    elif isinstance(value, str):
+        _text(f"a value in {name}", value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidEvent(f"a value in {name} is NaN or infinite, which JSON has not")
+    elif value is not None and not isinstance(value, bool | int | float):
+        raise InvalidEvent(f"a value in {name} is of type {type(value).__name__}, which JSON has not: write it as text")
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidEvent(f"{name} is {'NULL' if value is None else 'no text'}")
+    if "\0" in value:
+        raise InvalidEvent(f"{name} has a NUL character in it, which PostgreSQL cannot keep")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidEvent(f"{name} is no Unicode text") from None
+    return value

@@ -1,0 +1,288 @@
+"""What becomes of a lane's table when its source's columns change: pure, from the schemas and what the configuration
+says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import pyarrow as pa
+
+from .fitting import holds, texts_hold
+from .table import Column, TableSpec
+
+
+class Kind(StrEnum):
+    """What can change in the schema of a table that records are sent under."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    RENAMED = "renamed"  # as `SchemaRules.renames` declares it; otherwise one column was dropped, and another added
+    WIDENED = "widened"  # the new type holds every value of the old one
+    NARROWED = "narrowed"  # the old type holds every value of the new one
+    TYPE_CHANGED = "type_changed"  # neither
+    KEY_CHANGED = "key_changed"  # other key columns, a type of one that is no wider, or another order of changes
+
+
+class Mode(StrEnum):
+    """What a lane does about a change of its table's schema. `docs/schema-changes.md` has each with each `Kind`."""
+
+    EVOLVE = "evolve"
+    TRY_EVOLVE = "try_evolve"
+    IGNORE = "ignore"
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
+STOPPING = (Mode.FAIL, Mode.QUARANTINE)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRules:
+    """What the configuration says. `others`: the mode of kinds that are not in `modes`. `removes`: a column that the source
+    has dropped goes from the target too, under `evolve`. `renames`: old names and new ones, declared."""
+
+    modes: Mapping[Kind, Mode] = field(default_factory=dict)
+    others: Mode = Mode.EVOLVE
+    removes: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What it says, for people."""
+        said = [f"{kind}: {mode}" for kind, mode in self.modes.items()]
+        told = ", ".join([*said, f"others: {self.others}"]) if said else str(self.others)
+        removed = ", dropped columns go" if self.removes else ""
+        return told + removed + "".join(f", {old} is renamed {new}" for old, new in self.renames)
+
+    def mode(self, kind: Kind) -> Mode:
+        """The mode of that kind of change."""
+        return self.modes.get(kind, self.others)
+
+
+EVOLVING = SchemaRules()
+"""Every change evolves."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """One difference between two schemas. `column` as it was called, empty where it is of the whole table; `to` as it is
+    called now, for a rename. `before`, `after`: types, or key columns; empty where there are none."""
+
+    kind: Kind
+    column: str = ""
+    before: str = ""
+    after: str = ""
+    to: str = ""
+
+    def __str__(self) -> str:
+        name = repr(self.column)
+        return {
+            Kind.ADDED: f"column {name} ({self.after}) was added",
+            Kind.DROPPED: f"column {name} was dropped",
+            Kind.RENAMED: f"column {name} is called {self.to!r} now",
+            Kind.WIDENED: f"column {name} was widened from {self.before} to {self.after}",
+            Kind.NARROWED: f"column {name} was narrowed from {self.before} to {self.after}",
+            Kind.TYPE_CHANGED: f"column {name} changed its type from {self.before} to {self.after}",
+            Kind.KEY_CHANGED: f"the {self.column or 'key'} changed from {self.before} to {self.after}",
+        }[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Retyped:
+    """A column of a target that is to get another type, if it still has the one that was made for `before`."""
+
+    name: str
+    before: Column
+    after: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaping:
+    """What is to be done to a target's columns before rows of the newest schema are written, in this order, each unless it
+    is done already: `renames` (old and new name), `removals` of columns that the plan has no more, `types`."""
+
+    renames: tuple[tuple[str, str], ...] = ()
+    removals: tuple[str, ...] = ()
+    types: tuple[Retyped, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.renames or self.removals or self.types)
+
+    def then(self, other: Reshaping) -> Reshaping:
+        """Both, one after the other; a column that is renamed goes by its new name from then on."""
+        names = dict(other.renames)
+        types = tuple(replace(t, name=names.get(t.name, t.name)) for t in self.types)
+        removals = tuple(name for name in self.removals if name not in {new for _, new in other.renames})
+        return Reshaping(
+            (*self.renames, *(r for r in other.renames if r not in self.renames)),
+            tuple(dict.fromkeys((*removals, *other.removals))),
+            (*types, *(t for t in other.types if t not in types)),
+        )
+
+
+AS_IT_STANDS = Reshaping()
+"""Nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a lane does about the schema of its next records. `columns`: those of its table from then on. `stops`: the
+    changes that it may not, or cannot, take; then nothing else counts. `waits`: it may go on once somebody accepts the
+    schema."""
+
+    changes: tuple[SchemaChange, ...]
+    columns: tuple[Column, ...]
+    reshaping: Reshaping = AS_IT_STANDS
+    stops: tuple[SchemaChange, ...] = ()
+    waits: bool = False
+
+
+def changes_between(
+    known: TableSpec, newer: TableSpec, renames: tuple[tuple[str, str], ...] = ()
+) -> tuple[SchemaChange, ...]:
+    """The differences between two schemas of a table, in the order of the columns. Whether a column may be NULL, and where
+    it stands, is none. A key that `known` does not tell yet may become known."""
+    old, new = ({c.name: c for c in table.columns} for table in (known, newer))
+    moved = {a: b for a, b in renames if a in old and a not in new and b in new and b not in old}
+    found = [*_of_key(known, newer)]
+    for name, column in old.items():
+        if name in moved:
+            found.append(SchemaChange(Kind.RENAMED, name, to=moved[name]))
+        after = new.get(moved.get(name, name))
+        if after is None:
+            found.append(SchemaChange(Kind.DROPPED, name, before=_told(column)))
+        elif (kind := kind_of_type(column, after)) is not None:
+            kind = Kind.KEY_CHANGED if name in known.keys and kind is Kind.TYPE_CHANGED else kind
+            named = f"type of key column {name!r}" if kind is Kind.KEY_CHANGED else name
+            found.append(SchemaChange(kind, named, _told(column), _told(after)))
+    added = (c for c in newer.columns if c.name not in old and c.name not in moved.values())
+    return (*found, *(SchemaChange(Kind.ADDED, c.name, after=_told(c)) for c in added))
+
+
+def _of_key(known: TableSpec, newer: TableSpec) -> list[SchemaChange]:
+    found = []
+    if known.keys and known.keys != newer.keys:
+        keys = (", ".join(keys) or "none" for keys in (known.keys, newer.keys))
+        found.append(SchemaChange(Kind.KEY_CHANGED, "", *(f"({key})" for key in keys)))
+    if known.sequence != newer.sequence:
+        counts = (f"{table.sequence} elements" for table in (known, newer))
+        found.append(SchemaChange(Kind.KEY_CHANGED, "order of its changes", *counts))
+    return found
+
+
+def _told(column: Column) -> str:
+    named = column.source_type.rpartition(".")[2]
+    return f"{column.type} ({named})" if named else str(column.type)
+
+
+def kind_of_type(known: Column, newer: Column) -> Kind | None:
+    """None where both hold the same values."""
+    if known.type == newer.type:
+        if known.source_type == newer.source_type or not pa.types.is_string(known.type):
+            return None
+        # Text without more said of it holds what any kind of text does.
+        return Kind.WIDENED if not newer.source_type else Kind.NARROWED if not known.source_type else Kind.TYPE_CHANGED
+    if holds(newer.type, known.type):
+        return Kind.WIDENED
+    return Kind.NARROWED if holds(known.type, newer.type) else Kind.TYPE_CHANGED
+
+
+def decided(
+    columns: tuple[Column, ...], known: TableSpec, newer: TableSpec, rules: SchemaRules, *, accepted: bool = False
+) -> Decision:
+    """What becomes of a lane with these columns when records come under `newer` after some under `known`. `accepted`:
+    somebody said that this schema may be taken: what would stop the lane for being asked to evolves."""
+    there = {c.name for c in columns}
+    changes = tuple(
+        change
+        for change in changes_between(known, newer, rules.renames)
+        if change.kind in (Kind.ADDED, Kind.KEY_CHANGED) or change.column in there
+    )
+    # What was left out before, and is not to be any more.
+    left_out = (c for c in newer.columns if c.name not in there and c.name in known.column_names)
+    if rules.mode(Kind.ADDED) in (Mode.EVOLVE, Mode.TRY_EVOLVE):
+        changes += tuple(SchemaChange(Kind.ADDED, c.name, after=_told(c)) for c in left_out)
+    asked = tuple(c for c in changes if rules.mode(c.kind) in STOPPING and not accepted)
+    if asked:
+        waits = all(rules.mode(c.kind) is Mode.QUARANTINE for c in asked)
+        return Decision(changes, columns, stops=asked, waits=waits)
+    taken = _Taken({c.name: c for c in columns}, newer, rules, accepted=accepted)
+    for change in changes:
+        taken.take(change)
+    if taken.stops:
+        return Decision(changes, columns, stops=tuple(taken.stops))
+    return Decision(changes, tuple(taken.columns.values()), taken.reshaping)
+
+
+class _Taken:
+    """A lane's columns while changes are taken one by one."""
+
+    def __init__(self, columns: dict[str, Column], newer: TableSpec, rules: SchemaRules, *, accepted: bool) -> None:
+        self.columns = columns
+        self.stops: list[SchemaChange] = []
+        self.reshaping = Reshaping()
+        self._newer = newer
+        self._rules = rules
+        self._accepted = accepted
+        self._names: dict[str, str] = {}
+
+    def take(self, change: SchemaChange) -> None:
+        mode = self._rules.mode(change.kind)
+        mode = Mode.EVOLVE if self._accepted and mode in STOPPING else mode
+        if change.kind is Kind.KEY_CHANGED:
+            self.stops.append(change)
+        elif mode is not Mode.IGNORE:
+            self._evolve(change, mode)
+
+    def _evolve(self, change: SchemaChange, mode: Mode) -> None:
+        if change.kind is Kind.ADDED and change.column in self.columns:
+            self._retype(change, mode)  # It was dropped once, and comes back.
+        elif change.kind is Kind.ADDED:
+            self.columns[change.column] = replace(self._newer.column(change.column), nullable=True)
+        elif change.kind is Kind.RENAMED:
+            self._rename(change)
+        elif change.kind is Kind.DROPPED:
+            self._drop(change, mode)
+        else:
+            self._retype(change, mode)
+
+    def _rename(self, change: SchemaChange) -> None:
+        new = self._names[change.column] = change.to
+        self.columns = {
+            new if name == change.column else name: replace(c, name=new) if name == change.column else c
+            for name, c in self.columns.items()
+        }
+        self.reshaping = self.reshaping.then(Reshaping(renames=((change.column, new),)))
+
+    def _drop(self, change: SchemaChange, mode: Mode) -> None:
+        if self._rules.removes and mode is Mode.EVOLVE:
+            del self.columns[change.column]
+            self.reshaping = self.reshaping.then(Reshaping(removals=(change.column,)))
+
+    def _retype(self, change: SchemaChange, mode: Mode) -> None:
+        name = self._names.get(change.column, change.column)
+        here, newer = self.columns[name], self._newer.column(name) if name in self._newer.column_names else None
+        if newer is None:
+            return  # Its rename was ignored: nothing comes for it any more.
+        wide = wider(here, newer)
+        if wide is None:
+            if mode is Mode.EVOLVE:
+                self.stops.append(change)
+            return
+        if wide != here:
+            self.columns[name] = wide
+            self.reshaping = self.reshaping.then(Reshaping(types=(Retyped(name, here, wide),)))
+
+
+def wider(known: Column, newer: Column) -> Column | None:
+    """`known` with a type that holds every value of both, each told apart as before; None where there is none. Whole
+    numbers, decimals, booleans and dates become text where nothing else holds them and the values that come."""
+    if kind_of_type(known, newer) in (None, Kind.NARROWED):
+        return known
+    if kind_of_type(known, newer) is Kind.WIDENED:
+        return replace(known, type=newer.type, source_type=newer.source_type)
+    if pa.types.is_string(newer.type) and not newer.source_type and texts_hold(known.type):
+        return replace(known, type=newer.type, source_type="")
+    return known if pa.types.is_string(known.type) and not known.source_type and texts_hold(newer.type) else None

@@ -1,0 +1,88 @@
+"""The schemas that a lane has met, as its sink keeps them beside the target."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from .position import Position
+from .table import Column, TableSpec
+
+State = Literal["pending", "accepted", "applied"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """One schema of a lane's table. `number` from 1. `source`: the table as its records were sent; `columns`: those of the
+    lane's own table under it. `position`: per partition where it begins, for the lane. `at`: when that was met. `changes`:
+    what differs from the version before, in words.
+    `state`: `applied`, or `pending` while the lane waits for somebody to accept it, `accepted` from then on until it has
+    gone on."""
+
+    number: int
+    source: TableSpec
+    columns: tuple[Column, ...]
+    position: Position
+    at: datetime
+    changes: tuple[str, ...] = ()
+    state: State = "applied"
+
+
+def told(version: SchemaVersion) -> dict[str, Any]:
+    """What people are told of a version in a word."""
+    whole = to_json(version)
+    return {name: whole[name] for name in ("number", "state", "at", "position", "changes")}
+
+
+def to_json(version: SchemaVersion) -> dict[str, Any]:
+    """For `from_json`, and for people: types also by their names."""
+    source = version.source
+    return {
+        "table": source.name,
+        "number": version.number,
+        "state": version.state,
+        "at": version.at.isoformat(),
+        "position": version.position.to_json(),
+        "changes": list(version.changes),
+        "keys": list(source.keys),
+        "sequence": source.sequence,
+        "columns": [_told(c) for c in source.columns],
+        "target": [_told(c) for c in version.columns],
+        "arrow": {"columns": _types(source.columns), "target": _types(version.columns)},
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> SchemaVersion:
+    """Read what `to_json` wrote. KeyError, TypeError or ValueError for anything else."""
+    columns, target = (_columns(data[name], data["arrow"][name]) for name in ("columns", "target"))
+    return SchemaVersion(
+        int(data["number"]),
+        TableSpec(str(data["table"]), columns, tuple(map(str, data["keys"])), int(data["sequence"])),
+        target,
+        Position.from_json(data["position"]),
+        datetime.fromisoformat(data["at"]),
+        tuple(map(str, data["changes"])),
+        data["state"],
+    )
+
+
+def _told(column: Column) -> dict[str, Any]:
+    return {"name": column.name, "type": str(column.type), "nullable": column.nullable, "source_type": column.source_type}
+
+
+def _types(columns: tuple[Column, ...]) -> str:
+    """Names of types do not tell every type; what Arrow writes does."""
+    return b64encode(pa.schema([pa.field(c.name, c.type) for c in columns]).serialize().to_pybytes()).decode()
+
+
+def _columns(told: list[Mapping[str, Any]], types: str) -> tuple[Column, ...]:
+    schema = pa.ipc.read_schema(pa.py_buffer(b64decode(types)))
+    return tuple(
+        Column(str(c["name"]), field.type, bool(c["nullable"]), str(c["source_type"]))
+        for c, field in zip(told, schema, strict=True)
+    )

@@ -1,0 +1,126 @@
+"""What became of one row: its changes in their order, each with the row before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from .change import MOVED_FROM, MOVED_TO, OFFSET, OP, PARTITION, TOPIC, TS, TX, UNSENT, Op, sequence_columns
+from .plain import rows
+from .table import TableSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change of a row.
+
+    `operation`: c, u, d, r or t. `at`: when, at the source; None where it does not say. `before`, `after`: the row, None
+    where there is none, or none is known; values that were never sent are left out. A row that got another key has there
+    what it was under the old one. `changed`: the columns whose values
+    differ, of an update. `moved_from`: the key that the row had before; `moved_away`: it has another key from here on.
+    """
+
+    operation: str
+    at: datetime | None
+    sequence: tuple[Any, ...]
+    topic: str
+    partition: int
+    offset: int
+    transaction: str | None
+    before: Row | None
+    after: Row | None
+    changed: tuple[str, ...]
+    moved_from: Row | None = None
+    moved_away: bool = False
+
+
+Frames = Iterable[tuple["pa.Table", TableSpec]]
+
+
+def timeline(frames: Frames, key: Key) -> list[Entry]:
+    """The entries of the row with that key, by their sequence. `frames` hold its changes, truncates, and the changes of keys
+    from which it, or one of these, had moved (`origins`); others may be among them.
+
+    A change that came again is one entry, for its sequence was there before; a truncate is none where there was no row.
+    """
+    table = _Rows()
+    ordered = sorted(_changes(frames), key=lambda change: change[0])
+    return [entry for sequence, change, schema in ordered for entry in table.take(sequence, change, schema, key)]
+
+
+def origins(frames: Frames) -> set[Key]:
+    """The keys that rows had before they got theirs."""
+    moved = ((change[MOVED_FROM], table) for _, change, table in _changes(frames) if change.get(MOVED_FROM) is not None)
+    return {tuple(old[name] for name in table.keys) for old, table in moved}
+
+
+def _changes(frames: Frames) -> Iterable[tuple[tuple[Any, ...], Row, TableSpec]]:
+    for frame, table in frames:
+        names = sequence_columns(table.sequence)
+        for change in rows(frame):
+            yield tuple(change[name] for name in names), change, table
+
+
+@dataclass
+class _Rows:
+    """The rows as far as they are known; of each whether that is all of it."""
+
+    alive: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
+    gone: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
+    last: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
+
+    def take(self, sequence: tuple[Any, ...], change: Row, table: TableSpec, asked: Key) -> list[Entry]:
+        """Take a change; the entry of the key that is asked for, if it is one."""
+        of = tuple(change[name] for name in table.keys)
+        if change[OP] == Op.TRUNCATE:
+            before = self.alive.get(asked)
+            self.alive.clear()
+            return [] if before is None else [_entry(sequence, change, before[0], None)]
+        if self.last.get(of) == sequence:
+            return []
+        self.last[of] = sequence
+        origin = change.get(MOVED_FROM)
+        old = of if origin is None else tuple(origin[name] for name in table.keys)
+        before = self.alive.get(old, None if old == of else self.gone.get(old))
+        after = None if change[OP] == Op.DELETE else _after(change, table.column_names, before)
+        if after is not None:
+            self.alive[of] = after
+        elif of in self.alive:
+            self.gone[of] = self.alive.pop(of)
+        sent = _sent(change, table.column_names) if after is None else None
+        return [_entry(sequence, change, before[0] if before else sent, after and after[0])] if of == asked else []
+
+
+def _entry(sequence: tuple[Any, ...], change: Row, before: Row | None, after: Row | None) -> Entry:
+    return Entry(
+        change[OP], change[TS], sequence, change[TOPIC], change[PARTITION], change[OFFSET], change[TX],
+        before, after, _changed(before, after), change.get(MOVED_FROM), bool(change[MOVED_TO]),
+    )  # fmt: skip
+
+
+def _after(change: Row, columns: Sequence[str], before: tuple[Row, bool] | None) -> tuple[Row, bool]:
+    """The row after a change: what was not sent is as before. A column that the table got meanwhile was NULL in it."""
+    unsent = set(change[UNSENT] or ())
+    known, whole = before or ({}, False)
+    row = {name: known.get(name) if name in unsent else change[name]
+           for name in columns if name not in unsent or whole or name in known}  # fmt: skip
+    return row, len(row) == len(columns)
+
+
+def _sent(change: Row, columns: Sequence[str]) -> Row:
+    """The image of a delete, of which often only the key was sent."""
+    return {name: change[name] for name in columns if change[name] is not None}
+
+
+def _changed(before: Row | None, after: Row | None) -> tuple[str, ...]:
+    if before is None or after is None:
+        return ()
+    return tuple(name for name, value in after.items() if name not in before or before[name] != value)

@@ -1,0 +1,116 @@
+"""For programs: events emitted into the store that the config names, and read from it.
+
+>>> from replicator import events
+>>> events.emit_event("C101", "Customer", "CustomerCreated", {"name": "Alice Johnson", "city": "NYC"}, expected_version=0)
+>>> with events.EventStore(config="config/replicator.yaml") as store:
+...     store.events("Customer", "C101")
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from replicator.domain.event_texts import InvalidEvent, texts_of
+from replicator.domain.events import Event, VersionConflict, new_event
+from replicator.settings import Loaded
+from replicator.wiring import events as wiring
+from replicator.wiring.configuration import nearest
+from replicator.wiring.configuration import read as read_config
+
+__all__ = ["Event", "EventStore", "InvalidEvent", "VersionConflict", "emit_event"]
+
+
+class EventStore:
+    """The store of events of a config. Safe for use from several threads; a context manager, closed at its end.
+
+    Without `config`, the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one above it.
+    """
+
+    def __init__(self, config: str | Path | None = None, env: str | None = None, *, loaded: Loaded | None = None) -> None:
+        loaded = loaded or read_config(Path(config or nearest()), env, ())
+        self._emitting = wiring.emitting(loaded)
+
+    def emit_event(  # noqa: PLR0917 - the call is the same everywhere
+        self,
+        aggregate_id: str,
+        aggregate_type: str,
+        event_type: str,
+        event_data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+        *,
+        event_id: str | None = None,
+    ) -> Event:
+        """Store one event, durable when it returns; the event as it is stored, with its version.
+
+        `event_data` and `metadata` become maps from text to text: text and None stay, other values are their JSON text.
+        `expected_version`: the version that the aggregate has before it, 0 for a new one; VersionConflict when it has
+        another.
+        An event whose `event_id` is stored changes nothing: what is stored is returned, so that a call may be repeated.
+        Raises InvalidEvent for what cannot be stored or is beyond `limits`.
+        """
+        data = texts_of("event_data", event_data)
+        more = None if metadata is None else texts_of("metadata", metadata)
+        new = new_event(
+            aggregate_id, aggregate_type, event_type, data, more, expected_version=expected_version, event_id=event_id
+        )
+        (done,) = self._emitting.emit([new])
+        return done.event
+
+    def events(
+        self,
+        aggregate_type: str,
+        aggregate_id: str | None = None,
+        *,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Event]:
+        """The events of a type or of one aggregate, until that time (UTC where it has no zone), by time and version."""
+        moment = until.replace(tzinfo=UTC) if until is not None and until.tzinfo is None else until
+        return list(self._emitting.store.read(aggregate_type, aggregate_id, until=moment, limit=limit))
+
+    def version(self, aggregate_type: str, aggregate_id: str) -> int:
+        """The aggregate's version; 0 when it has no events."""
+        return self._emitting.store.version(aggregate_type, aggregate_id)
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        self._emitting.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_OPEN: dict[tuple[int, str, str | None], EventStore] = {}
+_TURN = threading.Lock()
+
+
+def emit_event(  # noqa: PLR0917 - as above
+    aggregate_id: str,
+    aggregate_type: str,
+    event_type: str,
+    event_data: Mapping[str, Any],
+    metadata: Mapping[str, Any] | None = None,
+    expected_version: int | None = None,
+    *,
+    event_id: str | None = None,
+    config: str | Path | None = None,
+    env: str | None = None,
+) -> Event:
+    """As `EventStore.emit_event`, in the store of that config, which stays open until the program ends."""
+    path = str(Path(config or nearest()).absolute())
+    with _TURN:
+        # A process that was forked must not share its parent's connection.
+        key = (os.getpid(), path, env)
+        store = _OPEN.get(key) or _OPEN.setdefault(key, EventStore(path, env))
+    return store.emit_event(
+        aggregate_id, aggregate_type, event_type, event_data, metadata, expected_version, event_id=event_id
+    )

@@ -1,0 +1,139 @@
+"""Applies files as S3 tells of them: `handle` is what AWS Lambda, or who reads a queue, calls with an event.
+
+>>> from replicator.pipelines.s3_events import handle
+>>> handle(event)["files"]
+['s3://company-bucket/dms/public/users/20211017-194324349.csv']
+
+The sources are those of the configuration with `transport: files` and a bucket as their `path`. Of an event that tells of a
+file in one of them that file is applied, after those of its table that come before it and were not yet applied, such as its
+full load; none behind it. A file that was applied before, by this call or any other, is not applied again. So events may
+come twice, late, and in any order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote_plus
+
+from replicator.domain.errors import ConfigProblem
+from replicator.settings import Loaded
+from replicator.settings.sources import FilesSettings
+from replicator.wiring.configuration import nearest, read
+
+from .running import run
+
+SCHEMES = ("s3://", "s3a://")
+
+
+class Created(NamedTuple):
+    """An object that is there now."""
+
+    bucket: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def handle(
+    event: Mapping[str, Any] | str,
+    context: object = None,  # noqa: ARG001 - Lambda gives one
+    *,
+    config: str | Path | None = None,
+    env: str | None = None,
+    overrides: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Apply the files that `event` tells of: a notification of S3, also in messages of SQS or SNS, or of EventBridge.
+
+    `config`, `env` and `overrides` are those of `replicator run`; without `config`, the file that REPLICATOR_CONFIG names,
+    or else config/replicator.yaml. Returns `files`, the URLs of those in the folder of a source, which are applied now;
+    `passed_over`, the others; and `report`, what `replicator run --json` says, None where nothing had to be done.
+
+    Raises ConfigProblem for an event of another kind or a config that cannot be used, and what `Pipeline.run` raises: then
+    nothing of the event may count as done. Only one call at a time may run for one pipeline.
+    """
+    created = list(dict.fromkeys(created_objects(event)))
+    loaded = read(Path(config or nearest()), env, tuple(overrides))
+    sources = _of_sources(loaded, created)
+    mine = {one for objects in sources.values() for one in objects}
+    report = run(_narrowed(loaded, sources), once=True, stop=None, served=False) if sources else None
+    passed_over = [str(one) for one in created if one not in mine]
+    return {"files": [str(one) for one in created if one in mine], "passed_over": passed_over, "report": report}
+
+
+def created_objects(event: Mapping[str, Any] | str) -> Iterator[Created]:
+    """The objects of which an event says that they were made; none for S3's own test of a notification. ConfigProblem for
+    what is no such event."""
+    said = _parsed(event)
+    if "Records" in said:
+        for record in said["Records"]:
+            yield from _of_record(record)
+    elif said.get("source") == "aws.s3":
+        if said.get("detail-type") == "Object Created":
+            # EventBridge does not escape keys.
+            yield Created(said["detail"]["bucket"]["name"], said["detail"]["object"]["key"])
+    elif said.get("Type") == "Notification":
+        yield from created_objects(said["Message"])
+    elif said.get("Event") != "s3:TestEvent":
+        raise _another()
+
+
+def _of_record(record: Mapping[str, Any]) -> Iterator[Created]:
+    source = record.get("eventSource") or record.get("EventSource")
+    if source == "aws:s3":
+        if str(record.get("eventName", "")).removeprefix("s3:").startswith("ObjectCreated:"):
+            yield Created(record["s3"]["bucket"]["name"], unquote_plus(record["s3"]["object"]["key"]))
+    elif source == "aws:sqs":
+        yield from created_objects(record["body"])
+    elif source == "aws:sns":
+        yield from created_objects(record["Sns"]["Message"])
+    else:
+        raise _another()
+
+
+def _parsed(event: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    try:
+        said = json.loads(event) if isinstance(event, str) else event
+    except ValueError:
+        raise _another() from None
+    if not isinstance(said, Mapping):
+        raise _another()
+    return said
+
+
+def _another() -> ConfigProblem:
+    return ConfigProblem(
+        "the event is no notification of S3",
+        next_step="Send s3:ObjectCreated:* of the bucket, directly or by SQS, SNS or EventBridge.",
+    )
+
+
+def _of_sources(loaded: Loaded, created: Iterable[Created]) -> dict[str, list[Created]]:
+    """The objects that are in the folder of a source, by its name."""
+    found: dict[str, list[Created]] = {}
+    for one in created:
+        for name, source in loaded.settings.sources.items():
+            if isinstance(source, FilesSettings) and _is_in(one, source.path):
+                found.setdefault(name, []).append(one)
+    return found
+
+
+def _is_in(one: Created, path: str) -> bool:
+    folder = next((path.removeprefix(scheme) for scheme in SCHEMES if path.startswith(scheme)), None)
+    return folder is not None and f"{one.bucket}/{one.key}".startswith(f"{folder}/")
+
+
+def _narrowed(loaded: Loaded, sources: Mapping[str, list[Created]]) -> Loaded:
+    """The configuration with these sources alone, and of them these files."""
+    settings = loaded.settings
+    asked = {
+        name: source.model_copy(update={"through": [str(one) for one in sources[name]]})
+        for name, source in settings.sources.items()
+        if name in sources
+    }
+    tables = [table for table in settings.tables if table.source in asked]
+    return replace(loaded, settings=settings.model_copy(update={"sources": asked, "tables": tables}))

@@ -1,0 +1,117 @@
+"""What is said of single columns and cannot be, as far as the config alone tells."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from replicator.domain.conditions import columns_of
+
+from .conditions import condition
+from .expression_problems import expression_problems
+from .expressions import NoExpression
+from .findings import Path, Problem, place, quoted
+from .nearest import did_you_mean
+from .views import EntryView, Rule, TableView, View, text
+
+ADDING = frozenset({"metadata", "constant", "expression"})
+PRIVATE = frozenset({"mask", "drop"})
+CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
+VEILING = frozenset({"debezium_json"})
+"""Formats whose records can be written anew without private values."""
+
+
+def column_problems(config: View) -> Iterator[Problem]:
+    """Everything wrong with `columns`."""
+    for path, said in config.levels:
+        if path == ("defaults",) and "columns" in said:
+            sentence = "columns in defaults would be those of every table"
+            yield Problem((*path, "columns"), "inapplicable", sentence, "write them in the tables that have them")
+    veiled = {table.source for table in config.tables if any(map(_is_private, table.columns.values()))}
+    for table in config.tables:
+        yield from _privacy(config, table)
+        yield from _held(config, table, veiled)
+        yield from _unknown(table, (*table.path, "columns"), table.columns)
+        yield from expression_problems(table)
+        for entry in table.to or ():
+            if config.kind(entry.sink) != "event_log":
+                yield from _unknown(table, (*entry.path, "columns"), entry.columns)
+                yield from _undone(table, entry)
+                yield from _keys(table, entry)
+                yield from _asked(table, entry)
+
+
+def _is_private(rule: Rule) -> bool:
+    return bool(PRIVATE & rule.keys())
+
+
+def _privacy(config: View, table: TableView) -> Iterator[Problem]:
+    """Masks of a table whose records could not be stored without the values."""
+    private = [name for name, rule in table.columns.items() if _is_private(rule)]
+    source = (config.sources or {}).get(table.source or "", {})
+    kind, path = text(source, "format"), (*table.path, "columns", private[0] if private else "")
+    if not private or kind is None or (kind in VEILING and not source.get("flattened")):
+        return
+    told = f"flattened records of {kind}" if kind in VEILING else f"records of the format {quoted(kind)}"
+    sentence = (
+        f"{place(path)} keeps values out of all that is stored of the table, and {told} cannot be written without them"
+    )
+    yield Problem(path, "inapplicable", sentence, "write it in the 'to' entries: there it holds for their targets")
+
+
+def _held(config: View, table: TableView, veiled: Collection[str | None]) -> Iterator[Problem]:
+    """After a restart the dead letters tell what is held back, and theirs are no longer the keys that records have."""
+    if table.source in veiled and (table.on_reject or config.on_reject) == "hold_key":
+        path = (*table.path, "on_reject") if table.on_reject else ("on_reject",)
+        sentence = f"{place(path)} has to know rejected records by their keys, which are not kept of source {table.source!r}"
+        step = "use stop_lane or continue, or write the masks of its tables in their 'to' entries"
+        yield Problem(path, "contradiction", sentence, step)
+
+
+def _unknown(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterator[Problem]:
+    for name, rule in rules.items():
+        if table.declared is not None and not ADDING & rule.keys() and name not in table.declared:
+            sentence = f"{place((*path, name))} is no column of the declared 'schema'"
+            hint = did_you_mean(name, table.declared) or f"declared: {', '.join(map(quoted, table.declared))}"
+            yield Problem((*path, name), "unknown_column", sentence, hint)
+
+
+def _undone(table: TableView, entry: EntryView) -> Iterator[Problem]:
+    """What an entry says of a column that the table keeps private: it may only be called otherwise, or cast."""
+    for name, rule in entry.columns.items():
+        above = table.columns.get(name, {})
+        if _is_private(above) and ("drop" in above or _is_private(rule) or ADDING & rule.keys()):
+            path = (*entry.path, "columns", name)
+            sentence = f"{place(path)} says something else than its table, which keeps the column's values private"
+            yield Problem(path, "contradiction", sentence, "remove it here, or write it in the entries alone")
+
+
+def _keys(table: TableView, entry: EntryView) -> Iterator[Problem]:
+    keys = entry.shape.get("keys", ((), None))[1]
+    for name in keys if isinstance(keys, list) else ():
+        rules = (((*table.path, "columns", name), table.columns), ((*entry.path, "columns", name), entry.columns))
+        for path, said in rules:
+            rule = said.get(name, {}) if isinstance(name, str) else {}
+            if "drop" in rule or rule.get("mask", "hmac") != "hmac":
+                sentence = f"{place(path)} takes away what tells rows apart: {quoted(name)} is a key column"
+                yield Problem(path, "contradiction", sentence, "use 'mask: hmac', under which keys stay keys")
+
+
+def _asked(table: TableView, entry: EntryView) -> Iterator[Problem]:
+    """Conditions and orders by columns whose values the lane does not get."""
+    private = {name for name, rule in table.columns.items() if _is_private(rule)}
+    for key, (path, said) in entry.shape.items():
+        for name in sorted(private & _named(key, said)):
+            sentence = f"{place(path)} asks for {quoted(name)}, whose values its table keeps private"
+            yield Problem(path, "contradiction", sentence, "ask for another column, or write the mask in the 'to' entries")
+
+
+def _named(key: str, said: Any) -> set[str]:
+    if key == "sequence_by":
+        return {name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)}
+    if key not in CONDITIONS or not isinstance(said, str):
+        return set()
+    try:
+        return set(columns_of(condition(said)))
+    except NoExpression:
+        return set()  # Which is said of the value itself.

@@ -1,0 +1,140 @@
+"""What tables and their entries say of single columns."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+
+from replicator.domain.columns import UNCHANGED, Added, Changed, Mask, MaskKind, Remade
+
+from .expressions import NoExpression, expression
+from .fields import FromZero, Strict, _refused
+from .types import TYPES, type_named
+
+DROP = "drop"
+LEAST_KEY = 16
+"""Characters of a key: values that are guessed can be tried with short ones."""
+
+Metadata = Literal["topic", "partition", "offset", "source_time", "transaction", "operation"]
+
+
+def _type(text: str) -> str:
+    if type_named(text) is None:
+        known = ", ".join(("decimal(12,2)", *TYPES))
+        raise _refused("value", f"is no type that a column can be cast to; known: {known}")
+    return text
+
+
+def _name(text: str) -> str:
+    if text != text.strip() or not text or any(ord(character) < 32 for character in text):
+        raise _refused("value", "must be a column's name: not empty, no spaces around it, no control characters")
+    return text
+
+
+def _expression(text: str) -> str:
+    try:
+        expression(text)
+    except NoExpression as why:
+        raise _refused("expression", str(why)) from None
+    return text
+
+
+def _key(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < LEAST_KEY:
+        raise _refused("value", f"must be a secret of at least {LEAST_KEY} characters, such as `openssl rand -hex 32` gives")
+    return secret
+
+
+class ColumnSettings(Strict):
+    """What becomes of one column of the source, or what a column holds that there is beside them."""
+
+    drop: Literal[True] | None = None
+    """The target has no such column."""
+    mask: MaskKind | None = None
+    """What is kept of its values. nothing: NULL. fixed: the same 'text' for all. hmac: HMAC-SHA-256 under 'key', which a key
+    column may have too. truncate: the first 'length' characters, and a piece of that HMAC."""
+    key: Annotated[SecretStr, AfterValidator(_key)] | None = None
+    """The key of the HMAC: a secret."""
+    length: FromZero | None = None
+    """truncate: how many characters are kept as they are."""
+    text: str | None = None
+    """fixed: what is there instead of the values."""
+    cast: Annotated[str, AfterValidator(_type)] | None = None
+    """The type that it has in the target, by its Arrow name: a change with a value that this cannot hold is rejected."""
+    rename: Annotated[str, AfterValidator(_name)] | None = None
+    """The name that it has in the target."""
+    metadata: Metadata | None = None
+    """A column beside the source's own: what a record says of itself."""
+    constant: str | int | float | bool | None = None
+    """A column beside the source's own: the same value in every row."""
+    expression: Annotated[str, AfterValidator(_expression)] | None = None
+    """A column beside the source's own: computed of theirs, as in concat(first, ' ', last)."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> ColumnSettings:
+        said = self.model_fields_set
+        adds, changes = said & {"metadata", "constant", "expression"}, said & {"drop", "mask", "cast", "rename"}
+        if not adds and not changes:
+            raise _refused("place", "says nothing of its column: drop, mask, cast, rename, metadata, constant or expression")
+        if len(adds) > 1 or (adds and changes - {"cast"}):
+            raise _refused("contradiction", "adds a column, by one of metadata, constant and expression, and perhaps a cast")
+        if isinstance(self.constant, int) and not -(2**63) <= self.constant < 2**63:
+            raise _refused("place", "has a 'constant' of more than 64 bits; write it as text, with a 'cast'")
+        if "drop" in said and len(said) > 1:
+            raise _refused("contradiction", "drops its column, so that nothing else can be said of it")
+        self._refuse_mask(said)
+        return self
+
+    def _refuse_mask(self, said: set[str]) -> None:
+        needed = {"hmac": {"key"}, "truncate": {"key", "length"}, "fixed": {"text"}}.get(self.mask or "", set())
+        given = said & {"key", "length", "text"}
+        for name in sorted(needed - given):
+            raise _refused("place", f"needs '{name}' for 'mask: {self.mask}'")
+        for name in sorted(given - needed):
+            raise _refused("place", f"has '{name}', which means nothing without the mask that takes it")
+
+    @property
+    def is_private(self) -> bool:
+        """It keeps values from being stored."""
+        return self.mask is not None or self.drop is not None
+
+    def masking(self) -> Mask | None:
+        """Its mask."""
+        if self.mask is None:
+            return None
+        key = self.key.get_secret_value().encode() if self.key else b""
+        return Mask(self.mask, key, self.length or 0, self.text or "")
+
+    def changed(self) -> Changed:
+        """What becomes of the source's column."""
+        cast = type_named(self.cast) if self.cast else None
+        return Changed(self.drop is not None, self.masking(), cast, self.rename or "")
+
+    def added(self) -> Added | None:
+        """The column that there is beside those of the source, if it is one."""
+        if self.metadata is None and self.constant is None and self.expression is None:
+            return None
+        made = expression(self.expression) if self.expression is not None else None
+        return Added(self.metadata or "", self.constant, type_named(self.cast) if self.cast else None, made)
+
+
+def _short(value: Any) -> Any:
+    return {"drop": True} if value == DROP else value
+
+
+ColumnRules = Annotated[
+    dict[str, Annotated[ColumnSettings, BeforeValidator(_short, json_schema_input_type=ColumnSettings | Literal["drop"])]],
+    Field(min_length=1),
+]
+"""By column."""
+
+
+def remade(rules: Mapping[str, ColumnSettings], private: Container[str]) -> Remade:
+    """The rules as a lane follows them; the columns that are `private` reach it masked."""
+    added = {name: found for name, rule in rules.items() if (found := rule.added()) is not None}
+    changed = {name: rule.changed() for name, rule in rules.items() if name not in added}
+    left = {n: replace(rule, mask=None) if n in private else rule for n, rule in changed.items()}
+    return Remade(tuple((n, rule) for n, rule in left.items() if rule != UNCHANGED), tuple(added.items()))

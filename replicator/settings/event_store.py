@@ -1,0 +1,47 @@
+"""Settings of the store of events that programs emit, and of what takes them over HTTP."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr, model_validator
+
+from .fields import Address, Dsn, FromZero, LakePath, Strict, _refused
+from .storage import StorageSettings, refuse_idle_storage
+
+
+class EventStoreSettings(Strict):
+    """Where events that programs emit are kept: a Delta table at `path`, or a table at `dsn`."""
+
+    path: LakePath | None = None
+    """The Delta table's own folder, or its s3://BUCKET/FOLDER."""
+    storage: StorageSettings | None = None
+    """With an object store: what reaches it."""
+    compact_every: FromZero | None = None
+    """With `path`: small files are compacted after every so many commits, 50 by default; 0 is never."""
+    dsn: Dsn | None = None
+    """The PostgreSQL database."""
+    schema_name: str | None = Field(None, alias="schema", min_length=1, max_length=63)
+    """With `dsn`: the schema of the table, `events` by default."""
+    table: str | None = Field(None, min_length=1, max_length=50)
+    """With `dsn`: the table, `events` by default."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> EventStoreSettings:
+        if (self.path is None) == (self.dsn is None):
+            raise _refused("place", "needs exactly one of 'path' and 'dsn'")
+        of_other = {"compact_every": self.path, "schema": self.dsn, "table": self.dsn}
+        said = {"compact_every": self.compact_every, "schema": self.schema_name, "table": self.table}
+        for key, place in of_other.items():
+            if place is None and said[key] is not None:
+                needed = "path" if key == "compact_every" else "dsn"
+                raise _refused("inapplicable", f"has '{key}', which means nothing without '{needed}'; remove it")
+        refuse_idle_storage(self.path, self.storage)
+        return self
+
+
+class ServeSettings(Strict):
+    """What `replicator serve` listens on."""
+
+    address: Address = "127.0.0.1:8091"
+    """HOST:PORT to listen on; port 0 takes a free one."""
+    token: SecretStr | None = None
+    """Asked of every caller; `serve` does not start without it."""

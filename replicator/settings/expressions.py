@@ -1,0 +1,268 @@
+"""Expressions on the columns of a source as the config writes them: a part of SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any
+
+from replicator.domain.conditions import parts
+from replicator.domain.expr import (
+    AllOf,
+    AnyOf,
+    Call,
+    Case,
+    Cast,
+    Coalesce,
+    Compare,
+    Comparison,
+    Expr,
+    IsNull,
+    Lit,
+    Not,
+    source,
+)
+
+from .types import type_named
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+COMPARISONS: Mapping[str, Comparison] = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+CONSTANTS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None}
+OPERATORS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%", "DPipe": "||"}
+FUNCTIONS = {
+    **dict.fromkeys(("Lower", "Upper", "Length", "Abs", "Floor", "Ceil"), ("this",)),
+    **{"Left": ("this", "expression"), "Right": ("this", "expression")},
+    **{"Round": ("this", "decimals"), "Substring": ("this", "start", "length")},
+    "Replace": ("this", "expression", "replacement"),
+}
+"""By the class: what its arguments are called there, in order."""
+
+PARTS = {
+    **{name: name.lower() for name in ("Year", "Quarter", "Month", "Day", "Hour", "Minute", "Second")},
+    "DayOfYear": "day_of_year",
+}
+TRIMS = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+FLAGS = frozenset({"safe", "coalesce", "typed", "coerce", "nested"})
+"""What sqlglot notes of functions by itself."""
+
+KNOWN = (
+    "concat, lower, upper, trim, ltrim, rtrim, substring, left, right, replace, length, abs, round, floor, ceil, coalesce, "
+    "nullif, extract, year, quarter, month, day, hour, minute, second, date_trunc and cast"
+)
+EXPECTED = (
+    "expressions are made of columns, 'text', numbers, true, false, null, + - * / % ||, =, !=, <, <=, >, >=, in (...), "
+    f"between, is null, is not null, and, or, not, case, parentheses, and the functions {KNOWN}"
+)
+DIGITS = 38
+DEEPEST = 200
+"""Levels of an expression; operators side by side are one below the other."""
+
+MOST_PARTS = 50_000
+
+
+class NoExpression(ValueError):
+    """The text is no expression; what it says completes a sentence, and holds no text of a constant."""
+
+
+@cache
+def expression(text: str) -> Expr:
+    """`text` as an expression over the source's own columns; NoExpression when it is none, or is nested too deeply."""
+    # Loaded here only: a config without expressions does without.
+    import sqlglot  # noqa: PLC0415
+    from sqlglot import errors, exp  # noqa: PLC0415
+
+    try:
+        found = read(sqlglot.parse_one(text, into=exp.Condition))
+    except errors.ParseError as wrong:
+        raise NoExpression(f"cannot be read{_place(wrong.errors)}; {EXPECTED}") from None
+    except (errors.TokenError, RecursionError):
+        raise NoExpression(f"cannot be read: a quote or a parenthesis is not closed, or too many are; {EXPECTED}") from None
+    if _size(found, {}) > MOST_PARTS:
+        raise NoExpression("is too long; compute a part of it in the source")
+    return found
+
+
+def _size(found: Expr, known: dict[int, int]) -> int:
+    """How many parts there are to compute; some are there twice."""
+    if id(found) not in known:
+        known[id(found)] = 1 + sum(_size(part, known) for part in parts(found))
+    return known[id(found)]
+
+
+def _place(errors: list[dict[str, Any]]) -> str:
+    """Where the text ceases to make sense."""
+    found = errors[0].get("col") if errors else None
+    return f" at character {found}" if found else ""
+
+
+def read(node: exp.Expr, level: int = 0) -> Expr:
+    """Reads by the name of the class, so that nothing has to be loaded to say what is known."""
+    if level > DEEPEST:
+        raise NoExpression(f"is nested more than {DEEPEST} levels deep; compute a part of it in the source")
+    name = type(node).__name__
+
+    def below(*keys: str) -> tuple[Expr, ...]:
+        return tuple(read(node.args[key], level + 1) for key in keys if node.args.get(key) is not None)
+
+    if name in COMPARISONS:
+        return Compare(COMPARISONS[name], *below("this", "expression"))
+    if name in OPERATORS:
+        return Call(OPERATORS[name], below("this", "expression"))
+    if name in FUNCTIONS:
+        _refuse_more(node, FUNCTIONS[name])
+        return Call(name.lower(), below(*FUNCTIONS[name]))
+    if name in PARTS:
+        _refuse_more(node, ("this",))
+        return Call("extract", (Lit(PARTS[name]), *below("this")))
+    if name in READERS:
+        return READERS[name](node, lambda part: read(part, level + 1))
+    raise NoExpression(f"{_why(node, name)}; {EXPECTED}")
+
+
+def _why(node: Any, name: str) -> str:
+    """What is wrong with a part that is none of an expression."""
+    ancestors = {kind.__name__ for kind in type(node).__mro__}
+    if ancestors & {"AggFunc", "Window"}:
+        return "has an aggregate, which is of many rows: an expression is of one"
+    if ancestors & {"Query", "Subquery", "Exists", "Subqueryable"}:
+        return "has a query in it: an expression is of one row"
+    if name in ("Anonymous", "Dot") or "Func" in ancestors:
+        known = f" {node.name.lower()!r}" if name == "Anonymous" and node.name.isidentifier() else ""
+        return f"has a function{known} that is not known"
+    return "has something else where a column, a constant or a function is to be"
+
+
+def _said(node: exp.Expr) -> set[str]:
+    return {key for key, value in node.args.items() if value not in (None, False, [])}
+
+
+def _refuse_more(node: exp.Expr, keys: tuple[str, ...]) -> None:
+    if _said(node) - {*keys, *FLAGS}:
+        raise NoExpression(f"has a function with arguments that are not known; {EXPECTED}")
+
+
+Reading = Callable[[Any], Expr]
+
+
+def _column(node: exp.Expr, _: Reading) -> Expr:
+    if _said(node) != {"this"} or type(node.this).__name__ != "Identifier":
+        raise NoExpression(
+            f"has something else where a column is to be; a name with a dot is written in double quotes; {EXPECTED}"
+        )
+    return source(node.name)
+
+
+def _literal(node: exp.Expr, _: Reading) -> Expr:
+    return Lit(node.this if node.is_string else _number(node.this))
+
+
+def _negative(node: exp.Expr, read_: Reading) -> Expr:
+    found = read_(node.this)
+    if isinstance(found, Lit) and isinstance(found.value, int | Decimal) and not isinstance(found.value, bool):
+        return Lit(-found.value)
+    return Call("negative", (found,))
+
+
+def _number(text: str) -> int | Decimal:
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        raise NoExpression(f"has a number that is none; {EXPECTED}") from None
+    if found.adjusted() >= DIGITS or -int(found.as_tuple().exponent) > DIGITS:
+        raise NoExpression(f"has a number of more than {DIGITS} digits")
+    return int(found) if found == found.to_integral_value() else found
+
+
+def _in(node: exp.Expr, read_: Reading) -> Expr:
+    if not node.expressions or _said(node) != {"this", "expressions"}:
+        raise NoExpression("has an 'in' without a list of constants in parentheses")
+    left = read_(node.this)
+    return AnyOf(tuple(Compare("=", left, read_(item)) for item in node.expressions))
+
+
+def _between(node: exp.Expr, read_: Reading) -> Expr:
+    _refuse_more(node, ("this", "low", "high"))
+    value = read_(node.this)
+    return AllOf((Compare(">=", value, read_(node.args["low"])), Compare("<=", value, read_(node.args["high"]))))
+
+
+def _is(node: exp.Expr, read_: Reading) -> Expr:
+    if type(node.expression).__name__ != "Null" or type(node.this).__name__ == "Is":
+        raise NoExpression("has an 'is' that is not 'is null', or 'is not null'")
+    return IsNull(read_(node.this))
+
+
+def _case(node: exp.Expr, read_: Reading) -> Expr:
+    _refuse_more(node, ("this", "ifs", "default"))
+    default = node.args.get("default")
+    value = node.args.get("this")
+    branches = []
+    for branch in node.args["ifs"]:
+        when = read_(branch.this)
+        when = when if value is None else Compare("=", read_(value), when)
+        branches.append((when, read_(branch.args["true"])))
+    return Case(tuple(branches), Lit(None) if default is None else read_(default))
+
+
+def _cast(node: exp.Expr, read_: Reading) -> Expr:
+    _refuse_more(node, ("this", "to"))
+    to = node.args["to"]
+    kind = type_named(NAMES_OF_TYPES.get(to.sql().upper(), to.sql()))
+    if kind is None:
+        raise NoExpression(
+            "casts to a type that is not known; the types are those of 'cast' of a column, such as int64, "
+            "decimal(12,2), string, date, timestamp and timestamptz"
+        )
+    return Cast(read_(node.this), kind)
+
+
+NAMES_OF_TYPES = {
+    **{"TINYINT": "int8", "SMALLINT": "int16", "INT": "int32", "BIGINT": "int64", "TEXT": "string", "VARCHAR": "string"},
+    **{"FLOAT": "float32", "DOUBLE": "float64", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamptz"},
+}
+
+
+def _coalesce(node: exp.Expr, read_: Reading) -> Expr:
+    terms = [read_(part) for part in (node.this, *node.expressions)]
+    return reduce(lambda other, first: Coalesce(first, other), reversed(terms))
+
+
+def _nullif(node: exp.Expr, read_: Reading) -> Expr:
+    value = read_(node.this)
+    return Case(((Compare("=", value, read_(node.expression)), Lit(None)),), value)
+
+
+def _concat(node: exp.Expr, read_: Reading) -> Expr:
+    _refuse_more(node, ("expressions",))
+    return Call("concat", tuple(map(read_, node.expressions)))
+
+
+def _trim(node: exp.Expr, read_: Reading) -> Expr:
+    _refuse_more(node, ("this", "position"))
+    return Call(TRIMS[node.text("position")], (read_(node.this),))
+
+
+def _extract(node: exp.Expr, read_: Reading) -> Expr:
+    part = {"DOY": "day_of_year"}.get(node.this.name.upper(), node.this.name.lower())
+    return Call("extract", (Lit(part), read_(node.expression)))
+
+
+def _date_trunc(node: exp.Expr, read_: Reading) -> Expr:
+    _refuse_more(node, ("this", "unit"))
+    return Call("date_trunc", (Lit(node.text("unit").lower()), read_(node.this)))
+
+
+READERS: Mapping[str, Callable[[Any, Reading], Expr]] = {
+    "And": lambda node, read_: AllOf((read_(node.this), read_(node.expression))),
+    "Or": lambda node, read_: AnyOf((read_(node.this), read_(node.expression))),
+    "Not": lambda node, read_: Not(read_(node.this)),
+    "Paren": lambda node, read_: read_(node.this),
+    "Boolean": lambda node, _: Lit(CONSTANTS[node.sql().lower()]),
+    "Null": lambda *_: Lit(None),
+    **{"Column": _column, "Literal": _literal, "Neg": _negative, "In": _in, "Between": _between, "Is": _is},
+    **{"Case": _case, "Cast": _cast, "Coalesce": _coalesce, "Nullif": _nullif, "Concat": _concat, "Trim": _trim},
+    **{"Extract": _extract, "DateTrunc": _date_trunc},
+}

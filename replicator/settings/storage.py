@@ -1,0 +1,38 @@
+"""What reaches an object store, for sinks and sources alike."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr, model_validator
+
+from .fields import HttpUrl, Strict, _refused
+
+
+class StorageSettings(Strict):
+    """What reaches an object store. What is not said comes from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, ...), or
+    from the role of the machine."""
+
+    access_key_id: SecretStr | None = None
+    secret_access_key: SecretStr | None = None
+    session_token: SecretStr | None = None
+    """Of credentials that last for a while only."""
+    region: str | None = Field(None, min_length=1)
+    endpoint: HttpUrl | None = None
+    """The URL of a store other than Amazon's."""
+    allow_http: bool = False
+    """The endpoint may be one without encryption."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> StorageSettings:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise _refused("storage", "needs both 'access_key_id' and 'secret_access_key', or none of them")
+        if self.session_token is not None and self.access_key_id is None:
+            raise _refused("storage", "has a 'session_token' without 'access_key_id'")
+        if (self.endpoint or "").startswith("http://") and not self.allow_http:
+            raise _refused("storage", "has an 'endpoint' without encryption; write https://, or 'allow_http: true'")
+        return self
+
+
+def refuse_idle_storage(path: str | None, storage: StorageSettings | None) -> None:
+    """Raise PydanticCustomError for a `storage` beside a path on this machine."""
+    if storage is not None and "://" not in (path or ""):
+        raise _refused("inapplicable", "has a 'storage', which means nothing without an s3:// URL in 'path'; remove it")

@@ -1,0 +1,175 @@
+"""What every store of dead letters promises (`ports.dead_letters`), as tests that an adapter inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import strategies as st
+
+from replicator.ports.dead_letters import EVERY, DeadLetter, DeadLetters, Which
+
+from .contract import Contract
+
+FIRST = datetime(2024, 2, 29, 12, tzinfo=UTC)
+ODD = "a 'quoted' \"name\" \\ with %, _ and \N{GREEK SMALL LETTER OMEGA}"
+
+
+def letter(number: int, lane: str = "lake.items", minutes: int = 0) -> DeadLetter:
+    """A letter by example; `minutes` after the first it was seen."""
+    seen = FIRST + timedelta(minutes=minutes)
+    return DeadLetter(
+        event_id=f"cdc.items-0-{number}",
+        lane=lane,
+        stage="decode",
+        code="MALFORMED",
+        sentence="not JSON",
+        table="public.items",
+        key_hash="ab12",
+        record=b"\xff\x00",
+        first_seen=seen,
+        last_seen=seen,
+        source="shop",
+        topic="cdc.items",
+        partition=0,
+        offset=number,
+        timestamp=FIRST,
+        headers='[["name", {"base64": "/w=="}]]',
+        key=b"\x00key",
+    )
+
+
+class DeadLetterContract(Contract):
+    """An adapter gives `new_store`; every call of one test is the same store, kept in the same place."""
+
+    def new_place(self) -> object:
+        """A fresh, empty place that a store can be kept in."""
+        raise NotImplementedError
+
+    def new_store(self, place: object) -> DeadLetters:
+        """Another store at that place."""
+        raise NotImplementedError
+
+    @contextmanager
+    def stores(self) -> Iterator[tuple[DeadLetters, DeadLetters]]:
+        """Two stores at one fresh place, as two processes have them."""
+        place = self.new_place()
+        first, second = self.new_store(place), self.new_store(place)
+        try:
+            yield first, second
+        finally:
+            first.close()
+            second.close()
+
+    def test_letters_outlive_the_store(self) -> None:
+        """Whole, and newest first; whoever reads, and from when on."""
+        odd = replace(letter(5, minutes=-2), sentence=ODD, table=ODD, lane=ODD, event_id=ODD)
+        bare = replace(letter(4, minutes=-1), record=None, key=None, headers=None, timestamp=None, key_hash="")
+        letters = [letter(1), letter(2, minutes=2), letter(3, "", minutes=1), bare, odd]
+        with self.stores() as (store, other):
+            assert list(other.read()) == []
+            store.write(letters)
+            store.write([])
+            store.close()
+            store.close()
+            assert list(other.read()) == [letters[1], letters[2], letters[0], bare, odd]
+            assert list(other.read(limit=1)) == [letters[1]]
+            assert list(other.read(limit=0)) == []
+
+    def test_the_same_letter_is_one(self) -> None:
+        """`first_seen` stays, `last_seen` never goes back, attempts add up, also within one call; the last reason counts."""
+        with self.stores() as (store, other):
+            store.write([letter(1), letter(1, "other.items"), letter(2)])
+            store.write([letter(1, minutes=5), letter(1, minutes=6)])
+            other.write([replace(letter(1, minutes=3), code="OUT_OF_RANGE", record=b"new")])
+            found = {(each.event_id, each.lane): each for each in store.read()}
+            assert len(found) == 3
+            seen = found["cdc.items-0-1", "lake.items"]
+            assert (seen.first_seen, seen.last_seen, seen.attempts) == (FIRST, FIRST + timedelta(minutes=6), 4)
+            assert (seen.code, seen.record) == ("OUT_OF_RANGE", b"new")
+            assert found["cdc.items-0-2", "lake.items"].attempts == 1
+
+    def test_letters_are_chosen(self) -> None:
+        """By everything that `Which` can say, before they are limited."""
+        late = replace(letter(2, "", minutes=9), stage="route", code="NULL_KEY", table="public.orders")
+        letters = [letter(1), late, letter(3, "mirror.items", minutes=1)]
+        with self.stores() as (store, _):
+            store.write(letters)
+            store.mark([letters[2]], "replayed")
+            letters[2] = replace(letters[2], state="replayed")
+            for which in (
+                EVERY,
+                Which(events=frozenset({"cdc.items-0-1", "cdc.items-0-3"})),
+                Which(lane="*.items"),
+                Which(lane=""),
+                Which(table="public.ord?rs"),
+                Which(table="public_orders"),
+                Which(code="NULL_KEY"),
+                Which(stage="route"),
+                Which(state="open"),
+                Which(before=FIRST + timedelta(minutes=1)),
+                Which(lane="lake.*", code="NULL_KEY"),
+            ):
+                due = [each for each in (letters[1], letters[2], letters[0]) if which.takes(each)]
+                assert list(store.read(which)) == due, which
+                assert list(store.read(which, limit=1)) == due[:1], which
+
+    def test_a_letter_that_came_again_is_not_marked(self) -> None:
+        """What was rejected again since is open, whatever became of what was read."""
+        with self.stores() as (store, other):
+            store.write([letter(1), letter(2), letter(1, "other.items")])
+            read = list(other.read())
+            store.write([letter(1, minutes=1)])
+            other.mark(read, "replayed")
+            other.mark([], "replayed")
+            found = {(each.offset, each.lane): each.state for each in store.read()}
+            assert found == {(1, "lake.items"): "open", (2, "lake.items"): "replayed", (1, "other.items"): "replayed"}
+            store.write([letter(2, minutes=2)])
+            assert {each.state for each in other.read(Which(events=frozenset({"cdc.items-0-2"})))} == {"open"}
+
+    def test_letters_are_removed(self) -> None:
+        """And begin anew when they come back; what came again since stays."""
+        with self.stores() as (store, other):
+            store.write([letter(1), letter(2), letter(3)])
+            read = list(store.read())
+            other.write([letter(2, minutes=1)])
+            store.remove(read)
+            store.remove(read)
+            store.remove([])
+            assert [(each.offset, each.attempts) for each in other.read()] == [(2, 2)]
+            other.write([letter(3, minutes=7)])
+            (back, _) = store.read()
+            assert back == letter(3, minutes=7)
+
+    def test_any_history_ends_as_a_list_would(self) -> None:
+        """Random writes, marks and removals of what was read before, by two stores in turns."""
+        steps = st.lists(
+            st.tuples(st.sampled_from(["write", "mark", "remove", "read"]), st.sets(st.integers(0, 3), min_size=1)),
+            max_size=8,
+        )
+
+        @self.for_all(steps=steps)
+        def check(steps: list[tuple[str, set[int]]]) -> None:
+            from .fakes import FakeDeadLetters  # noqa: PLC0415
+
+            plain = FakeDeadLetters()
+            seen: list[DeadLetter] = []
+            with self.stores() as stores:
+                for minute, (step, numbers) in enumerate(steps):
+                    store = stores[minute % 2]
+                    chosen = [each for each in seen if each.offset in numbers]
+                    if step == "write":
+                        new = [letter(number, minutes=minute) for number in sorted(numbers)]
+                        store.write(new)
+                        plain.write(new)
+                    elif step == "mark":
+                        store.mark(chosen, "replayed")
+                        plain.mark(chosen, "replayed")
+                    elif step == "remove":
+                        store.remove(chosen)
+                        plain.remove(chosen)
+                    else:
+                        seen = list(store.read())
+                    assert list(store.read()) == list(plain.read())

@@ -1,0 +1,269 @@
+"""Mutated records through a decoder: all are accounted for, and none changes what becomes of another."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import pickle
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, Op, changes_schema, sequence_columns
+from replicator.domain.errors import Fatal, Reject, RejectCode
+from replicator.domain.table import TableSpec
+from replicator.ports.decoder import ENVELOPE, ROUTE, Decoder
+
+from .mutations import Mutation, altered_bytes
+
+INPUTS = int(os.environ.get("REPLICATOR_INPUTS", "2000"))
+"""How many mutated records each suite tries."""
+
+PROGRESS = os.environ.get("REPLICATOR_PROGRESS")
+"""A file for a line of JSON per thousand records or so, with the records that are tried beside it (`.trying`)."""
+
+CODES = {value for name, value in vars(RejectCode).items() if name.isupper()}
+BATCH = min(1000, max(200, INPUTS // 8))
+ALONE = 50
+"""One record in so many is also decoded alone."""
+LAYOUTS = 3
+"""Of so many new layouts in a batch the table is learnt: each takes milliseconds."""
+SECONDS = 300.0
+"""What a batch may take; it takes one."""
+
+S = TypeVar("S", bound=Sequence[Any])
+PATIENCE = 30.0
+"""Seconds to look for the fewest records."""
+Record = Mapping[str, Any]
+Seed = tuple[TableSpec, pa.Table]
+"""A table, and good records of it."""
+
+
+@dataclass
+class Fuzz:
+    """Tries mutated records of good ones. `counts` has what became of them: `ignored` and `refused` when they were routed;
+    of others, `changed` (to one change or more) and `rejected` when they were decoded as the table they were made from."""
+
+    decoder: Decoder
+    seeds: Sequence[Seed]
+    mutated: Mutation
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._rng = Random(self.seed)
+        self._other: Decoder = pickle.loads(pickle.dumps(self.decoder))  # noqa: S301
+        self._records = [run.to_pylist() for _, run in self.seeds]
+
+    def run(self, inputs: int) -> None:
+        """Raises AssertionError with the fewest records that show what is wrong."""
+        while self.counts["inputs"] < inputs:
+            which = self._rng.randrange(len(self.seeds))
+            table = self.seeds[which][0]
+            records = self._batch(which, min(BATCH, inputs - self.counts["inputs"]))
+            note(records, self.counts)
+            if PROGRESS:
+                faulthandler.dump_traceback_later(SECONDS, exit=True)
+            try:
+                self._try(table, records)
+            except Exception as error:
+                raise AssertionError(self._found(table, records, error)) from error
+            finally:
+                if PROGRESS:
+                    faulthandler.cancel_dump_traceback_later()
+
+    def _found(self, table: TableSpec, records: Sequence[Record], error: Exception) -> str:
+        few = smallest(records, lambda some: self._fails(table, some, error))
+        said = "\n".join(repr({name: record[name] for name in ("key", "value", "headers")}) for record in few)
+        return f"table {table.name}, seed {self.seed}: {error!r}\nfewest records:\n{said}"
+
+    def _fails(self, table: TableSpec, records: Sequence[Record], as_did: Exception) -> bool:
+        try:
+            Fuzz(self.decoder, self.seeds, self.mutated, 0)._try(table, records, alone=1)
+        except Exception as error:
+            return type(error) is type(as_did) and str(error)[:30] == str(as_did)[:30]
+        return False
+
+    def _batch(self, which: int, count: int) -> list[Record]:
+        good, rng = self._records[which], self._rng
+        return [self._made(rng.choice(good), offset) for offset in range(1000, 1000 + count)]
+
+    def _made(self, good: Record, offset: int) -> Record:
+        rng = self._rng
+        made = {**good, "partition": 0, "offset": offset, "value": good["value"] and self.mutated(good["value"], rng)}
+        if good["key"] and rng.random() < 0.2:
+            made["key"] = self.mutated(good["key"], rng)
+        if good["headers"] and rng.random() < 0.02:
+            made["headers"] = [{**h, "value": h["value"] and altered_bytes(h["value"], rng)} for h in good["headers"]]
+        return made
+
+    def _try(self, table: TableSpec, records: Sequence[Record], *, alone: int = ALONE) -> None:
+        raw = pa.Table.from_pylist(list(records), RAW)
+        routes, changes = self._accounted(self.decoder, raw, table)
+        halves = [raw.take(pa.array(range(first, raw.num_rows, 2), pa.int64())) for first in (0, 1)]
+        parts = [self._accounted(self._other, half, table) for half in halves]
+        interleaved = pa.concat_tables([part for part, _ in parts])
+        evens = (raw.num_rows + 1) // 2
+        back = [place // 2 + (place % 2) * evens for place in range(raw.num_rows)]
+        check_routes(routes, interleaved.take(pa.array(back, pa.int64())), raw, changes)
+        others = pa.concat_tables([part for _, part in parts]).sort_by(OFFSET)
+        assert same(changes, others), f"decoded otherwise beside other records: {difference(changes, others)}"
+        for place in range(self._rng.randrange(alone), raw.num_rows, alone):
+            self._alone(raw.slice(place, 1), routes.slice(place, 1), changes, table)
+        self._learnt(raw, routes)
+        self._count(routes, changes)
+
+    def _alone(self, raw: pa.Table, route: pa.Table, changes: pa.Table, table: TableSpec) -> None:
+        routed, decoded = self._accounted(self._other, raw, table)
+        beside = changes.filter(pc.equal(changes[OFFSET], raw["offset"][0]))
+        check_routes(route, routed, raw, decoded)
+        assert same(decoded, beside), f"decoded otherwise alone: {difference(decoded, beside)}"
+
+    def _accounted(self, decoder: Decoder, raw: pa.Table, table: TableSpec) -> tuple[pa.Table, pa.Table]:
+        """The routes and the changes of records, which are all in both."""
+        routes, envelope = decoder.route(raw), decoder.envelope(raw)
+        for frame, schema in ((routes, ROUTE), (envelope, ENVELOPE)):
+            assert frame.schema.equals(schema) and frame.num_rows == raw.num_rows, schema
+            frame.validate(full=True)
+        for row in routes.to_pylist():
+            assert sum(row[name] is not None for name in ("table", "ignored", "error")) == 1, row
+            assert (row["table"] is None) == (row["fingerprint"] is None), row
+        check_errors(routes["error"])
+        changes = decoder.decode(raw, table)
+        check_changes(changes, table, raw)
+        return routes, changes
+
+    def _learnt(self, raw: pa.Table, routes: pa.Table) -> None:
+        """Records of other layouts are decoded as these say, where they can be learnt."""
+        pairs = list(zip(routes["table"].to_pylist(), routes["fingerprint"].to_pylist(), strict=True))
+        known = {(table.name, table.fingerprint) for table, _ in self.seeds}
+        new = [pair for pair in dict.fromkeys(pairs) if pair[0] is not None and pair not in known]
+        for name, fingerprint in new[:LAYOUTS]:
+            run = raw.filter(pa.array([pair == (name, fingerprint) for pair in pairs]))
+            try:
+                table = self.decoder.learn(run, name, fingerprint)
+            except Fatal:
+                self.counts["layouts refused"] += 1
+                continue
+            check_changes(self.decoder.decode(run, table), table, run)
+            self.counts["layouts learnt"] += 1
+
+    def _count(self, routes: pa.Table, changes: pa.Table) -> None:
+        failed = set(changes.filter(changes[ERROR].is_valid())[OFFSET].to_pylist())
+        fates: Counter[str] = Counter()
+        for offset, row in zip(dict.fromkeys(changes[OFFSET].to_pylist()), routes.to_pylist(), strict=True):
+            if row["table"] is None:
+                fates["ignored" if row["ignored"] else "refused"] += 1
+            else:
+                fates["rejected" if offset in failed else "changed"] += 1
+        assert fates.total() == routes.num_rows
+        self.counts += fates
+        self.counts["inputs"] += routes.num_rows
+
+
+def check_errors(errors: pa.ChunkedArray) -> None:
+    """Each is a reject of a known kind."""
+    for error in pc.unique(errors.drop_null()).to_pylist():
+        assert Reject.parse(error).code in CODES, error
+
+
+def check_changes(changes: pa.Table, table: TableSpec, raw: pa.Table) -> None:
+    """A changes frame of `table` with every record, in order, and nothing in it that it may not hold."""
+    assert changes.schema.equals(changes_schema(table))
+    changes.validate(full=True)
+    came = zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
+    sent = zip(*(raw[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    assert list(dict.fromkeys(came)) == list(sent), "records are missing, or out of order"
+    check_errors(changes[ERROR])
+    good = changes.filter(changes[ERROR].is_null())
+    assert set(pc.unique(good[OP]).to_pylist()) <= set(Op)
+    assert all(good[name].null_count == 0 for name in sequence_columns(table.sequence)), "a change without a sequence"
+    rows = good.filter(pc.not_equal(good[OP], Op.TRUNCATE.value))
+    assert all(rows[key].null_count == 0 for key in table.keys), "a change without a key"
+
+
+def check_routes(routes: pa.Table, others: pa.Table, raw: pa.Table, changes: pa.Table) -> None:
+    """Records are routed the same way. Whether one that is not of its table is rejected when it is routed or when it is
+    decoded may depend on others: routing does not look at rows. So may the schema of one that does not say its key."""
+    silent = set(raw.filter(raw["key"].is_null())["offset"].to_pylist() if raw["key"].null_count < raw.num_rows else ())
+    failed = set(changes.filter(changes[ERROR].is_valid())[OFFSET].to_pylist())
+    for offset, one, other in zip(raw["offset"].to_pylist(), routes.to_pylist(), others.to_pylist(), strict=True):
+        unsure = {"fingerprint": None} if offset in silent or raw.num_rows == 1 else {}
+        a, b = ({**route, **unsure, "error": code(route["error"])} for route in (one, other))
+        late = offset in failed and None in (a["error"], b["error"]) and not (a["ignored"] or b["ignored"])
+        assert a == b or late, f"routed otherwise beside other records: {a} and {b}"
+
+
+def same(a: pa.Table, b: pa.Table) -> bool:
+    """The same rows; of rejects only what was rejected and under which code."""
+    if a.equals(b):
+        return True
+    return list(shown(a)) == list(shown(b))
+
+
+def difference(a: pa.Table, b: pa.Table) -> str:
+    """The first rows that are not the same."""
+    pairs = zip(shown(a), shown(b), strict=False)
+    return next((f"{x}\nand\n{y}" for x, y in pairs if x != y), f"{a.num_rows} and {b.num_rows} rows")
+
+
+def shown(frame: pa.Table) -> Iterator[str]:
+    """Rows as text, in which NaN is NaN."""
+    for row in frame.to_pylist():
+        place = [row[name] for name in (TOPIC, PARTITION, OFFSET)]
+        yield repr(row if row[ERROR] is None else [*place, code(row[ERROR])])
+
+
+def code(error: str | None) -> str | None:
+    """The kind of a reject. The sentence may be another where neighbours made that the record was read in another way."""
+    kind = error and Reject.parse(error).code
+    return RejectCode.MALFORMED if kind == RejectCode.TOO_LARGE else kind
+
+
+def smallest(records: Sequence[Record], fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
+    """Few of the records that still fail, cut short as far as they do: parts are left out as long as the rest does."""
+    end = time.monotonic() + PATIENCE
+    records = fewest(records, lambda some: time.monotonic() < end and fails(some))
+    for place in range(len(records)):
+        records = shorter(records, place, lambda some: time.monotonic() < end and fails(some))
+    return records
+
+
+def shorter(records: Sequence[Record], place: int, fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
+    """The records with less of the value of one."""
+
+    def having(value: bytes) -> Sequence[Record]:
+        return [*records[:place], {**records[place], "value": value}, *records[place + 1 :]]
+
+    return having(fewest(records[place]["value"] or b"", lambda value: fails(having(value))))
+
+
+def fewest(items: S, fails: Callable[[S], bool]) -> S:
+    """Items without the parts that can be left out."""
+    size = len(items) // 2
+    while size:
+        start = 0
+        while start < len(items):
+            rest: Any = items[:start] + items[start + size :]  # type: ignore[operator]
+            if rest and fails(rest):
+                items = rest
+            else:
+                start += size
+        size //= 2
+    return items
+
+
+def note(records: Sequence[Record], counts: Mapping[str, int], *, done: bool = False) -> None:
+    """Say how far the run is, and what it tries next, so that a crash of the process can be made again."""
+    if PROGRESS is None:
+        return
+    Path(PROGRESS).write_text(json.dumps({**counts, "done": done}))
+    Path(PROGRESS + ".trying").write_bytes(pickle.dumps(list(records)))

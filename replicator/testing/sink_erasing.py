@@ -1,0 +1,111 @@
+"""What a sink promises that takes single keys away (`ports.sink.Erases`); a part of `sink_contract.SinkContract`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.errors import Fenced, ReplicatorError
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.shape import UNSHAPED, Shape
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Write
+from replicator.ports.sink import Erases, Sink
+
+from .contract import needs
+from .delivery import lane_of
+from .histories import changes_frame
+from .model import Change
+from .sink_base import IDENTITY, SinkBase, no_rejects
+from .source import Event
+
+KEYED = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 3)
+PLACE = TopicPartition("cdc.public.items", 0)
+
+
+class SinkErasing(SinkBase):
+    """The promises of `Erases`, of sinks that are one."""
+
+    def erasing(self, sink: Sink[Any]) -> Any:
+        """The sink as an `Erases`; skips the running test where it is none."""
+        needs(hasattr(sink, "erase"), "the sink takes no single keys away")
+        found: Erases = sink  # type: ignore[assignment]
+        return found
+
+    def test_a_key_is_erased(self) -> None:
+        """Of every policy: its rows, versions and changes, and no others; what is remembered of its deletes, so that an
+        older change comes as to a key that never was; the position stays, and the lane goes on. Again it does nothing."""
+        shapes = {"scd1 by column": Shape(by_column=True)}
+        with self.target() as target:
+            sink = self.erasing(target.open())
+            for name in ("append", "scd1", "scd2", "scd1 by column"):
+                lane, shape = lane_of(name.partition(" ")[0], name.replace(" ", "_")), shapes.get(name, UNSHAPED)
+                self._put(sink, lane, shape, 0, ("c", 1, 1), ("c", 2, 2), ("u", 1, 3), ("d", 1, 9), ("c", 3, 4))
+                before = sink.state(lane)
+                done = sink.erase(lane, {"k1": "1"})
+                assert done.rows + done.beside > 0, name
+                after = sink.state(lane)
+                assert after.position == before.position and {row["k1"] for row in target.rows(lane)} == {2, 3}, name
+                again = sink.erase(lane, {"k1": "1"})
+                assert (again.rows, again.beside) == (0, 0), name
+                self._put(sink, lane, shape, 5, ("c", 1, 5), ("u", 2, 6))
+                assert {row["k1"] for row in target.rows(lane)} == {1, 2, 3}, name
+            sink.close()
+
+    def test_erasing_nothing(self) -> None:
+        """A lane without a target has no rows of any key; a text that is no key of its target's type is none either."""
+        with self.target() as target:
+            sink, lane = self.erasing(target.open()), lane_of("scd1")
+            assert sink.erase(lane, {"k1": "1"}).rows == 0
+            sink.end_versions(lane)
+            self._put(sink, lane, UNSHAPED, 0, ("c", 1, 1))
+            assert sink.erase(lane, {"k1": "one"}).rows == 0 and [row["k1"] for row in target.rows(lane)] == [1]
+            sink.close()
+
+    def test_erasing_takes_the_lane(self) -> None:
+        """While another instance holds the lane, either nothing is removed, or that one fails before its next commit."""
+        with self.target() as target:
+            first, second, lane = target.open(), self.erasing(target.open()), lane_of("scd1")
+            self._put(first, lane, UNSHAPED, 0, ("c", 1, 1))
+            try:
+                second.erase(lane, {"k1": "1"})
+            except Fenced:
+                assert [row["k1"] for row in target.rows(lane)] == [1]
+            else:
+                try:
+                    self._put(first, lane, UNSHAPED, 1, ("c", 2, 2), prepare=False)
+                except ReplicatorError:
+                    assert not target.rows(lane)
+                else:
+                    raise AssertionError("an instance went on with a lane from which a key was taken")
+            first.close()
+            second.close()
+
+    def test_versions_end(self) -> None:
+        """The rows are as before, and the lane goes on."""
+        with self.target() as target:
+            sink, lane = self.erasing(target.open()), lane_of("scd2")
+            self._put(sink, lane, UNSHAPED, 0, ("c", 1, 1), ("c", 2, 2))
+            sink.erase(lane, {"k1": "1"})
+            sink.end_versions(lane)
+            self._put(sink, lane, UNSHAPED, 2, ("u", 2, 3))
+            assert {row["k1"] for row in target.rows(lane)} == {2}
+            sink.close()
+
+    def _put(
+        self, sink: Any, lane: Any, shape: Shape, start: int, *changes: tuple[str, int, int], prepare: bool = True
+    ) -> None:
+        """Operation, key and sequence, from that offset on."""
+        plan, engine = plan_for(lane.policy, KEYED, None, shape), self.new_engine()
+        frame = [
+            (Event(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": f"{op}{sequence}"}))
+            for offset, (op, key, sequence) in enumerate(changes, start)
+        ]
+        folded = engine.fold(self.to_frame(changes_frame(frame, KEYED, PLACE.topic)), plan)
+        span = Span(Position({PLACE: start}), Position({PLACE: start + len(changes)}))
+        write = Write(lane, plan, folded, span, IDENTITY)
+        if prepare:
+            sink.prepare(lane, plan)
+        sink.apply([write], no_rejects)

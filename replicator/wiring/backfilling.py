@@ -1,0 +1,235 @@
+"""`backfill`, put together: what it reads, who applies it, and what the targets say afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.application.backfilling import Backfilling, Outcome, Tell
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Fenced
+from replicator.domain.position import Position
+from replicator.ports.backfill import Backfill
+from replicator.ports.frames import Lane
+from replicator.settings import LaneSettings, Loaded
+from replicator.settings.lanes import private_columns
+from replicator.settings.schema import plain_options
+
+from . import adapters, daemon
+from .container import Container
+from .plugins import load
+from .running import run_once
+
+ASK_EVERY = 0.5
+STARTS_WITHIN = 30.0
+"""Seconds from when a daemon holds its lock until its page answers."""
+INSTEAD = "Debezium's incremental snapshots by a signal load tables of every database (docs/debezium.md)."
+BY_FORMAT = {
+    "debezium_outbox": "Its tables hold events that were sent, and no rows: have the service write events anew.",
+    "dts_avro": "Have DTS do a full load of the table: its INIT records come before the changes.",
+    "dms_csv": "Reload the table in the DMS task.",
+    "dms_parquet": "Reload the table in the DMS task.",
+    "maxwell_json": "Have Maxwell do it: `maxwell-bootstrap --database SCHEMA --table TABLE`.",
+    "ogg_json": "Have an initial-load Extract of GoldenGate write the table into the topic.",
+}
+"""What loads a table whose changes are in these formats: their order is one that only their writer knows."""
+
+
+def backfill(loaded: Loaded, table: str, tell: Tell, *, source: str | None = None, anew: bool = False) -> Outcome:
+    """Read `table` whole and have the lanes apply it: by the daemon where one runs, otherwise here.
+
+    ConfigProblem for a table or source that cannot be read so; what `ports.backfill.Backfill` raises; the error of a lane
+    that does not go on. What was written down by then stays, and the next call goes on there.
+    """
+    name = _source(loaded, table, source)
+    lanes = _lanes(loaded, table, name)
+    with ExitStack() as opened:
+        reading = _reader(loaded, table, name)
+        opened.callback(reading.close)
+        stream = adapters.source(adapters.locally(loaded), name)
+        opened.callback(stream.close)
+        applied = _applied_by(loaded, name, lanes, tell)
+        use_case = Backfilling(reading, applied, stream.end, lambda lane, where: _left(loaded, lane, where), tell)
+        return use_case.run(table, lanes, anew=anew)
+
+
+def _source(loaded: Loaded, table: str, said: str | None) -> str:
+    """The source of the table; ConfigProblem unless its tables can be read."""
+    settings = loaded.settings
+    named = [name for name in settings.sources if settings.table_for(table, name) is not None and said in (None, name)]
+    if not named:
+        where = f" of source {said!r}" if said else ""
+        raise ConfigProblem(
+            f"no entry of `tables` matches {table!r}{where}",
+            next_step="Name the table as its source calls it: SCHEMA.TABLE.",
+        )
+    if len(named) > 1:
+        raise ConfigProblem(
+            f"{table!r} comes from several sources", next_step=f"Name one with `--source`: {', '.join(named)}."
+        )
+    _refuse(loaded, named[0])
+    return named[0]
+
+
+def _refuse(loaded: Loaded, name: str) -> None:
+    settings = loaded.settings.sources[name]
+    where = loaded.where("sources", name)
+    if settings.format not in adapters.BACKFILLED:
+        formats = " and ".join(sorted(adapters.BACKFILLED))
+        raise ConfigProblem(
+            f"source {name} has the format {settings.format!r}, and backfills are of {formats} ({where})",
+            next_step=BY_FORMAT.get(settings.format, "Load the table with what writes its changes."),
+        )
+    if not adapters.has_backfills(loaded, name):
+        raise ConfigProblem(
+            f"source {name} does not say which database of PostgreSQL or MariaDB its tables are in ({where})",
+            next_step="Add `database: {dsn: ..., publication: ..., slot: ...}` to it, of MariaDB `database: {dsn: ...}`. "
+            f"{INSTEAD}",
+        )
+    if not adapters.has_journal(loaded):
+        raise ConfigProblem(
+            f"backfills do not run on the engine {loaded.settings.engine!r} ({loaded.where('engine')})",
+            next_step=f"Stop the daemon, and repeat with `--set engine=local`. {INSTEAD}",
+        )
+
+
+def _lanes(loaded: Loaded, table: str, source: str) -> list[Lane]:
+    said = loaded.settings.lanes_for(table, source)
+    if not said:
+        raise ConfigProblem(f"table {table} goes to event logs only, which keep what the stream brings")
+    by_offset = next((lane for lane in said if lane.tombstones == "delete"), None)
+    if by_offset is not None:
+        line = adapters.config_line(loaded, by_offset)
+        raise ConfigProblem(
+            f"table {table} has `tombstones: delete`, so its changes are in the order of their topic, in which rows that "
+            f"are read have no place ({line})",
+            next_step=INSTEAD,
+        )
+    _refuse_private(loaded, table, source)
+    changed = next((lane for lane in said if any(not rule.drop for _, rule in lane.shape.remade.changed)), None)
+    if changed is not None:
+        raise ConfigProblem(
+            f"table {table} has columns that a target has under other names, types or masks, so its rows cannot be compared "
+            f"with those of the source ({adapters.config_line(loaded, changed)})",
+            next_step=INSTEAD,
+        )
+    return [adapters.lane(loaded, lane) for lane in said]
+
+
+def _refuse_private(loaded: Loaded, table: str, source: str) -> None:
+    """Rows are written down as the database has them before lanes take them."""
+    entry = loaded.settings.table_for(table, source)
+    if entry is not None and private_columns(entry):
+        where = loaded.where("tables", loaded.settings.tables.index(entry), "columns")
+        raise ConfigProblem(
+            f"table {table} keeps values out of all that is stored, and a backfill stores rows as they are ({where})",
+            next_step=INSTEAD,
+        )
+
+
+def _reader(loaded: Loaded, table: str, source: str) -> Backfill:
+    settings: Any = loaded.settings.sources[source]
+    keys = next((lane.keys for lane in _settings(loaded, table, source) if lane.keys), None)
+    own = plain_options(settings)["database"]
+    in_avro = settings.format == "debezium_avro"
+    options = {**own, "table": table, "keys": keys, "state": str(_folder(loaded, source)), "plain_names": in_avro}
+    made: Backfill = load("replicator.backfills", settings.database.kind)(options)
+    return made
+
+
+def _settings(loaded: Loaded, table: str, source: str) -> list[LaneSettings]:
+    return list(loaded.settings.lanes_for(table, source))
+
+
+def _folder(loaded: Loaded, source: str) -> Path:
+    return adapters.backfills_folder(loaded, source)
+
+
+def _left(loaded: Loaded, lane: Lane, where: str) -> pa.Table | None:
+    sink: Any = adapters.sink(loaded, lane.sink)
+    try:
+        if not hasattr(sink, "read"):
+            raise ConfigProblem(f"sink {lane.sink} cannot be asked for the rows that it holds", next_step=INSTEAD)
+        return sink.read(lane.into, where=where) if lane.into in sink.tables() else None
+    finally:
+        sink.close()
+
+
+def _applied_by(loaded: Loaded, source: str, lanes: list[Lane], tell: Tell) -> Callable[[Position], None]:
+    """Who has lanes apply what is there: the daemon where one runs, or else a run in this process."""
+
+    def apply(position: Position) -> None:
+        for _ in range(int(STARTS_WITHIN / ASK_EVERY)):
+            if daemon.ask_status(loaded) is not None:
+                tell("waiting for the daemon to apply them")
+                _await_daemon(loaded, source, {lane.id for lane in lanes}, position)
+                return
+            with suppress(Fenced):  # It is about to start, or to end.
+                _apply_here(loaded, source, lanes, position)
+                return
+            time.sleep(ASK_EVERY)
+        _apply_here(loaded, source, lanes, position)
+
+    return apply
+
+
+def _apply_here(loaded: Loaded, source: str, lanes: Sequence[Lane], position: Position) -> None:
+    made = Container(loaded=loaded)
+    run_once(made)
+    by_id = {lane["id"]: lane for lane in made.status().report().to_dict()["lanes"]}
+    waiting = [lane.id for lane in lanes if lane.id in by_id and not _is_let_go(loaded, source, by_id[lane.id], position)]
+    if waiting:
+        raise Fatal(
+            f"Changes of {', '.join(waiting)} wait for the rest of their transactions, which has not come yet.",
+            next_step="Start the daemon, which waits for it up to `patience`, and repeat the command.",
+        )
+
+
+def _is_let_go(loaded: Loaded, source: str, lane: Mapping[str, Any], position: Position) -> bool:
+    """Whether nothing below `position` is held back from a lane. What waits could bring back a row that is gone."""
+    rules = loaded.settings.sources[source].transactions
+    handed = Position.from_json(lane["handed"])
+    mine = {p: o for p, o in position.items() if p in handed and rules is not None and p.topic != rules.topic}
+    return all(handed[p] >= offset for p, offset in mine.items())
+
+
+def _await_daemon(loaded: Loaded, source: str, wanted: set[str], position: Position) -> None:
+    """Until the stream was read up to `position`, and the lanes have applied all that was handed to them by then."""
+    goal: dict[str, Position] | None = None
+    while True:
+        status = daemon.ask_status(loaded)
+        if status is None:
+            raise EnvironmentProblem(
+                "The daemon has ended.", next_step="Repeat the command, with the daemon or without: it goes on where it was."
+            )
+        lanes = [lane for lane in status["lanes"] if lane["id"] in wanted]
+        _refuse_halted(lanes)
+        ready = all(lane["status"] == "running" and _is_let_go(loaded, source, lane, position) for lane in lanes)
+        if goal is None and ready and _is_read(status, source, position):
+            goal = {lane["id"]: Position.from_json(lane["handed"]) for lane in lanes}
+        if goal is not None and all(_has(lane, goal.get(lane["id"], Position())) for lane in lanes):
+            return
+        time.sleep(ASK_EVERY)
+
+
+def _refuse_halted(lanes: Sequence[Mapping[str, Any]]) -> None:
+    halted = next((lane for lane in lanes if lane["status"] in ("paused", "suspended")), None)
+    if halted is not None:
+        raise Fatal(
+            f"Lane {halted['id']} is {halted['status']}{': ' + halted['error'] if halted['error'] else ''}.",
+            next_step=f"`replicator lanes resume {halted['id']}`, then repeat the command: it goes on where it was.",
+        )
+
+
+def _is_read(status: Mapping[str, Any], source: str, position: Position) -> bool:
+    read = next((Position.from_json(one["position"]) for one in status["sources"] if one["name"] == source), Position())
+    return all(read.get(p, 0) >= offset for p, offset in position.items())
+
+
+def _has(lane: Mapping[str, Any], position: Position) -> bool:
+    at = Position.from_json(lane["position"])
+    return all(at.get(p, 0) >= offset for p, offset in position.items())

@@ -1,0 +1,124 @@
+"""What somebody needs who is asked for help, in one file: settings without secrets, versions, and what commands say."""
+
+from __future__ import annotations
+
+import os
+import platform
+import traceback
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError
+from replicator.settings import Loaded
+
+from . import adapters
+from .checks import diagnose
+from .daemon import ask_status
+from .letters import store
+from .offline import stored_status
+from .planning import plans
+
+PACKAGES = (
+    "replicator", "pyarrow", "duckdb", "deltalake", "pyspark", "delta-spark", "psycopg", "confluent-kafka", "obstore",
+    "pydantic", "msgspec", "sqlalchemy", "pymysql", "click",
+)  # fmt: skip
+README = """\
+What is here was written by `replicator support-bundle`. Secrets of the config are asterisks. Rows and records are not in
+it: of dead letters there are counts. Names of hosts, topics, tables and columns, constants of conditions, and the SQL of
+targets are. Look through it before you hand it on.
+"""
+
+
+def bundle(loaded: Loaded, path: Path, tell: Callable[[str], None]) -> dict[str, str]:
+    """Write the file; by part, what went wrong with it, empty where nothing did. A part that fails, because something is
+    away, says so in its place. ConfigProblem for a file that is there already, EnvironmentProblem where it cannot be
+    written."""
+    parts: dict[str, Callable[[], Any]] = {
+        "versions": lambda: _versions(loaded),
+        "config": lambda: {"files": [str(file) for file in loaded.files], "resolved": loaded.redacted()},
+        "status": lambda: ask_status(loaded) or stored_status(loaded),
+        "plan": lambda: list(plans(loaded)),
+        "dead_letters": lambda: _letters(loaded),
+        "erasures": lambda: _erasures(loaded),
+        "doctor": lambda: [
+            {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step}
+            for d in diagnose(loaded)
+        ],
+    }
+    outcome: dict[str, str] = {}
+    with _created(path) as file:
+        file.writestr("README.txt", README)
+        for name, made in parts.items():
+            tell(f"{name} ...")
+            content, outcome[name] = _tried(made)
+            file.writestr(f"{name}.json", msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=2))
+    return outcome
+
+
+def _created(path: Path) -> zipfile.ZipFile:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise ConfigProblem(f"{path} is there already", next_step="Name another file, or remove it.") from None
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{path} cannot be written ({error.strerror})", next_step="Name a file in a folder that is there."
+        ) from error
+    return zipfile.ZipFile(os.fdopen(handle, "wb"), "w", zipfile.ZIP_DEFLATED)
+
+
+def _tried(made: Callable[[], Any]) -> tuple[Any, str]:
+    """What a part is, and what went wrong. Of what nobody foresaw, its class and places alone: its words may hold values."""
+    try:
+        return made(), ""
+    except ReplicatorError as problem:
+        return {"error": problem.sentence, "next_step": problem.next_step}, problem.sentence
+    except Exception as bug:
+        places = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(bug.__traceback__)]
+        return {"error": type(bug).__qualname__, "at": places}, f"an unexpected {type(bug).__qualname__}"
+
+
+def _versions(loaded: Loaded) -> dict[str, Any]:
+    return {
+        "at": datetime.now(UTC).isoformat(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processors": os.cpu_count(),
+        "engine": loaded.settings.engine,
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _letters(loaded: Loaded) -> dict[str, Any]:
+    """How many there are of each kind, and when the first and the last came."""
+    with store(loaded) as opened:
+        letters = opened.read()
+    kinds = Counter((o.source, o.table, o.lane, o.stage, o.code, o.state) for o in letters)
+    names = ("source", "table", "lane", "stage", "code", "state")
+    return {
+        "letters": len(letters),
+        "first_seen": min((o.first_seen for o in letters), default=None),
+        "last_seen": max((o.last_seen for o in letters), default=None),
+        "kinds": [dict(zip(names, kind, strict=True)) | {"letters": count} for kind, count in kinds.most_common()],
+    }
+
+
+def _erasures(loaded: Loaded) -> list[dict[str, Any]]:
+    """How many rows of which tables were forgotten."""
+    known = adapters.erasures(loaded).load()
+    counts = Counter((one.source, one.table) for one in (known.erasures if known else ()))
+    return [{"source": source, "table": table, "forgotten": count} for (source, table), count in counts.items()]

@@ -1,0 +1,182 @@
+"""What event logs know of rows, put together: the log of a table, its decoder, and the key that is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.application.logged import Logged, Read, Tell
+from replicator.application.rules import event_log_lane
+from replicator.domain.audited import AUDIT, audited
+from replicator.domain.change import OP, Op
+from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.table import TableSpec
+from replicator.domain.timeline import Entry, origins, timeline
+from replicator.domain.topics import TopicFilter
+from replicator.ports.backfill import TOPICS
+from replicator.settings import Loaded
+from replicator.settings.sinks import EventLogSettings
+
+from . import adapters, parts
+from .plugins import load
+
+NO_PERIOD: Mapping[str, str] = {}
+BACKFILLS = f"{TOPICS}*"
+"""Topics of rows that were read whole: they are in the log too."""
+
+
+def history(loaded: Loaded, table: str, key: Sequence[str], tell: Tell) -> tuple[list[Entry], Read]:
+    """The changes of the row of `table` (its name in the source) with that key, a text for each key column, and what was
+    read for it. ConfigProblem without an event log of the table, or for a key that is none of its.
+
+    The log is read once, and again for the keys that the row had before.
+    """
+    wanted: list[tuple[Any, ...]] = []
+    known: set[tuple[Any, ...]] = set()
+    frames: list[tuple[pa.Table, TableSpec]] = []
+
+    def take(changes: pa.Table, schema: TableSpec, _: pa.Table) -> None:
+        keys = wanted or [tuple(value.as_py() for value in key_values(schema, key))]
+        known.update(keys)
+        found = changes.filter(_of_keys(changes, schema, keys))
+        if found.num_rows:
+            frames.append((found, schema))
+
+    with logged(loaded, table) as log:
+        read = log.changes(table, take, tell)
+        if not known:
+            raise Fatal(
+                f"the event log has no changes of table {table}" + (", only rejected ones" if read.rejected else ""),
+                next_step="Name the table as its source calls it (`replicator plan` lists them), or look at `dlq list`.",
+            )
+        asked = frozenset(known)  # Several where the key got another type.
+        while fresh := origins(frames) - known:
+            wanted[:] = fresh
+            log.changes(table, take, tell)
+    entries = [entry for one in asked for entry in timeline(frames, one)]
+    return sorted(entries, key=lambda entry: entry.sequence), read
+
+
+def audit(loaded: Loaded, table: str, period: Mapping[str, str], tell: Tell) -> tuple[pa.Table, Read]:
+    """The changes of `table` (its name in the source) as `domain.audited.AUDIT`, in the order of their time and place, of a
+    period: `since`, `until`, times at the source as ISO text. ConfigProblem without an event log of the table."""
+    frames = [AUDIT.empty_table()]
+    with logged(loaded, table, period) as log:
+        read = log.changes(
+            table, lambda changes, schema, raw: frames.append(audited(changes, schema, log.decoder.envelope(raw), raw)), tell
+        )
+    order = [(name, "ascending") for name in ("at", "topic", "partition", "offset")]
+    return pa.concat_tables(frames).sort_by(order), read
+
+
+@contextmanager
+def logged(loaded: Loaded, table: str, period: Mapping[str, str] = NO_PERIOD) -> Iterator[Logged]:
+    """The event log that keeps the records of `table`, of a period."""
+    local = replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
+    name, sink = log_of(local, table)
+    options = {**reading(local, name, sink), **period, "batch_bytes": adapters.batch_bytes(local)}
+    source = load("replicator.sources", "delta")(options)
+    try:
+        yield Logged(source, adapters.decoder(local, name), adapters.engine(local), parts.rules_for(local, name))
+    finally:
+        source.close()
+
+
+def log_of(loaded: Loaded, table: str) -> tuple[str, str]:
+    """The source of a table, and the first sink that keeps its records and can be read here. ConfigProblem without one."""
+    settings = loaded.settings
+    found = [
+        (name, sink)
+        for name in settings.sources
+        if settings.table_for(table, name) is not None
+        for sink in settings.event_logs_for(table, name)
+    ]
+    if not found:
+        known = [name for name in settings.sources if settings.table_for(table, name) is not None]
+        if not known:
+            raise ConfigProblem(
+                f"no entry of `tables` matches {table!r}", next_step="Name the table as its source calls it: SCHEMA.TABLE."
+            )
+        raise ConfigProblem(
+            f"table {table} goes to no event log, and only that keeps what its rows were",
+            next_step="Add a sink of `kind: event_log`, and to the table's `to`: `- {sink: NAME}`.",
+        )
+    readable = [(name, sink) for name, sink in found if _folder(loaded, sink) is not None]
+    if not readable:
+        where = loaded.where("sinks", found[0][1])
+        raise ConfigProblem(
+            f"the event log of table {table} is in a database or an object store, from where it is not read ({where})",
+            next_step="Keep a second event log in a folder (`path`) for the tables whose past is asked for.",
+        )
+    return readable[0]
+
+
+def _folder(loaded: Loaded, sink: str) -> str | None:
+    settings = loaded.settings.sinks[sink]
+    path = settings.path if isinstance(settings, EventLogSettings) else None
+    return None if path is None or "://" in str(path) else str(path)
+
+
+def reading(loaded: Loaded, source: str, sink: str) -> dict[str, Any]:
+    """Where the log in `sink` is, and which of its topics are those of `source`: other sources may write to it too, whose
+    records this one's decoder cannot tell, or would take for its own."""
+    topics = getattr(loaded.settings.sources[source], "topics", None)
+    wanted = [*topics, BACKFILLS] if topics else ["*"]
+    written = sorted(filter(TopicFilter(wanted), _written(loaded, source, sink)))
+    return {"path": _folder(loaded, sink), "topics": [f"^{re.escape(topic)}\\Z" for topic in written] or wanted}
+
+
+def _written(loaded: Loaded, source: str, sink: str) -> set[str]:
+    """The topics of `source` that the log has been given; none where it does not know."""
+    with closing(cast(Any, adapters.sink(loaded, sink))) as log:
+        state = log.state(event_log_lane(loaded.settings.pipeline, source, sink))
+    return set() if state is None else {place.topic for place in state.position}
+
+
+def _of_keys(changes: pa.Table, table: TableSpec, keys: Iterable[tuple[Any, ...]]) -> pa.Array:
+    """Which changes are of rows with these keys, or of all rows."""
+    found = pc.equal(changes[OP], Op.TRUNCATE.value)
+    for key in keys:
+        mine: Any = True
+        for name, value in zip(table.keys, key, strict=True):
+            equal = pc.equal(changes[name], pa.scalar(value, table.column(name).type))
+            mine = pc.and_(mine, pc.fill_null(equal, False))
+        found = pc.or_(found, mine)
+    return found
+
+
+def key_values(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
+    """The values of a key, of which a text for each column is given. ConfigProblem for a key that is none of the table's,
+    Fatal for a text that is none of its column's."""
+    if not table.keys:
+        raise ConfigProblem(
+            f"table {table.name} has no key, so none of its rows can be told from the others",
+            next_step="Say `keys` in its entry under `tables`.",
+        )
+    if len(key) != len(table.keys):
+        raise ConfigProblem(
+            f"the key of table {table.name} has {len(table.keys)} columns ({', '.join(table.keys)}), not {len(key)}",
+            next_step="Give a value for each, in this order.",
+        )
+    for name, text in zip(table.keys, key, strict=True):
+        yield _value(name, text, table.column(name).type)
+
+
+def _value(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
+    read: Callable[[str], pa.Scalar] = (
+        (lambda t: pa.scalar(bytes.fromhex(t), kind))
+        if pa.types.is_binary(kind)
+        else (lambda t: pa.array([t]).cast(kind)[0])
+    )
+    try:
+        return read(text)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        raise Fatal(
+            f"{text!r} is no {kind}, which key column {name} is", next_step="Write it as `query` shows it."
+        ) from None

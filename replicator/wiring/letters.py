@@ -1,0 +1,102 @@
+"""Dead letters for people: read, told, written as an archive, forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from replicator.domain.archived import written
+from replicator.domain.errors import ConfigProblem, RejectCode
+from replicator.ports.dead_letters import DeadLetter, DeadLetters, Which
+from replicator.settings import Loaded
+
+from . import adapters
+
+FIX_SOURCE = "Correct it at the source: its next change replaces what is missing. Or forget it: `replicator dlq purge`."
+WHAT_TO_DO = {
+    RejectCode.MALFORMED: "See whether the source's `format` is what the records are, and correct it.",
+    RejectCode.UNKNOWN_OPERATION: "Name the operation under `operations` of the source.",
+    RejectCode.NULL_KEY: "Name other key columns with `keys`, or take the table with `policy: append`. " + FIX_SOURCE,
+    RejectCode.NO_SEQUENCE: "Name the columns that order changes: `sequence_columns` of the source.",
+    RejectCode.SEQUENCE: "Name other columns in `sequence_by`; deletes need REPLICA IDENTITY FULL for it.",
+    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target. " + FIX_SOURCE,
+    RejectCode.INCOMPLETE: "Replay the record that made the row first, if it was rejected too; or load the table again.",
+    RejectCode.LATE: "A longer `watermark` or `tombstone_retention` lets it in.",
+    RejectCode.TOO_LARGE: "Raise the bound under `limits`.",
+    RejectCode.CRASHED: "Report it, with the record, and replay it once a release decodes it.",
+    RejectCode.UNKNOWN_SCHEMA: "Have the registry know the schema again.",
+}
+"""By code, what lets such a record in."""
+
+
+@contextmanager
+def store(loaded: Loaded) -> Iterator[DeadLetters]:
+    """The store of dead letters, closed afterwards."""
+    opened = adapters.dead_letters(loaded)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def found(loaded: Loaded, which: Which, limit: int | None = None) -> Sequence[DeadLetter]:
+    """The letters that are meant, newest first."""
+    with store(loaded) as opened:
+        return opened.read(which, limit=limit)
+
+
+def named(loaded: Loaded, event: str, lane: str | None) -> Sequence[DeadLetter]:
+    """The letters of one record: one, or one per lane that rejected it. ConfigProblem when there is none."""
+    letters = found(loaded, Which(events=frozenset({event}), lane=lane))
+    if not letters:
+        raise ConfigProblem(f"there is no dead letter {event!r}", next_step="`replicator dlq list` names those there are.")
+    return letters
+
+
+def purge(loaded: Loaded, letters: Sequence[DeadLetter]) -> None:
+    """Forget the letters; what was rejected again since they were read stays."""
+    with store(loaded) as opened:
+        opened.remove(letters)
+
+
+def told(letter: DeadLetter) -> dict[str, Any]:
+    """A letter as JSON has it: bytes as text where they are UTF-8, in the form of archives where not."""
+    fields = {name: getattr(letter, name) for name in letter.__dataclass_fields__}
+    record, key = letter.record, letter.key
+    plain = None if record is None else record.decode("utf-8", "replace")
+    headers = None if letter.headers is None else json.loads(letter.headers)
+    placed = {"partition": letter.partition, "offset": letter.offset} if letter.is_placed else {}
+    unknown = {"partition": None, "offset": None}
+    more = {"record": plain, "key": written(key), "headers": headers, **unknown, **placed}
+    return {**fields, **more, "retry": letter.retry}
+
+
+def place(letter: DeadLetter) -> str:
+    """Where the record was: a file and line, or topic, partition and offset."""
+    scheme, found, path = letter.topic.partition("archive:")
+    if found and not scheme:
+        return f"{path} line {letter.offset}"
+    return f"{letter.topic} partition {letter.partition} offset {letter.offset}" if letter.is_placed else letter.event_id
+
+
+def archived(letters: Iterable[DeadLetter]) -> list[str]:
+    """The records of the letters as lines of an archive, each once, by partition in the order of their offsets. Letters that
+    do not tell their record's place have none."""
+    placed = {(each.topic, each.partition, each.offset): each for each in letters if each.is_placed}
+    return [_line(placed[at]) for at in sorted(placed)]
+
+
+def _line(letter: DeadLetter) -> str:
+    at = letter.timestamp
+    line = {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "timestamp": None if at is None else round(at.timestamp() * 1000),
+        "headers": None if letter.headers is None else json.loads(letter.headers),
+        "key": written(letter.key),
+        "value": written(letter.record),
+    }
+    return json.dumps(line, ensure_ascii=False)

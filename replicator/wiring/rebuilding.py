@@ -1,0 +1,162 @@
+"""A target made anew from the event log: the pipeline of one lane, with the log as its source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from pydantic import PrivateAttr
+
+from replicator.domain.errors import ConfigProblem
+from replicator.settings import LaneSettings, Loaded
+from replicator.settings.fields import into_problem
+from replicator.settings.sources import DeltaSourceSettings, SourceSettings
+from replicator.settings.tables import Policy, TableSettings
+
+from . import adapters
+from .histories import log_of, reading
+from .offline import known_lanes
+
+ASKED = "asked.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What is to be made: of the lane `lane` a target called `into` beside its own, under another `policy` where one is
+    said, of the records between `since` and `until` (times at the source, ISO text with a zone), as far as they tell one."""
+
+    lane: LaneSettings
+    into: str
+    policy: Policy | None = None
+    since: str | None = None
+    until: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The lane that makes it."""
+        return f"{self.lane.sink}.{self.into}"
+
+
+class LogSettings(DeltaSourceSettings):
+    """An event log as the source whose records it keeps: read as topics whatever their format, and decoded as they are
+    there."""
+
+    also_told = frozenset()
+    _recorded: SourceSettings = PrivateAttr()
+
+    @classmethod
+    def of(cls, recorded: SourceSettings, **more: Any) -> LogSettings:
+        """The log of what comes from `recorded`; `more` are its own keys."""
+        said = {name: getattr(recorded, name) for name in SourceSettings.model_fields}
+        made = cls.model_construct(**{**said, "transactions": None, "transport": "delta", **more})
+        made._recorded = recorded
+        return made
+
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `SourceSettings.for_decoder`."""
+        return self._recorded.for_decoder(said)
+
+
+def lane_of(loaded: Loaded, table: str, lane: str | None) -> LaneSettings:
+    """The lane of a table (its name in the source) that is called `lane`, or its only one. ConfigProblem for none, and for
+    several."""
+    mine = {f"{one.sink}.{one.into}": one for one in loaded.settings.lanes_for(table)}
+    names = ", ".join(mine) or "none"
+    if lane is not None and lane not in mine:
+        raise ConfigProblem(f"table {table} has no lane {lane!r}", next_step=f"Its lanes are: {names}.")
+    if not mine:
+        raise ConfigProblem(
+            f"no entry of `tables` brings {table!r} into a target",
+            next_step="Name the table as its source calls it: SCHEMA.TABLE.",
+        )
+    if lane is None and len(mine) > 1:
+        raise ConfigProblem(f"table {table} has several lanes", next_step=f"Name one with `--lane`: {names}.")
+    return mine[lane] if lane is not None else next(iter(mine.values()))
+
+
+def prepared(loaded: Loaded, asked: Replay) -> Loaded:
+    """The configuration that makes it, with a state folder of its own: given again it goes on where it stopped.
+
+    ConfigProblem where the event log cannot be read, where the config or somebody else has a target of that name, and
+    where that target was begun with other words.
+    """
+    _, log = log_of(loaded, asked.lane.table)
+    _refuse_name(loaded, asked)
+    folder = adapters.state_folder(loaded) / "replays" / quote(asked.id, safe="")
+    _remember(loaded, asked, folder)
+    times = {name: value for name in ("since", "until") if (value := getattr(asked, name)) is not None}
+    from_log = LogSettings.of(loaded.settings.sources[asked.lane.source], **reading(loaded, asked.lane.source, log), **times)
+    settings = loaded.settings.model_copy(
+        update={
+            "sources": {**loaded.settings.sources, asked.lane.source: from_log},
+            "tables": [_table(loaded, asked)],
+            "state": folder,
+            "erasures": str(adapters.erasures(loaded).path.parent),
+        }
+    )
+    return replace(loaded, settings=settings, origins=_origins(loaded, asked))
+
+
+def _refuse_name(loaded: Loaded, asked: Replay) -> None:
+    """It must be a name, and no lane's: of those that the config names, and of those that its patterns brought about."""
+    why = into_problem(asked.into) or ("cannot be made of groups" if "{" in asked.into else None)
+    if why:
+        raise ConfigProblem(f"the new target's name {asked.into!r} {why}", next_step="Choose another name.")
+    named = [lane for table in loaded.settings.tables for lane in loaded.settings.lanes_of(table, asked.lane.table)]
+    taken = {f"{one.sink}.{one.into}": adapters.config_line(loaded, one) for one in named}
+    taken |= {one.id: one.config_line for one in known_lanes(loaded)}
+    if asked.id in taken:
+        raise ConfigProblem(
+            f"{asked.id} is a target of the config ({taken[asked.id]})",
+            next_step="Replay into another name, compare, and then choose.",
+        )
+
+
+def _remember(loaded: Loaded, asked: Replay, folder: Path) -> None:
+    """What was asked for, beside how far it is. What was left of a target that is gone is removed."""
+    said = {**asdict(asked), "lane": f"{asked.lane.sink}.{asked.lane.into}"}
+    file, is_there = folder / ASKED, _is_there(loaded, asked)
+    if not is_there:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        file.write_text(json.dumps(said), encoding="utf-8")
+    elif not file.exists():
+        raise ConfigProblem(
+            f"{asked.id} is there already, and no replay on this machine has made it", next_step="Choose another name."
+        )
+    elif json.loads(file.read_text(encoding="utf-8")) != said:
+        raise ConfigProblem(
+            f"{asked.id} was begun with other options",
+            next_step=f"Repeat them, name another target, or begin anew after `replicator drop {asked.id}`.",
+        )
+
+
+def _is_there(loaded: Loaded, asked: Replay) -> bool:
+    with closing(cast(Any, adapters.sink(loaded, asked.lane.sink))) as sink:
+        return asked.into in sink.tables()
+
+
+def _table(loaded: Loaded, asked: Replay) -> TableSettings:
+    """The entry of the lane, for its table alone."""
+    _, table_at, _, entry_at = asked.lane.at
+    table = loaded.settings.tables[cast(int, table_at)]
+    more = {"policy": asked.policy, "stored_as_scd_type": None} if asked.policy else {}
+    entry = table.to[cast(int, entry_at)].model_copy(update={"into": asked.into, **more})
+    return table.model_copy(update={"match": asked.lane.table, "to": [entry]})
+
+
+def _origins(loaded: Loaded, asked: Replay) -> Any:
+    """Where the one entry stands in the config that it is taken from."""
+    _, table_at, _, entry_at = asked.lane.at
+    moved = {
+        ("tables", 0, "to", 0, *path[4:]) if path[2:4] == ("to", entry_at) else ("tables", 0, *path[2:]): origin
+        for path, origin in loaded.origins.items()
+        if path[:2] == ("tables", table_at) and (path[2:3] != ("to",) or path[2:4] in (("to",), ("to", entry_at)))
+    }
+    return {**{path: origin for path, origin in loaded.origins.items() if path[:1] != ("tables",)}, **moved}

@@ -1,0 +1,30 @@
+"""A pipeline that runs until it has caught up, within a command that is about something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from replicator.domain.errors import ExitCode, Fatal
+
+from .container import Container
+
+Telling = Callable[[Any], AbstractContextManager[Any]]
+"""Tells people of a status while a block runs."""
+
+
+def run_once(made: Container, telling: Telling = nullcontext) -> Any:
+    """As `run --until-caught-up`; its supervisor. Fenced while another instance runs; the error of what did not go on, and
+    Fatal where not everything could be applied."""
+    made.instance().hold()
+    try:
+        supervisor = made.supervisor()
+        with telling(made.status()):
+            code: ExitCode = supervisor.run(once=True)
+    finally:
+        made.instance().release()
+    if code is not ExitCode.OK:
+        problem = supervisor.problem
+        raise problem.as_error() if problem is not None else Fatal("Not everything could be applied.")
+    return supervisor

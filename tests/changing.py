@@ -1,0 +1,133 @@
+"""A project whose recorded topics change their schemas, run in this process, with a lake and a database for targets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import structlog
+from click.testing import CliRunner
+from debezium_events import key, payload_of, schema_of, with_schema
+from deltalake import DeltaTable
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+from small_spark import SMALL
+
+from replicator.cli import main
+
+PROGRAM = str(Path(sys.executable).with_name("replicator"))
+CONFIG = """\
+pipeline: changing
+sources:
+  recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+sinks:
+  lake: {{kind: delta, path: ./lake}}
+{mirror}
+dead_letters: {{path: ./lake/_replicator/dead_letters}}
+tables:
+{tables}
+http: {{address: "127.0.0.1:0"}}
+"""
+Row = Mapping[str, Any]
+
+
+def url(dsn: str) -> str:
+    """A DSN as the config has it."""
+    parts = conninfo_to_dict(dsn)
+    return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+
+
+def record(
+    table: str, offset: int, columns: Sequence[Mapping[str, Any]], keys: Sequence[Mapping[str, Any]], **more: Any
+) -> Row:
+    """A change event of `public.<table>` with its schema, in the layout of an archive."""
+    payload = payload_of(at=1_000 + offset, source={"table": table}, **more)
+    row = payload["after"] or payload["before"] or {}
+    named = {c["field"]: row[c["field"]] for c in keys}
+    value = with_schema(schema_of(columns, table), payload)
+    return {
+        "topic": f"cdc.public.{table}", "partition": 0, "offset": offset, "timestamp": offset, "headers": None,
+        "key": key(keys, **named).decode(), "value": value.decode(),
+    }  # fmt: skip
+
+
+class Project:
+    """`tables`: for each of the `tables` of the config what its entries say beside their sinks."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, str], dsn: str | None = None, policy: str = "") -> None:
+        self.folder, self.dsn = folder, dsn
+        (folder / "config").mkdir(parents=True)
+        (folder / "archive").mkdir()
+        mirror = f'  mirror: {{kind: postgres, dsn: "{url(dsn)}"}}' if dsn else ""
+        lines = []
+        for table, said in tables.items():
+            sinks = ("lake", "mirror") if dsn else ("lake",)
+            to = ", ".join(f"{{sink: {sink}{policy}{said}}}" for sink in sinks)
+            lines.append(f"  - {{match: public.{table}, source: recorded, to: [{to}]}}")
+        text = CONFIG.format(mirror=mirror, tables="\n".join(lines))
+        (folder / "config" / "replicator.yaml").write_text(text)
+
+    def feed(self, name: str, records: Iterable[Row]) -> None:
+        """Add a file to the archive."""
+        (self.folder / "archive" / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        """What a command answers, with its exit code."""
+        before, handlers, config = Path.cwd(), logging.getLogger().handlers, structlog.get_config()
+        os.chdir(self.folder)
+        try:
+            done = CliRunner().invoke(main, [*arguments, "--json", "-q"])
+        finally:
+            os.chdir(before)
+            logging.getLogger().handlers = handlers
+            structlog.configure(**config)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return {**json.loads(done.stdout), "exit": done.exit_code}
+
+    def run(self) -> dict[str, dict[str, Any]]:
+        """Until caught up; the lanes by id."""
+        answer = self.ask("run", "--until-caught-up")
+        assert answer["result"] is not None, answer
+        return {lane["id"]: lane for lane in answer["result"]["lanes"]}
+
+    def run_on_spark(self, *more: str) -> dict[str, dict[str, Any]]:
+        """`run` by a program of its own on Spark."""
+        settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
+        command = [PROGRAM, "run", "--until-caught-up", "--json", "-q", *settings, *more]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=500, check=False)
+        answer = json.loads(done.stdout)
+        assert answer["result"] is not None, done.stdout + done.stderr
+        return {lane["id"]: lane for lane in answer["result"]["lanes"]}
+
+    def rows(self, sink: str, table: str) -> list[dict[str, Any]]:
+        """The source's columns of a target, by the first."""
+        found = self._lake(table) if sink == "lake" else self._mirror(table)
+        plain = [{n: v for n, v in row.items() if not n.startswith("_")} for row in found]
+        return sorted(plain, key=lambda row: str(next(iter(row.values()))))
+
+    def types(self, sink: str, table: str) -> dict[str, str]:
+        """The types of those columns, as the target calls them."""
+        if sink == "lake":
+            fields = DeltaTable(str(self.folder / "lake" / table)).schema().fields
+            found = {f.name: str(f.type.type) for f in fields if hasattr(f.type, "type")}
+        else:
+            asked = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s"
+            with psycopg.connect(self.dsn or "") as connection:
+                found = dict(connection.execute(asked, (table,)).fetchall())
+        return {name: kind for name, kind in found.items() if not name.startswith("_")}
+
+    def _lake(self, table: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = DeltaTable(str(self.folder / "lake" / table)).to_pyarrow_table().to_pylist()
+        return rows
+
+    def _mirror(self, table: str) -> list[dict[str, Any]]:
+        with psycopg.connect(self.dsn or "", row_factory=dict_row) as connection:
+            return connection.execute(f'SELECT * FROM public."{table}"').fetchall()  # type: ignore[arg-type]

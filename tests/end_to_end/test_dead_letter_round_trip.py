@@ -1,0 +1,124 @@
+"""Records that are poison, through a live connector and by hand: explained, let in by another config, replayed; and the
+targets are as the source is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from . import compare
+from .daemon import until
+from .stack import World
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+TABLE = "CREATE TABLE notes (id int PRIMARY KEY, title text, body text)"
+LONG = "(SELECT string_agg(md5(n::text), '') FROM generate_series({0}, {0} + 1500) n)"
+"""48,000 characters that do not compress: PostgreSQL keeps them apart, and an update that leaves them alone lacks them."""
+STORY = (
+    "INSERT INTO notes VALUES (1, 'short', 'one'), (3, 'short', 'three')",
+    f"INSERT INTO notes VALUES (2, 'long', {LONG.format(1)}), (4, 'long and gone', {LONG.format(2)})",
+    "UPDATE notes SET title = 'long, and titled anew' WHERE id = 2",
+    "UPDATE notes SET body = 'uno' WHERE id = 1",
+    "DELETE FROM notes WHERE id = 4",
+    f"INSERT INTO notes VALUES (5, 'long', {LONG.format(3)})",
+    "UPDATE notes SET body = 'short now' WHERE id = 5",
+)
+POISON = (b"no JSON at all", b"\xff\xfe", b'{"schema": 1, "payload": {"op": "c"}}')
+
+
+def configure(world: World) -> None:
+    """Into the lake and into PostgreSQL; what does not fit goes to a topic."""
+    world.rewrite_config({
+        "sinks": {
+            "lake": {"kind": "delta", "path": "./deltalake"},
+            "target": {"kind": "postgres", "dsn": "${TARGET_DSN}", "schema": "public"},
+        },
+        "dead_letters": {"topic": f"{world.prefix}.rejects", "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}"},
+        "tables": [{"match": "public.notes", "source": "shop", "to": [{"sink": "lake"}, {"sink": "target"}]}],
+    })  # fmt: skip
+    world.overrides.append("limits.message_bytes=16KiB")
+
+
+def differ(world: World) -> list[str]:
+    expected = compare.by_key(compare.postgres_table(world.source, "public", "notes"), "id")
+    found = {
+        "lake": compare.lake_table(world.lake / "notes"),
+        "target": compare.postgres_table(world.target, "public", "notes"),
+    }
+    return [
+        f"{name}: {line}"
+        for name, rows in found.items()
+        for line in compare.differences(expected, compare.by_key(rows, "id"))
+    ]
+
+
+def letters(world: World) -> dict[str, dict[str, Any]]:
+    return {f"{each['event_id']} {each['lane']}".strip(): each for each in world.dead_letters()}
+
+
+def poison(world: World) -> list[str]:
+    """Put on the topic by hand; the events."""
+    producer, topic, offsets = Producer({"bootstrap.servers": world.stack.bootstrap_servers}), world.topic("notes"), []
+    for value in POISON:
+        producer.produce(topic, value, b"by hand", 0, on_delivery=lambda _, message: offsets.append(message.offset()))
+    assert producer.flush(30) == 0
+    return [f"{topic}-0-{offset}" for offset in offsets]
+
+
+def test_poison_is_explained_let_in_and_replayed(world: World) -> None:
+    world.execute(TABLE)
+    world.register()
+    configure(world)
+    world.execute(STORY[0])
+    until(lambda: len(world.topics.read([world.topic("notes")])) == 2, "the topic is there")
+    by_hand = poison(world)
+    for statement in STORY[1:]:
+        world.execute(statement)
+    # Seven more changes, and the tombstone behind the delete.
+    until(lambda: len(world.topics.read([world.topic("notes")])) == 2 + len(POISON) + 8, "everything is in the topic")
+    assert world.run_until_caught_up() == 0
+    found = letters(world)
+    assert {found.pop(event)["code"] for event in by_hand} == {"MALFORMED"}
+    assert sorted((each["lane"], each["code"]) for each in found.values()) == [
+        *[("", "TOO_LARGE")] * 3, ("lake.notes", "INCOMPLETE"), ("target.notes", "INCOMPLETE"),
+    ]  # fmt: skip
+    assert differ(world) != []
+    some = {each["code"]: each["event_id"] for each in found.values()}
+    told = {each["code"]: each for event in some.values() for each in world.ask("dlq", "explain", event)}
+    assert told["TOO_LARGE"]["what_to_do"] == "Raise the bound under `limits`."
+    assert "first" in told["INCOMPLETE"]["what_to_do"]
+    assert json.loads(told["TOO_LARGE"]["record"])["payload"]["op"] == "c"
+    check_messages(world, found)
+    # The config fixed: what was by hand is poison still, everything else gets where it belongs.
+    world.overrides.remove("limits.message_bytes=16KiB")
+    said = world.answer("dlq", "replay", code=1)["result"]
+    assert (said["replayed"], said["rejected"], said["left"]) == (len(found), len(POISON), {})
+    assert differ(world) == []
+    assert {event: each["state"] for event, each in letters(world).items()} == {
+        **dict.fromkeys(by_hand, "open"), **dict.fromkeys(found, "replayed"),
+    }  # fmt: skip
+    assert world.ask("dlq", "purge", "--yes") == {"purged": len(found) + len(POISON)}
+    assert world.topics.read([f"{world.prefix}.rejects"]) == []
+    # And the stream goes on.
+    world.execute("UPDATE notes SET title = 'the end'")
+    rows = len(compare.postgres_table(world.source, "public", "notes"))
+    until(lambda: len(world.topics.read([world.topic("notes")])) == 2 + len(POISON) + 8 + rows, "the end is in the topic")
+    assert world.run_until_caught_up() == 0
+    assert differ(world) == [] and world.dead_letters() == []
+
+
+def check_messages(world: World, found: dict[str, dict[str, Any]]) -> None:
+    """What a tool of Connect's sees."""
+    messages = world.topics.read([f"{world.prefix}.rejects"])
+    assert len(messages) == len(found) + len(POISON)
+    records = {(r.topic, r.partition, r.offset): r for r in world.topics.read([world.topic("notes")])}
+    for message in messages:
+        headers = dict(message.headers or ())
+        place = [headers[f"__connect.errors.{name}"].decode() for name in ("topic", "partition", "offset")]
+        record = records[place[0], int(place[1]), int(place[2])]
+        assert (message.key, message.value) == (record.key, record.value)
+        assert headers["__connect.errors.connector.name"].decode() == "shop"

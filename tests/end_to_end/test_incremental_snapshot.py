@@ -1,0 +1,149 @@
+"""Tables that a connector reads again, by a signal, while they are changed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from .daemon import Daemon
+from .mirrored_items import current, histories
+from .stack import World
+from .topics import Record
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+ROWS = 600
+CREATE = f"""
+CREATE TABLE items (id int PRIMARY KEY, note text, turn int);
+CREATE TABLE debezium_signal (id text PRIMARY KEY, type text NOT NULL, data text);
+INSERT INTO items SELECT i, 'as it was', 0 FROM generate_series(1, {ROWS}) i"""
+SETTINGS = {
+    "snapshot.mode": "no_data",
+    "signal.data.collection": "public.debezium_signal",
+    "incremental.snapshot.chunk.size": "20",
+}
+SIGNAL = "INSERT INTO debezium_signal VALUES (%s, 'execute-snapshot', %s)"
+Version = tuple[int, str, int, bool]
+"""A row's values, and whether they still hold."""
+
+
+@dataclass
+class Clerk:
+    """Changes, deletes and inserts rows all the time."""
+
+    dsn: str
+    failures: list[BaseException] = field(default_factory=list)
+    _end: threading.Event = field(default_factory=threading.Event)
+
+    def work(self) -> None:
+        random = Random(7)
+        try:
+            with closing(psycopg.connect(self.dsn, autocommit=True)) as connection:
+                turn = 0
+                while not self._end.wait(0.004):
+                    turn += 1
+                    key = random.randint(1, ROWS + 20)
+                    if turn % 3 == 0:
+                        connection.execute("DELETE FROM items WHERE id = %s", (key,))
+                    else:
+                        connection.execute(
+                            "INSERT INTO items VALUES (%s, 'changed', %s) "
+                            "ON CONFLICT (id) DO UPDATE SET note = excluded.note, turn = excluded.turn",
+                            (key, turn),
+                        )
+        except BaseException as failure:
+            self.failures.append(failure)
+
+    def __enter__(self) -> Clerk:
+        self._thread = threading.Thread(target=self.work, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(30)
+        assert not self.failures and not self._thread.is_alive()
+
+
+def signal(world: World, name: str) -> None:
+    asked = {"data-collections": ["public.items"], "type": "incremental"}
+    world.execute(SIGNAL, name, json.dumps(asked))
+
+
+def reads(world: World) -> list[Record]:
+    """The rows that the connector has read again."""
+    records = world.topics.read([world.topic("items")])
+    return [r for r in records if r.payload and r.payload["op"] == "r"]
+
+
+def await_snapshot(world: World, daemon: Daemon, before: int) -> None:
+    """Wait until the last chunk has been read: nothing more is, for longer than a chunk takes."""
+
+    def is_read() -> bool:
+        count = len(reads(world))
+        time.sleep(1.5)
+        return count > before and count == len(reads(world))
+
+    daemon.until(is_read, "the rows were read again", seconds=240)
+
+
+def versions(rows: Sequence[Mapping[str, Any]]) -> list[Version]:
+    return sorted((row["id"], row["note"], row["turn"], row["_cdc_end_seq_1"] is None) for row in rows)
+
+
+def versions_in(records: Sequence[Record]) -> list[Version]:
+    """What a reader of the topic writes down who begins a version wherever a row differs from what it was."""
+    ended: list[Version] = []
+    now: dict[int, tuple[int, str, int]] = {}
+    for payload in (record.payload for record in records):
+        row = payload and (payload["after"] or payload["before"])
+        if not payload or not row:
+            continue
+        new = None if payload["op"] == "d" else (row["id"], row["note"], row["turn"])
+        old = now.pop(row["id"], None)
+        ended += [(*old, False)] if old is not None and old != new else []
+        now |= {row["id"]: new} if new is not None else {}
+    return sorted([*ended, *((*values, True) for values in now.values())])
+
+
+def test_rows_that_are_read_again_overwrite_nothing_newer(world: World) -> None:
+    """Nor bring back what was deleted; and of a history's rows that did not change they begin no version."""
+    world.execute(CREATE)
+    world.overrides[0] = f'sources.shop.topics=["{world.topic("items")}"]'
+    policies = [
+        {"sink": sink, **more} for sink in ("lake", "target") for more in ({}, {"into": "versions", "policy": "scd2"})
+    ]
+    world.rewrite_config({"tables": [{"match": "public.items", "source": "shop", "to": policies}]})
+    world.register(**SETTINGS)
+    with Clerk(world.source):
+        daemon = world.daemon()
+        signal(world, "first")
+        daemon.until(lambda: reads(world), "rows are read")
+        await_snapshot(world, daemon, 0)
+    daemon.until(lambda: not current(world), "both sinks equal the source")
+    records = world.topics.read([world.topic("items")])
+    read = reads(world)
+    meanwhile = {r.payload["op"] for r in records if r.payload and read[0].offset < r.offset < read[-1].offset}
+    assert {"u", "d", "r"} <= meanwhile, "there were changes meanwhile"
+    expected = versions_in(records)
+    for sink, rows in histories(world).items():
+        assert versions(rows) == expected, sink
+    signal(world, "second")
+    await_snapshot(world, daemon, len(reads(world)))
+    last = world.topics.ends([world.topic("items")])[world.topic("items"), 0]
+    at = lambda lane: lane["position"].get(world.topic("items"), {}).get("0", 0)  # noqa: E731
+    daemon.until(lambda: all(at(lane) >= last for lane in daemon.lanes().values()), "all was read")
+    assert current(world) == []
+    for sink, rows in histories(world).items():
+        assert versions(rows) == expected, sink
+    assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
+    assert daemon.stop() == 0

@@ -1,0 +1,73 @@
+"""Values of every type, written in MariaDB, through a real connector into both local sinks: what is read back is what the
+source says, whether a row came by the snapshot or by the log; what no target can hold is rejected, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from mariadb_server import MariaDb
+
+from adapters.stack.connect import ConnectService
+
+from . import typed_mariadb as types
+from .compare import lake_table
+from .mariadb_source import connector
+from .stack import World
+from .typed import ROWS, SEED, Table, await_equal, await_rejected, meaning, postgres_rows, rows_of
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+TABLES = ("kept", "beyond")
+
+
+def write(database: MariaDb, table: str, first: int, names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> None:
+    """Insert what expressions give, under numbers from `first` on."""
+    columns = ", ".join(f"`{name}`" for name in names)
+    values = ",\n".join(f"({first + i}, {', '.join(v or 'NULL' for v in row)})" for i, row in enumerate(rows))
+    database.execute(f"INSERT INTO {table} (id, {columns}) VALUES {values};")
+
+
+def source(database: MariaDb) -> Table:
+    """What the server says."""
+    said = {column.name: types.SAID.get(column.name, ("{}", str)) for column in types.COLUMNS}
+    asked = {name: expression.format(f"`{name}`") for name, (expression, _) in said.items()}
+    rows = database.rows("kept", {"id": "id", "touched": "touched", **asked})
+    return meaning(types.COLUMNS, [_read(row, said) for row in rows])
+
+
+def _read(row: dict[str, str | None], said: dict[str, types.Asked]) -> dict[str, Any]:
+    own = {name: int(row[name] or 0) for name in ("id", "touched")}
+    return {**own, **{name: None if row[name] is None else read(row[name] or "") for name, (_, read) in said.items()}}
+
+
+def held(world: World, table: str) -> dict[str, Table]:
+    """What the rows of a table mean in each sink."""
+    found = {"lake": lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
+    return {sink: meaning(types.COLUMNS, rows) for sink, rows in found.items()}
+
+
+def test_values_of_every_type_are_kept_or_rejected(
+    world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
+) -> None:
+    database = mariadb_server
+    columns = ", ".join(f"`{column.name}` {column.declared}" for column in types.COLUMNS)
+    for table in TABLES:
+        database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, touched int DEFAULT 0, {columns});")
+    names = [column.name for column in types.COLUMNS]
+    write(database, "kept", 1, names, rows_of(types.COLUMNS, ROWS, SEED))
+    with connector(world, database, mariadb_worker, "shop", **{"bigint.unsigned.handling.mode": "precise"}):
+        world.overrides[0] = f'sources.shop.topics=["{world.prefix}", "{world.prefix}.shop.*", "{world.prefix}.transaction"]'
+        both = [{"sink": "lake"}, {"sink": "target"}]
+        world.rewrite_config({"tables": [{"match": f"shop.{table}", "source": "shop", "to": both} for table in TABLES]})
+        daemon = world.daemon()
+        await_equal(daemon, source(database), lambda: held(world, "kept"), "the rows of the snapshot")
+        write(database, "kept", ROWS + 1, names, rows_of(types.COLUMNS, ROWS, SEED + 1))
+        database.execute("UPDATE kept SET touched = touched + 1 WHERE id % 3 = 0; DELETE FROM kept WHERE id % 10 = 9;")
+        await_equal(daemon, source(database), lambda: held(world, "kept"), "the changes")
+        for i, (column, value) in enumerate((*types.BEYOND, ("i", "7"))):
+            write(database, "beyond", i, [column], [[value]])
+        await_rejected(world, daemon, lambda: held(world, "beyond"), [column for column, _ in types.BEYOND])
+        assert daemon.stop() == 0
+    database.execute("DROP TABLE kept, beyond;")

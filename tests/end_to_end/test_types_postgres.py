@@ -1,0 +1,87 @@
+"""Values of every type, written in PostgreSQL, through a real connector into both local sinks: what is read back is what
+the source says, whether a row came by the snapshot or by the log; what no target can hold is rejected, row by row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+
+import psycopg
+import pytest
+from psycopg import sql
+from schema_registry import API
+from small_spark import SMALL
+
+from . import typed_postgres as types
+from .compare import lake_table
+from .daemon import Daemon
+from .stack import World
+from .test_avro_connector import converters
+from .typed import ROWS, SEED, Table, Typed, await_equal, await_rejected, meaning, postgres_rows, rows_of
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+CONNECTOR = {"interval__handling__mode": "string"}
+BOTH = [{"sink": "lake"}, {"sink": "target"}]
+
+
+def create(world: World) -> None:
+    world.execute(types.PREPARE)
+    columns = ", ".join(f'"{column.name}" {column.declared}' for column in types.COLUMNS)
+    for table in ("kept", "beyond"):
+        world.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, touched int DEFAULT 0, {columns})")
+
+
+def write(world: World, table: str, first: int, columns: Sequence[Typed], rows: Sequence[Sequence[str | None]]) -> None:
+    """Insert values as the source reads them as text, under numbers from `first` on."""
+    names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
+    values = sql.SQL(", ").join(sql.SQL("CAST(%s AS {})").format(sql.SQL(column.declared)) for column in columns)
+    query = sql.SQL("INSERT INTO {} (id, {}) VALUES (%s, {})").format(sql.Identifier(table), names, values)
+    with closing(psycopg.connect(world.source)) as connection, connection.cursor() as cursor:
+        cursor.executemany(query, [[first + i, *row] for i, row in enumerate(rows)])
+        connection.commit()
+
+
+def held(world: World, table: str) -> dict[str, Table]:
+    """What the rows of a table mean in each sink."""
+    found = {"lake": lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
+    return {sink: meaning(types.COLUMNS, rows) for sink, rows in found.items()}
+
+
+def check(world: World, daemon: Daemon, what: str) -> None:
+    source = meaning(types.COLUMNS, postgres_rows(world.source, "kept"))
+    await_equal(daemon, source, lambda: held(world, "kept"), what)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "json",
+        pytest.param("avro", marks=pytest.mark.long),
+        pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+    ],
+)
+def test_values_of_every_type_are_kept_or_rejected(world: World, form: str, request: pytest.FixtureRequest) -> None:
+    create(world)
+    write(world, "kept", 1, types.COLUMNS, rows_of(types.COLUMNS, ROWS, SEED))
+    avro = form == "avro"
+    registry = request.getfixturevalue("registry") if avro else ""
+    world.register(**CONNECTOR, **(converters(registry) if avro else {}))
+    if avro:
+        world.overrides += ["sources.shop.format=debezium_avro", f'sources.shop.registry={{"url": "{registry}{API}"}}']
+    world.rewrite_config({"tables": [{"match": "public.*", "source": "shop", "to": BOTH}]})
+    if form == "spark":
+        world.overrides += [f"spark={json.dumps(SMALL)}"]
+    daemon = world.daemon(*(("--engine", "spark") if form == "spark" else ()))
+    check(world, daemon, "the rows of the snapshot")
+    write(world, "kept", ROWS + 1, types.COLUMNS, rows_of(types.COLUMNS, ROWS, SEED + 1))
+    early = [column for column in types.COLUMNS if column.name in types.EARLY]
+    write(world, "kept", 0, early, [[types.EARLY[column.name] for column in early]])
+    world.execute("UPDATE kept SET touched = touched + 1 WHERE id % 3 = 0; DELETE FROM kept WHERE id % 10 = 9")
+    check(world, daemon, "the changes")
+    by_name = {column.name: column for column in types.COLUMNS}
+    for i, (name, value) in enumerate((*types.BEYOND, ("i4", "7"))):
+        write(world, "beyond", i, [by_name[name]], [[value]])
+    await_rejected(world, daemon, lambda: held(world, "beyond"), [name for name, _ in types.BEYOND])
+    assert daemon.stop() == 0

@@ -1,0 +1,210 @@
+"""Dead letters in a topic, on a real broker: what others see there, and what can go wrong with a topic."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from kafka_broker import Broker
+
+from adapters.sinks.dead_letters_kafka import KafkaDeadLetters, options
+from adapters.sinks.dead_letters_kafka.check import LettersCheck
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.testing.dead_letter_contract import letter
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
+
+Make = Callable[..., KafkaDeadLetters]
+
+
+@pytest.fixture
+def letters(broker: Broker) -> dict[str, Any]:
+    return {"bootstrap_servers": broker.address, "topic": f"letters-{uuid4()}", "pipeline": "shop"}
+
+
+def seen(broker: Broker, topic: str) -> list[Any]:
+    """The messages of the topic, as somebody else reads them."""
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "x", "enable.auto.commit": "false"})
+    place = TopicPartition(topic, 0)
+    low, high = consumer.get_watermark_offsets(place, timeout=10)
+    consumer.assign([TopicPartition(topic, 0, low)])
+    found: list[Any] = []
+    while len(found) < high - low:
+        found += [m for m in consumer.consume(100, 1) if not m.error()]
+    consumer.close()
+    return found
+
+
+def bounds(broker: Broker, topic: str) -> tuple[int, int]:
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "x"})
+    found: tuple[int, int] = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+    consumer.close()
+    return found
+
+
+def test_a_message_has_the_headers_of_connect(broker: Broker, letters: dict[str, Any]) -> None:
+    """The record is its key and value; its own headers come first, then Connect's, then ours."""
+    store = KafkaDeadLetters(letters)
+    headers = json.dumps([["trace", "a"], ["bytes", {"base64": "/w=="}], ["none", None]])
+    store.write([replace(letter(1), headers=headers)])
+    (message,) = seen(broker, letters["topic"])
+    assert (message.key(), message.value()) == (b"\x00key", b"\xff\x00")
+    assert message.headers()[:3] == [("trace", b"a"), ("bytes", b"\xff"), ("none", None)]
+    said = {name: value.decode() for name, value in message.headers()[3:] if value is not None}
+    assert {name: value for name, value in said.items() if name.startswith("__connect.errors.")} == {
+        "__connect.errors.topic": "cdc.items",
+        "__connect.errors.partition": "0",
+        "__connect.errors.offset": "1",
+        "__connect.errors.connector.name": "shop",
+        "__connect.errors.task.id": "0",
+        "__connect.errors.stage": "VALUE_CONVERTER",
+        "__connect.errors.class.name": "replicator.decode",
+        "__connect.errors.exception.class.name": "replicator.MALFORMED",
+        "__connect.errors.exception.message": "not JSON",
+        "__connect.errors.exception.stacktrace": "replicator.MALFORMED: not JSON\n\tat replicator.decode(cdc.items-0-1)\n",
+    }
+    ours = {
+        "code": "MALFORMED",
+        "sentence": "not JSON",
+        "stage": "decode",
+        "key_hash": "ab12",
+        "attempts": "1",
+        "lane": "lake.items",
+    }
+    assert {name: said[f"replicator.{name}"] for name in ours} == ours
+    assert said["replicator.first_seen"] == said["replicator.last_seen"] == "2024-02-29T12:00:00+00:00"
+    assert said["replicator.retry"] == "replicator dlq replay --event 'cdc.items-0-1' --lane 'lake.items'"
+
+
+ODD = [
+    replace(letter(1), key=b"", record=b"", headers="[]"),
+    replace(letter(2), key=None, record=None, headers=None, timestamp=None),
+    # A record that was a letter before, of somebody else.
+    replace(
+        letter(3),
+        timestamp=None,
+        headers=json.dumps([["replicator.timestamp", "2020-01-01T00:00:00+00:00"], ["replicator.event", "removed"]]),
+    ),
+    replace(letter(4), headers=json.dumps([["a\0b", "c"], ["", None], ["a\0b", None]])),
+    replace(letter(5), record=b"x" * 20_000_000),
+]
+
+
+def test_what_is_odd_comes_back_as_it_was(letters: dict[str, Any]) -> None:
+    KafkaDeadLetters(letters).write(ODD)
+    assert sorted(KafkaDeadLetters(letters).read(), key=lambda each: each.offset) == ODD
+
+
+def test_a_topic_that_is_made_here_forgets_nothing(broker: Broker, letters: dict[str, Any]) -> None:
+    KafkaDeadLetters(letters).write([letter(1)])
+    assert [found.severity for found in LettersCheck("letters", letters).diagnose()] == ["ok"]
+    found = LettersCheck("letters", {**letters, "production": True}).diagnose()
+    assert [(each.severity, "replication factor of 1" in each.sentence) for each in found] == [
+        ("ok", False),
+        ("warning", True),
+    ]
+
+
+def test_messages_of_others_stay_theirs(broker: Broker, letters: dict[str, Any]) -> None:
+    """Connectors may write their own into the topic, and other pipelines."""
+    topic = letters["topic"]
+    broker.create(topic)
+    broker.produce(topic, [b"of a connector"], headers=[("__connect.errors.topic", b"x"), ("replicator.event", b"\xff")])
+    store, other = KafkaDeadLetters(letters), KafkaDeadLetters({**letters, "pipeline": "other"})
+    store.write([letter(1)])
+    other.write([letter(1), letter(2)])
+    assert list(store.read()) == [letter(1)]
+    store.remove(store.read())
+    assert (list(store.read()), len(other.read())) == ([], 2)
+    assert bounds(broker, topic)[0] == 0
+    assert seen(broker, topic)[0].value() == b"of a connector"
+
+
+def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, letters: dict[str, Any]) -> None:
+    """Up to the first message of a letter that is there; all of it when none is."""
+    store, topic = KafkaDeadLetters(letters), letters["topic"]
+    store.write([letter(1), letter(2), letter(3)])
+    store.write([letter(2, minutes=1)])
+    found = {each.offset: each for each in store.read()}
+    store.remove([found[3]])
+    assert bounds(broker, topic) == (0, 5)
+    store.remove([found[1]])
+    assert bounds(broker, topic) == (1, 6)
+    again = KafkaDeadLetters(letters)
+    assert list(again.read()) == [found[2]] and found[2].attempts == 2
+    again.remove([found[2]])
+    assert bounds(broker, topic) == (7, 7) and list(store.read()) == []
+    store.write([letter(2, minutes=9)])
+    assert list(again.read()) == [letter(2, minutes=9)]
+
+
+def test_a_compacted_topic_is_refused(broker: Broker, letters: dict[str, Any]) -> None:
+    broker.create(letters["topic"], config={"cleanup.policy": "compact"})
+    with pytest.raises(ConfigProblem, match="compacted"):
+        KafkaDeadLetters(letters).write([letter(1)])
+    assert bounds(broker, letters["topic"]) == (0, 0)
+    assert [found.severity for found in LettersCheck("letters", letters).diagnose()] == ["ok", "error"]
+
+
+def test_a_topic_that_forgets_by_itself_is_told_of(broker: Broker, letters: dict[str, Any]) -> None:
+    broker.create(letters["topic"], config={"retention.ms": "604800000"})
+    (_, warning) = LettersCheck("letters", letters).diagnose()
+    assert (warning.severity, "by retention.ms" in warning.sentence) == ("warning", True)
+    assert "retention.ms=-1" in warning.next_step
+
+
+def test_a_record_that_the_topic_does_not_take_is_told(broker: Broker, letters: dict[str, Any]) -> None:
+    broker.create(letters["topic"], config={"max.message.bytes": "5000"})
+    store = KafkaDeadLetters(letters)
+    with pytest.raises(EnvironmentProblem, match=r"max\.message\.bytes"):
+        store.write([replace(letter(1), record=b"x" * 10_000)])
+    store.write([letter(2)])
+    assert list(store.read()) == [letter(2)]
+
+
+def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same store goes on; nothing is said to be written that is not."""
+    monkeypatch.setattr(options, "DURABLE", {**options.DURABLE, "message.timeout.ms": "6000"})
+    store = KafkaDeadLetters({"bootstrap_servers": own_broker.address, "topic": "letters", "pipeline": "shop"})
+    store.write([letter(1)])
+    own_broker.service.kill()
+    with pytest.raises(Retryable):
+        store.write([letter(2)])
+    with pytest.raises(Retryable):
+        store.read()
+    own_broker.start()
+    store.write([letter(2), letter(3)])
+    assert {each.offset for each in store.read()} == {1, 2, 3}
+
+
+def test_several_processes_may_write(letters: dict[str, Any]) -> None:
+    program = (
+        "import json, sys; from adapters.sinks.dead_letters_kafka import KafkaDeadLetters\n"
+        "from replicator.testing.dead_letter_contract import letter\n"
+        "store = KafkaDeadLetters(json.loads(sys.argv[1]))\n"
+        "for i in range(10): store.write([letter(i), letter(100 * int(sys.argv[2]) + i)])"
+    )
+    command = [sys.executable, "-c", program, json.dumps(letters)]
+    writers = [subprocess.Popen([*command, str(number)]) for number in (1, 2)]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    found = {each.offset: each.attempts for each in KafkaDeadLetters(letters).read()}
+    assert found == {i: 2 if i < 10 else 1 for i in (*range(10), *range(100, 110), *range(200, 210))}
+
+
+def test_options_are_checked() -> None:
+    for wrong in ({}, {"topic": "a b"}, {"topic": "a", "options": {"acks": "0"}}):
+        with pytest.raises(ConfigProblem, match="Kafka options of dead_letters"):
+            KafkaDeadLetters({"bootstrap_servers": "b:1", **wrong})
+
+
+def test_store_is_found_by_entry_point() -> None:
+    (found,) = entry_points(group="replicator.dead_letters", name="kafka")
+    assert found.load() is KafkaDeadLetters

@@ -1,0 +1,246 @@
+"""A table that is read whole while it changes, under kills: its targets end as the table is, whatever arrives first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from backfilled_table import COLUMNS, LANES, Killed, World, Writer
+from loaded_items import TABLE, MariaDbItems
+
+from adapters.sources.backfill.journal import Kept
+from replicator.domain.errors import EnvironmentProblem, Fenced
+from replicator.testing.model import Change, fold
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def no_slots_left(postgres_dsn: str) -> Iterator[None]:
+    """A server has few, for all of its databases."""
+    yield
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
+        )
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def make_world(request: pytest.FixtureRequest, postgres_dsn: str, tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Pipelines from either database."""
+    with ExitStack() as made:
+
+        def make(seed: int = 1, **more: Any) -> World:
+            random = Random(seed)
+            if request.param == "postgresql":
+                return World(postgres_dsn, tmp_path, random, **more)
+            items = MariaDbItems(request.getfixturevalue("mariadb_server"), random)
+            made.callback(items.slot.drop)
+            return World(postgres_dsn, tmp_path, random, items=items, **more)
+
+        yield make
+
+
+MakeWorld = Callable[..., World]
+
+
+def payloads(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [json.loads(record["value"])["payload"] for record in records]
+
+
+def place(payload: Mapping[str, Any]) -> tuple[int, int]:
+    source = payload["source"]
+    if source["connector"] == "mariadb":
+        return int(source["file"].partition(".")[2]), source["pos"]
+    commit, own = json.loads(source["sequence"])
+    return int(commit or own), int(own)
+
+
+def replayed(rows: dict[int, Any], changes: Iterable[Mapping[str, Any]]) -> dict[int, Any]:
+    now = dict(rows)
+    for payload in changes:
+        if payload["op"] == "d":
+            now.pop(payload["before"]["id"], None)
+        else:
+            now[payload["after"]["id"]] = payload["after"]
+    return now
+
+
+SEEDS = [pytest.param(seed, marks=pytest.mark.long if seed > 2 else ()) for seed in range(12)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_place_of_a_snapshot_is_exact(seed: int, make_world: MakeWorld) -> None:
+    """Each snapshot is the one before it with the changes whose place is between the two: no change is counted twice, and
+    none is left out, though transactions overlap. So a history shows no version that never was."""
+    world = make_world(seed)
+    snapshots: list[tuple[tuple[int, int], dict[int, Any]]] = []
+    writers = [Writer(world.items, seed * 3 + number, 3) for number in range(3)]
+    with writers[0], writers[1], writers[2]:
+        for _ in range(2):
+            world.backfill()
+            read = [p for p in payloads(world.written_down()) if p["op"] == "r"]
+            [at] = {place(p) for p in read}
+            snapshots.append((at, {p["after"]["id"]: p["after"] for p in read}))
+    world.apply()
+    world.check()
+    stream = payloads(world.slot.records)
+    for (low, before), (high, after) in pairwise(snapshots):
+        meanwhile = [p for p in stream if low <= place(p) < high]
+        assert meanwhile and replayed(before, meanwhile) == after
+    assert replayed(snapshots[-1][1], [p for p in stream if place(p) >= snapshots[-1][0]]) == {
+        key: dict(zip(COLUMNS, row, strict=True)) for key, row in world.table().items()
+    }
+    expected = versions(snapshots[0][1], [p for p in stream if place(p) >= snapshots[0][0]])
+    for lane in (lane for lane in LANES if lane.into == "versions"):
+        later = [r for r in world.rows(lane) if (r["_cdc_last_seq_1"], r["_cdc_last_seq_2"]) >= snapshots[0][0]]
+        assert sorted((r["id"], r["note"], r["turn"], r["_cdc_end_seq_1"] is None) for r in later) == expected
+
+
+def versions(rows: dict[int, Any], changes: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """The versions from these rows on, and whether they are open."""
+    now, ended = dict(rows), []
+    for payload in changes:
+        new = payload["after"]
+        key = (new or payload["before"])["id"]
+        old = now.pop(key, None)
+        if old is not None and old != new:
+            ended.append((*(old[c] for c in COLUMNS), False))
+        if new is not None:
+            now[key] = new
+    return sorted([*ended, *((*(row[c] for c in COLUMNS), True) for row in now.values())])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_is_killed_the_targets_end_as_the_table(
+    seed: int, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces are written down, and the process ends between any two of them, again and again; the stream goes on, or nobody
+    listens to it before a run. What no stream brings, the next whole backfill does."""
+    world = make_world(seed, piece_rows=Random(seed).randint(3, 15))
+    random = world.random
+    whole = Kept.append
+    for _ in range(2):
+        if random.random() < 0.6:
+            with world.unseen(), world.items.connect() as connection:
+                for turn in range(30):
+                    world.items.change(connection, random, random.randrange(60), 1_000 + turn)
+        with Writer(world.items, seed, 1):
+            while _is_killed(world, random, monkeypatch, whole):
+                if random.random() < 0.5:
+                    world.apply()
+            monkeypatch.setattr(Kept, "append", whole)
+        world.apply()
+        world.check()
+
+
+def _is_killed(world: World, random: Random, monkeypatch: pytest.MonkeyPatch, whole: Any) -> bool:
+    left = random.randint(0, 9)
+
+    def append(*args: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+        whole(*args)
+
+    monkeypatch.setattr(Kept, "append", append)
+    try:
+        world.backfill(anew=random.random() < 0.1)
+    except Killed:
+        return True
+    return False
+
+
+def test_a_model_of_what_came_says_the_same(make_world: MakeWorld) -> None:
+    """Of the changes that the stream and two backfills brought, in any order of arrival."""
+    world = make_world()
+    world.backfill()
+    with world.unseen():
+        world.execute("DELETE FROM items WHERE id < 10")
+        world.execute("UPDATE items SET note = 'unseen' WHERE id BETWEEN 10 AND 15")
+    world.execute("UPDATE items SET note = 'seen' WHERE id BETWEEN 14 AND 20")
+    first = world.written_down()
+    outcome = world.backfill()
+    assert (outcome.deleted, outcome.rows, len(outcome.deletes_of)) == (9, 31, 4)
+    world.check()
+    events = [*payloads(world.slot.records), *payloads(first), *payloads(world.written_down())]
+    changes = [
+        Change(p["op"], (*place(p), 0), dict(p["after"] or dict.fromkeys(COLUMNS) | {"id": p["before"]["id"]}))
+        for p in events
+    ]
+    for lane in LANES:
+        if lane.into == "softly":
+            continue
+        wanted, _ = fold(lane.policy, COLUMNS, ("id",), changes)
+        names = [*COLUMNS, "_cdc_seq_1", "_cdc_seq_2", *(["_cdc_end_seq_1"] if lane.policy == "scd2" else [])]
+        assert sorted(repr([r.get(n) for n in names]) for r in world.rows(lane)) == sorted(
+            repr([r.get(n) for n in names]) for r in wanted
+        ), lane.id
+    softly = [r for lane in LANES if lane.into == "softly" for r in world.rows(lane) if r["_cdc_deleted"]]
+    assert sorted(r["id"] for r in softly) == [*range(1, 10)]
+
+
+def test_another_process_is_kept_out(make_world: MakeWorld) -> None:
+    world = make_world()
+    kept = Kept(world.folder / "kept", TABLE)
+    kept.hold()
+    with pytest.raises(Fenced, match=r"Another process backfills public\.items"):
+        world.backfill()
+    kept.release()
+    assert world.backfill().rows == 40
+    world.slot.drop()
+    with pytest.raises(EnvironmentProblem, match=r"no replication slot|Nobody .* reads the binlog"):
+        world.backfill()
+
+
+def test_only_rows_that_were_not_read_are_deleted(make_world: MakeWorld) -> None:
+    """A target may lack a row that was read, as it was rejected there: it is not deleted. Nor is anything deleted twice;
+    and a delete stands where its row would have been read, also where a later call has read the rest."""
+    world = make_world(piece_rows=15)
+    first, pieces = world.reading(), 0
+
+    def tell(said: str) -> None:
+        nonlocal pieces
+        pieces += said.endswith("rows read")
+        if pieces == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        first.rows(tell)
+    first.close()
+    world.execute("DELETE FROM items WHERE id IN (5, 35)")
+    second = world.reading()
+    taken = second.rows(lambda _: None)
+    assert (taken.rows, taken.resumed, taken.keys) == (39, True, ("id",))
+    found = pa.table({"id": pa.array([0, 1, 5, 35, 40, 77], pa.int64())})
+    assert (second.deletes(found), second.deletes(found)) == (3, 0)
+    second.close()
+    events = payloads(world.written_down())
+    low, high = sorted({place(p) for p in events if p["op"] == "r"})
+    assert low[: len(taken.below)] == taken.below[:2]
+    assert {p["before"]["id"]: place(p) for p in events if p["op"] == "d"} == {0: low, 35: high, 77: high}
+
+
+def test_an_empty_table_empties_its_targets(make_world: MakeWorld) -> None:
+    """And what was written down before is removed, as nobody needs it any more."""
+    world = make_world()
+    assert world.backfill().rows == 40
+    files = set(Path(world.folder / "kept").rglob("*.parquet"))
+    with world.unseen():
+        world.execute("TRUNCATE items")
+    outcome = world.backfill()
+    assert (outcome.rows, outcome.deleted) == (0, 40)
+    world.check()
+    assert not files & set(Path(world.folder / "kept").rglob("*.parquet"))
+    world.execute("INSERT INTO items VALUES (1, 'new', 1)")
+    world.apply()
+    world.check()

@@ -1,0 +1,78 @@
+"""What backfills wrote down, applied by Spark beside the stream: the targets end as the table is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from backfilled_table import LANES, World
+from pyspark.sql import DataFrame
+from small_spark import SMALL
+
+from adapters.engines.spark import SparkEngine
+from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sinks.postgres.spark import PostgresSparkSink
+from adapters.sources.backfill.spark import JournalSparkSource
+from adapters.spark.frames import from_arrow
+from replicator.application.backfilled import Backfilled
+from replicator.domain.position import Position
+from replicator.ports.frames import Batch, Stop
+from replicator.testing.fakes import FakeSource
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
+
+OPTIONS = {"spark": SMALL}
+
+
+class OnSpark(FakeSource):
+    """The log in memory, as frames of Spark."""
+
+    def run(self, start: Position, apply_batch: Callable[[Batch[Any]], None], stop: Stop, *, once: bool) -> None:
+        super().run(start, _travelling(apply_batch), stop, once=once)
+
+    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[Any]], None], stop: Stop) -> None:
+        super().read(start, until, _travelling(apply_batch), stop)
+
+
+def _travelling(apply_batch: Callable[[Batch[DataFrame]], None]) -> Callable[[Batch[pa.Table]], None]:
+    def travel(batch: Batch[pa.Table]) -> None:
+        apply_batch(replace(batch, frame=from_arrow(SparkEngine(OPTIONS).spark, batch.frame)))
+
+    return travel
+
+
+@dataclass
+class SparkWorld(World):
+    """The pipeline on Spark; its targets are read in this process."""
+
+    def engine(self) -> SparkEngine:
+        return SparkEngine(OPTIONS)
+
+    def writers(self) -> dict[str, Any]:
+        lake = DeltaSparkSink({"path": str(self.folder / "lake"), **OPTIONS})
+        return {"lake": lake, "pg": PostgresSparkSink({"dsn": self.dsn, "schema": "mirror", **OPTIONS})}
+
+    def source(self) -> Backfilled[Any]:
+        size = self.random.choice([10_000, 1 << 20])
+        return Backfilled(
+            OnSpark(self.pieces), JournalSparkSource({"state": str(self.folder / "kept"), "batch_bytes": size, **OPTIONS})
+        )
+
+
+def test_a_table_is_loaded_and_brought_up_to_date_again(postgres_dsn: str, tmp_path: Path) -> None:
+    """With changes that the stream brings, and deletes that it does not."""
+    world = SparkWorld(postgres_dsn, tmp_path, Random(3), piece_rows=15)
+    assert world.backfill().rows == 40
+    world.check()
+    with world.unseen():
+        world.execute("DELETE FROM items WHERE id < 10")
+        world.execute("UPDATE items SET note = 'unseen' WHERE id BETWEEN 10 AND 15")
+    world.execute("UPDATE items SET note = 'seen' WHERE id BETWEEN 14 AND 20")
+    outcome = world.backfill()
+    assert (outcome.deleted, outcome.rows, len(outcome.deletes_of)) == (9, 31, len(LANES))
+    world.check()

@@ -1,0 +1,85 @@
+"""Records that are large in every way: within the limits they are rows, beyond them rejects, and others go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from cli_program import run_program
+from debezium_events import payload_of
+from recorded_shop import Shop, refused
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
+
+MB = 1_000_000
+LARGER = "limits: {message_bytes: 32MiB, columns: 3000}\n"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
+    return Shop(tmp_path, postgres_dsn, LARGER)
+
+
+def rejects(shop: Shop) -> list[tuple[str, str]]:
+    """The table and the code of every reject."""
+    done = run_program(shop.folder, "dlq", "list", "--json")
+    return sorted(
+        (row["event_id"].rpartition("-")[0].rpartition("-")[0], row["code"]) for row in json.loads(done.stdout)["result"]
+    )
+
+
+def print_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_records_of_20_megabytes(shop: Shop) -> None:
+    long = "".join(f"{n:09}\n" for n in range(2 * MB))
+    shop.record("cdc.public.t", {"table": "t"}, ("id", "v"), [("1", "a"), ("2", long), ("3", 2 * long), ("4", "b")])
+    assert not refused(shop.run())
+    for read in (shop.in_lake, shop.in_mirror):
+        assert {(key, print_of(value)) for key, value in read("t", ("id", "v"))} == {
+            ("1", print_of("a")),
+            ("2", print_of(long)),
+            ("4", print_of("b")),
+        }
+    assert rejects(shop) == [("cdc.public.t", "TOO_LARGE")]
+    shop.nothing_else_happened()
+
+
+def test_thousands_of_columns(shop: Shop) -> None:
+    """PostgreSQL has room for 1,600 in a table, replicator's own among them."""
+    widths = {"narrow": 1_500, "wide": 2_900, "wider": 3_100}
+    for name, width in widths.items():
+        values = tuple(str(n) for n in range(width))
+        shop.record(f"cdc.public.{name}", {"table": name}, [f"c{n}" for n in range(width)], [values])
+    errors = refused(shop.run())
+    assert list(errors) == ["mirror.wide"] and "1600" in errors["mirror.wide"]
+    columns = ("c0", "c1499")
+    assert shop.in_mirror("narrow", columns) == shop.in_lake("narrow", columns) == {("0", "1499")}
+    assert shop.in_lake("wide", ("c0", "c2899")) == {("0", "2899")}
+    assert {table for table, _ in rejects(shop)} == {"cdc.public.wider"}
+    shop.nothing_else_happened()
+
+
+TO = "[{sink: raw}, {sink: lake}, {sink: mirror}]"
+DECLARED = f"  - {{match: 'public.deep*', source: recorded, schema: {{id: int64, v: string}}, to: {TO}}}\n"
+
+
+def test_deep_values(tmp_path: Path, postgres_dsn: str) -> None:
+    """However deep a value is, it ends nothing but itself."""
+    shop = Shop(tmp_path, postgres_dsn)
+    config = shop.folder / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("http:", f"{DECLARED}http:"))
+    with (shop.folder / "archive" / "all.jsonl").open("w") as archive:
+        for name, depth in (("deep", 50), ("deeper", 100), ("deepest", 100_000), ("deep_not", 0)):
+            value = json.dumps(payload_of("c", after={"id": 1, "v": "DEEP"}, source={"table": name}))
+            said = value.replace('"DEEP"', "[" * depth + "]" * depth) if depth else value
+            record = {"topic": f"cdc.public.{name}", "partition": 0, "offset": 1, "timestamp": 1, "headers": None}
+            archive.write(json.dumps({**record, "key": '{"id": 1}', "value": said}) + "\n")
+    assert not refused(shop.run())
+    assert shop.in_lake("deep_not", ("id", "v")) == shop.in_mirror("deep_not", ("id", "v")) == {(1, "DEEP")}
+    too_deep = [(f"cdc.public.{name}", "TOO_LARGE") for name in ("deeper", "deepest")]
+    assert rejects(shop) == [("cdc.public.deep", "MALFORMED"), *too_deep]
+    shop.nothing_else_happened()

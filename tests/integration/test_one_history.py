@@ -1,0 +1,129 @@
+"""One history of transactions in five formats, through the program: equal tables, in which TPC-C's conditions hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from dms_folder import settle
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+from small_spark import SMALL
+
+from adapters.sources.files import write_archive
+from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, raw_frame, violated
+from replicator.testing.tpcc.formats import dms_files
+
+PROGRAM = str(Path(sys.executable).with_name("replicator"))
+Row = Mapping[str, Any]
+DECLARED = {"dts_avro", "dms_csv", "canal_json", "maxwell_json"}
+"""Formats whose records do not say their types, or say others: of these the tables are declared."""
+
+
+def write(folder: Path, name: str, history: list[Any]) -> dict[str, Any]:
+    """The history in a format, and the source that reads it."""
+    if name != "dms_csv":
+        folder.mkdir(parents=True)
+        frame = raw_frame(name, history)
+        for number, start in enumerate(range(0, frame.num_rows, 700)):
+            write_archive(frame.slice(start, 700), folder / f"{number:04}.jsonl")
+        return {"format": name, "transport": "archive", "path": str(folder)}
+    for path, text in dms_files(history).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(text)
+        settle(folder / path)
+    return {"format": name, "transport": "files", "path": str(folder)}
+
+
+def configured(
+    folder: Path, history: list[Any], dsn: str | None, names: Collection[str] = tuple(TABLES), **more: Any
+) -> dict[str, Any]:
+    """A source, a lake and a schema of a database for each format; of tables with these names."""
+    sinks: dict[str, Any] = {}
+    tables = []
+    sources = {name: write(folder / name, name, history) for name in FORMATS}
+    for name in FORMATS:
+        sinks[f"{name}_lake"] = {"kind": "delta", "path": f"./lakes/{name}"}
+        if dsn:
+            sinks[f"{name}_pg"] = {"kind": "postgres", "dsn": url(dsn), "schema": name}
+        for table in (TABLES[each] for each in names):
+            said: dict[str, Any] = {"schema": dict(table.columns)} if name in DECLARED else {}
+            said |= {"keys": list(table.keys)} if table.keys else {"policy": "append"}
+            to = [{"sink": sink} for sink in sinks if sink.startswith(name)]
+            tables.append({"match": table.path, "source": name, "to": to, **said})
+    rest = {"dead_letters": {"path": "./dead_letters"}, "http": {"address": "127.0.0.1:0"}}
+    return {"pipeline": "one_history", "sources": sources, "sinks": sinks, "tables": tables, **rest, **more}
+
+
+def run(folder: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
+    (folder / "config").mkdir()
+    (folder / "config" / "replicator.yaml").write_text(json.dumps(config))
+    command = [PROGRAM, "run", "--until-caught-up", "--json", "-q"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1000, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    lanes: list[dict[str, Any]] = json.loads(done.stdout)["result"]["lanes"]
+    return lanes
+
+
+def url(dsn: str) -> str:
+    said = conninfo_to_dict(dsn)
+    return f"postgresql://{said['user']}@{said['host']}:{said['port']}/{said['dbname']}"
+
+
+def in_lake(folder: Path, name: str, table: str) -> list[Row]:
+    read = pa.RecordBatchReader.from_stream(DeltaTable(str(folder / "lakes" / name / table)).scan()).read_all()
+    return read.select(list(TABLES[table].columns)).to_pylist()
+
+
+def in_database(dsn: str, name: str, table: str) -> list[Row]:
+    columns = sql.SQL(", ").join(map(sql.Identifier, TABLES[table].columns))
+    with psycopg.connect(dsn, row_factory=dict_row) as connection:
+        connection.execute("SET TIME ZONE 'UTC'")
+        return connection.execute(sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(name, table))).fetchall()
+
+
+def same(found: list[Row], wanted: list[Row]) -> bool:
+    return Counter(tuple(row.items()) for row in found) == Counter(tuple(row.items()) for row in wanted)
+
+
+def check(tables: Mapping[str, list[Row]], world: Tpcc) -> None:
+    assert violated(tables) == []
+    for table, rows in tables.items():
+        assert same(rows, world.rows(table)), table
+
+
+@pytest.mark.slow
+def test_both_local_sinks_have_the_tables_of_the_history(tmp_path: Path, postgres_dsn: str) -> None:
+    world = Tpcc(seed=5, warehouses=2, customers=4)
+    lanes = run(tmp_path, configured(tmp_path, world.history(150), postgres_dsn))
+    assert len(lanes) == 2 * len(FORMATS) * len(TABLES)
+    assert sum(lane["counts"]["rejected"] for lane in lanes) == 0
+    for name in FORMATS:
+        check({table: in_lake(tmp_path, name, table) for table in TABLES}, world)
+        check({table: in_database(postgres_dsn, name, table) for table in TABLES}, world)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.long
+def test_on_spark_too(tmp_path: Path) -> None:
+    """Of two tables: a lane takes seconds there."""
+    world, names = Tpcc(seed=7, customers=3, items=8), ("item", "customer")
+    history = world.history(60)
+    kinds = {(change.table, change.op) for change in history}
+    assert {("item", "d"), ("item", "u"), ("item", "c"), ("customer", "u")} <= kinds
+    lanes = run(tmp_path, configured(tmp_path, history, None, names, engine="spark", spark=SMALL))
+    assert sum(lane["counts"]["rejected"] for lane in lanes) == 0
+    for name in FORMATS:
+        for table in names:
+            assert same(in_lake(tmp_path, name, table), world.rows(table)), (name, table)

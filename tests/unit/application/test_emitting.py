@@ -1,0 +1,180 @@
+"""Events as programs say them: what becomes of their values, what is refused, what is tried again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replicator.application.emitting import Emitting
+from replicator.domain.errors import Retryable
+from replicator.domain.event_texts import InvalidEvent, depth_of, read_json, texts_of
+from replicator.domain.events import EventLimits, NewEvent, new_event
+from replicator.testing.fake_event_store import FakeEventStore
+
+LIMITS = EventLimits()
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+class Away(FakeEventStore):
+    """Stores the events of the first call, and never says so."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+        self.asked: list[NewEvent] = []
+
+    def append(self, events):
+        self.asked += events
+        done = super().append(events)
+        if self.failures:
+            self.failures -= 1
+            raise Retryable("no answer")
+        return done
+
+
+def test_values_become_texts():
+    said = {"text": "1.10", "none": None, "yes": True, "number": 1.5, "big": 2**70, "list": [1, None], "map": {"a": "ü"}}
+    assert texts_of("event_data", said) == {
+        "text": "1.10",
+        "none": None,
+        "yes": "true",
+        "number": "1.5",
+        "big": str(2**70),
+        "list": "[1,null]",
+        "map": '{"a":"ü"}',
+    }
+
+
+@settings(deadline=None)
+@given(value=st.dictionaries(TEXT, JSON, max_size=3))
+def test_both_ways_to_say_it_agree_and_nothing_is_lost(value):
+    texts = texts_of("event_data", value)
+    assert read_json("event_data", msgspec.json.encode(value).decode()) == texts
+    for name, one in value.items():
+        kept = texts[name]
+        assert kept == one if one is None or isinstance(one, str) else msgspec.json.decode(kept) == one
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "text",
+        {1: "x"},
+        {None: "x"},
+        {"a": float("nan")},
+        {"a": [float("inf")]},
+        {"a": Decimal(1)},
+        {"a": datetime.now(UTC)},
+        {"a": b"x"},
+        {"a": {"b": {1}}},
+        {"a": {1: 2}},
+        {"a\0": "x"},
+        {"a": ["\0"]},
+        {"a": ["\ud800"]},
+        {"\ud800": "x"},
+    ],
+)
+def test_what_json_has_not_is_refused(value):
+    with pytest.raises(InvalidEvent, match="event_data"):
+        texts_of("event_data", value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no JSON object"),
+        ("[1]", "no JSON object"),
+        ('{"a": 1', "no JSON object"),
+        ('{"a": ["\\ud800"]}', "no JSON object"),
+        ('{"a": ["\\u0000"]}', "NUL"),
+        ('{"a": {"b": "\\\\\\u0000"}}', "NUL"),
+    ],
+)
+def test_json_that_is_refused(text, said):
+    with pytest.raises(InvalidEvent, match=said):
+        read_json("event_data", text)
+
+
+def test_json_is_kept_as_it_was_sent():
+    assert read_json("event_data", '{"a" : [1.10, 1e400], "b": "\\n", "c": null, "d": ["\\\\u0000"]}') == {
+        "a": "[1.10,1e400]",
+        "b": "\n",
+        "c": None,
+        "d": '["\\\\u0000"]',
+    }
+
+
+def test_a_value_without_end_is_refused():
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(InvalidEvent, match="nested"):
+        texts_of("event_data", {"a": endless})
+
+
+@pytest.mark.parametrize("name", ["aggregate_id", "aggregate_type", "event_type", "event_id"])
+@pytest.mark.parametrize("value", [None, "", " \t", 7, b"x", "a\0", "\ud800", "x" * 501, "ü" * 251])
+def test_ids(name, value):
+    said = {"aggregate_id": "a", "aggregate_type": "t", "event_type": "e", "event_id": "i", "event_data": {}, name: value}
+    with pytest.raises(InvalidEvent, match=name):
+        NewEvent(**said)
+
+
+@pytest.mark.parametrize(("kind", "fits"), [("x" * 240, True), ("x" * 241, False), ("ü" * 40, True), ("ü" * 41, False)])
+def test_types_that_name_a_partition(kind, fits):
+    """In a folder's name each byte of other signs takes three."""
+    if fits:
+        assert new_event("a", kind, "e", {}).aggregate_type == kind
+    else:
+        with pytest.raises(InvalidEvent, match="partition"):
+            new_event("a", kind, "e", {})
+    with pytest.raises(InvalidEvent, match="partition"):
+        new_event("a", "__HIVE_DEFAULT_PARTITION__", "e", {})
+
+
+@pytest.mark.parametrize("version", [-1, 1.0, "1", True])
+def test_versions(version):
+    with pytest.raises(InvalidEvent, match="expected_version"):
+        new_event("a", "t", "e", {}, expected_version=version)
+
+
+def test_limits_are_exact():
+    emitting = Emitting(FakeEventStore(), EventLimits(message_bytes=20, entries=2, depth=2))
+    fits = {"event_id": "i"}  # With the ids 4 bytes.
+    assert emitting.emit([new_event("a", "t", "e", {"k": "ü" * 7}, {"m": None}, **fits)])[0].is_new
+    for data, said in (
+        ({"k": "ü" * 8}, "20 bytes"),
+        ({"a": "", "b": "", "c": ""}, "2 entries"),
+        ({"a": "[[[]]]"}, "2 levels"),
+    ):
+        with pytest.raises(InvalidEvent, match=said):
+            emitting.emit([new_event("a", "t", "e", data, event_id="other")])
+    assert emitting.emit([new_event("a", "t", "e", {"a": '["[[["]'}, event_id="j")])[0].is_new
+
+
+def test_depth_counts_brackets_outside_of_texts():
+    assert [depth_of(t) for t in ("", "x[[", "[]", '{"a":[1]}', '["[[",[]]', r'["\"[[["]')] == [0, 0, 1, 2, 2, 1]
+
+
+def test_what_may_pass_is_tried_again_with_the_same_id():
+    store = Away(failures=2)
+    (done,) = Emitting(store, LIMITS).emit([new_event("a", "t", "e", {}, expected_version=0)])
+    assert (len(store.events), done.event.event_version) == (1, 1)
+    assert {new.event_id for new in store.asked} == {done.event.event_id}
+    assert [new.has_new_id for new in store.asked] == [True, False, False]
+
+
+def test_patience_ends():
+    with pytest.raises(Retryable):
+        Emitting(Away(failures=99), LIMITS, patience=0.2).emit([new_event("a", "t", "e", {})])

@@ -1,0 +1,214 @@
+"""Where the schema of a lane's table stands: records that are behind, records that are read again, and what is asked
+once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from replicator.application.schemas import LaneSchema, told_stop
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.schema_changes import (
+    Kind,
+    Mode,
+    Reshaping,
+    Retyped,
+    SchemaRules,
+    changes_between,
+    decided,
+    wider,
+)
+from replicator.domain.schema_versions import from_json, to_json
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Lane
+
+ID, NAME, NOTE = Column("id", pa.int64(), nullable=False), Column("name", pa.string()), Column("note", pa.string())
+N = Column("n", pa.int32())
+LONG = replace(N, type=pa.int64())
+UUID = "io.debezium.data.Uuid"
+START = Position({TopicPartition("t", 0): 7})
+NOW = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+
+
+def table(*columns, keys=("id",), sequence=1):
+    return TableSpec("public.t", (ID, *columns), keys, sequence)
+
+
+def lane(rules=None, **more):
+    return Lane(
+        "lake.t",
+        "p",
+        "s",
+        "public.t",
+        "lake",
+        "t",
+        "scd1",
+        config_line="c.yaml:3",
+        schema_rules=rules or SchemaRules(),
+        **more,
+    )
+
+
+def through(schema, *tables):
+    """The turns of a lane that meets these."""
+    turns = []
+    for each in tables:
+        turn = schema.meets(each, START, NOW)
+        turns.append(turn)
+        if turn is not None and not turn.decision.stops:
+            schema.take(turn)
+    return turns
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [
+        (table(NAME), table(NAME), []),
+        (table(NAME, N), table(N, replace(NAME, nullable=False)), []),
+        (table(NAME), table(NAME, N), [Kind.ADDED]),
+        (table(NAME, N), table(N), [Kind.DROPPED]),
+        (table(NAME), table(NOTE), [Kind.DROPPED, Kind.ADDED]),
+        (table(N), table(LONG), [Kind.WIDENED]),
+        (table(LONG), table(N), [Kind.NARROWED]),
+        (table(N), table(replace(N, type=pa.binary())), [Kind.TYPE_CHANGED]),
+        (table(replace(NOTE, source_type=UUID)), table(NOTE), [Kind.WIDENED]),
+        (table(NOTE), table(replace(NOTE, source_type=UUID)), [Kind.NARROWED]),
+        (table(NAME), table(NAME, keys=("id", "name")), [Kind.KEY_CHANGED]),
+        (table(NAME, keys=()), table(NAME), []),
+        (table(NAME), table(NAME, sequence=2), [Kind.KEY_CHANGED]),
+        (table(), replace(table(), columns=(replace(ID, type=pa.string()),)), [Kind.KEY_CHANGED]),
+    ],
+    ids=str,
+)
+def test_what_changed(old, new, kinds):
+    assert [change.kind for change in changes_between(old, new)] == kinds
+
+
+def test_a_rename_is_one_only_where_it_is_declared_and_the_old_name_is_gone():
+    renames = (("name", "note"),)
+    assert [c.kind for c in changes_between(table(NAME), table(NOTE), renames)] == [Kind.RENAMED]
+    assert [c.kind for c in changes_between(table(NAME), table(NAME, NOTE), renames)] == [Kind.ADDED]
+    both = changes_between(table(N), table(replace(LONG, name="m")), (("n", "m"),))
+    assert [c.kind for c in both] == [Kind.RENAMED, Kind.WIDENED]
+    done = decided(table(N).columns, table(N), table(replace(LONG, name="m")), SchemaRules(renames=(("n", "m"),)))
+    assert done.columns == (ID, replace(LONG, name="m"))
+    renamed = replace(N, name="m")
+    assert done.reshaping == Reshaping((("n", "m"),), types=(Retyped("m", renamed, replace(LONG, name="m")),))
+
+
+@pytest.mark.parametrize(
+    ("known", "newer", "result"),
+    [
+        (pa.int32(), pa.string(), pa.string()),
+        (pa.string(), pa.decimal128(9, 2), pa.string()),
+        (pa.date32(), pa.string(), pa.string()),
+        (pa.float64(), pa.string(), None),
+        (pa.timestamp("us"), pa.string(), None),
+        (pa.int32(), pa.float64(), pa.float64()),
+        (pa.int64(), pa.float64(), None),
+    ],
+    ids=str,
+)
+def test_which_type_holds_both(known, newer, result):
+    found = wider(Column("c", known), Column("c", newer))
+    assert (found and found.type) == result
+
+
+def test_a_partition_that_is_behind_changes_nothing_and_a_column_that_comes_back_is_one_of_the_table():
+    schema = LaneSchema(lane())
+    first, second, third = through(schema, table(NAME, N), table(NAME, LONG, NOTE), table(NAME, N))
+    assert (first.version.number, second.version.number, third) == (1, 2, None)
+    assert schema.current.columns == (ID, NAME, LONG, NOTE)
+    (again,) = through(schema, table(NAME))
+    assert again.version.changes == ("column 'n' was dropped", "column 'note' was dropped")
+    assert schema.current.columns == (ID, NAME, LONG, NOTE)
+
+
+def test_a_table_that_is_changed_back_is_asked_about_again():
+    """In one partition; of several each gets to a change in its own time. Of records that are read again nobody is asked."""
+    rules = SchemaRules({Kind.ADDED: Mode.EVOLVE}, others=Mode.QUARANTINE)
+    at = [Position({TopicPartition("t", 0): offset}) for offset in (7, 20, 30, 25)]
+    schema = LaneSchema(lane(rules))
+    through(schema, table(NAME))
+    schema.take(schema.meets(table(NAME, NOTE), at[1], NOW))
+    assert schema.meets(table(NAME), at[0], NOW) is None
+    back = schema.meets(table(NAME), at[2], NOW)
+    assert back.version.number == 3 and [c.kind for c in back.decision.stops] == [Kind.DROPPED]
+    schema.take(replace(back, decision=replace(back.decision, stops=())))
+    assert schema.meets(table(NAME, NOTE), at[3], NOW) is None
+    other = Position({TopicPartition("t", 1): 99})
+    assert schema.meets(table(NAME, NOTE), other, NOW) is None
+
+
+def test_a_column_that_comes_back_narrower_keeps_the_wider_type():
+    schema = LaneSchema(lane())
+    through(schema, table(NAME, LONG), table(NAME), table(NAME, N, NOTE))
+    assert schema.current.columns == (ID, NAME, LONG, NOTE)
+    (turn,) = through(schema, table(NAME, replace(NOTE, type=pa.binary())))
+    assert [c.kind for c in turn.decision.stops] == [Kind.TYPE_CHANGED]
+
+
+def test_what_was_met_before_a_restart_is_not_asked_again():
+    strict = lane(SchemaRules(others=Mode.QUARANTINE))
+    schema = LaneSchema(strict)
+    _, waits = through(schema, table(NAME), table(NAME, N))
+    assert waits.decision.waits and waits.version.state == "pending"
+    told = LaneSchema(strict, [from_json(to_json(v)) for v in (*schema.versions.values(), waits.version)])
+    (still,) = through(told, table(NAME, N))
+    assert still.decision.stops and still.version.number == 2
+    accepted = LaneSchema(strict, [*schema.versions.values(), replace(waits.version, state="accepted")])
+    (goes, *after) = through(accepted, table(NAME, N), table(NAME), table(NAME, N))
+    assert goes.known and not goes.decision.stops and after == [None, None]
+    assert accepted.current.columns == (ID, NAME, N)
+
+
+def test_what_was_left_out_is_added_once_it_is_no_longer_to_be():
+    ignoring = LaneSchema(lane(SchemaRules(others=Mode.IGNORE)))
+    through(ignoring, table(NAME), table(NAME, N))
+    assert ignoring.current.columns == (ID, NAME)
+    evolving = LaneSchema(lane(), tuple(ignoring.versions.values()))
+    (turn,) = through(evolving, table(NAME, N))
+    assert turn is not None and evolving.current.columns == (ID, NAME, N)
+
+
+@pytest.mark.parametrize(
+    ("mode", "new", "words"),
+    [
+        (Mode.QUARANTINE, table(NAME, N), "`replicator lanes resume lake.t --accept-schema 2` lets the lane go on"),
+        (Mode.FAIL, table(NAME, N), "Allow it with `schema_changes: {added: evolve}` (c.yaml:3)"),
+        (Mode.QUARANTINE, table(NAME, keys=("id", "name")), "`replicator drop lake.t`"),
+        (Mode.EVOLVE, table(replace(NAME, type=pa.binary())), "type_changed: try_evolve"),
+    ],
+)
+def test_what_is_said_of_a_lane_that_stops(mode, new, words):
+    schema = LaneSchema(lane(SchemaRules(others=mode)))
+    _, turn = through(schema, table(NAME), new)
+    sentence, step = told_stop(lane(SchemaRules(others=mode)), turn)
+    assert sentence.startswith("The schema of table public.t changed: ") and words in step
+
+
+def test_versions_are_read_as_they_were_written():
+    types = [pa.decimal128(20, 4), pa.timestamp("us", "UTC"), pa.list_(pa.struct([("a", pa.int8())])), pa.duration("us")]
+    spec = table(*(Column(f"c{i}", kind, source_type="x") for i, kind in enumerate(types)))
+    schema = LaneSchema(lane())
+    (turn,) = through(schema, spec)
+    assert from_json(to_json(turn.version)) == turn.version
+
+
+def test_a_lane_that_is_loaded_anew_may_have_another_key():
+    """And remembers it, for its next start; one with rows in its target does not take it."""
+    schema = LaneSchema(lane())
+    through(schema, table(NAME))
+    kept = tuple(schema.versions.values())
+    other = table(NAME, keys=("id", "name"))
+    (refused,) = through(LaneSchema(lane(), kept), other)
+    assert [change.kind for change in refused.decision.stops] == [Kind.KEY_CHANGED]
+    anew = LaneSchema(lane(), kept, is_anew=True)
+    (turn,) = through(anew, other)
+    assert not turn.decision.stops and anew.taken(other).versions == (anew.current,)
+    again = LaneSchema(lane(), tuple(anew.versions.values()))
+    assert through(again, other) == [None]
+    assert LaneSchema(lane(), kept, is_anew=True).meets(table(NAME), START, NOW) is None

@@ -1,0 +1,121 @@
+"""`replicator backfill`: what cannot be read whole is refused before anything is connected, with what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from adapters.sources.backfill.database import Table, refuse_names
+from replicator.domain.errors import ConfigProblem, Retryable
+from replicator.domain.position import Position, TopicPartition
+from replicator.settings import load
+from replicator.wiring import adapters
+from replicator.wiring.backfilling import _is_let_go, backfill
+
+CONFIG = """\
+pipeline: shop
+engine: local
+sources:
+  shop:
+    format: debezium_json
+    transport: kafka
+    bootstrap_servers: nowhere:9092
+    topics: [shop]
+    database: {dsn: "postgresql://nobody@127.0.0.1:1/nothing", publication: p, slot: s}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./letters}
+tables:
+  - match: public.*
+    source: shop
+    to: [{sink: lake}]
+"""
+DATABASE = '    database: {dsn: "postgresql://nobody@127.0.0.1:1/nothing", publication: p, slot: s}\n'
+CASES = {
+    "a table that no entry matches": ("public.*", "sales.*", "no entry of `tables` matches 'public.orders'", "SCHEMA.TABLE"),
+    "no database": (DATABASE, "", "does not say which database", "incremental"),
+    "another order": ("debezium_json", "maxwell_json", "has the format 'maxwell_json'", "maxwell-bootstrap"),
+    "rows of no order": ("debezium_json", "canal_json", "has the format 'canal_json'", "what writes its changes"),
+    "private values": (
+        "    to:",
+        "    columns: {email: {mask: nothing}}\n    to:",
+        "keeps values out of all that is stored",
+        "incremental",
+    ),
+    "columns of other names": (
+        "{sink: lake}",
+        "{sink: lake, columns: {id: {rename: pk}}}",
+        "under other names",
+        "incremental",
+    ),
+    "the order of the topic": ("    to:", "    tombstones: delete\n    to:", "in the order of their topic", "incremental"),
+}
+
+
+def read(folder: Path, text: str):
+    path = folder / "config" / "replicator.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return load(path)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_be_read_is_refused(tmp_path, case):
+    old, new, sentence, step = CASES[case]
+    assert old in CONFIG
+    with pytest.raises(ConfigProblem) as refused:
+        backfill(read(tmp_path, CONFIG.replace(old, new, 1)), "public.orders", lambda _: None)
+    assert sentence in refused.value.sentence and step in refused.value.next_step
+
+
+TOLD = {"debezium_json": "debezium_avro\n    registry: {url: 'http://127.0.0.1:1'}\n    transactions: {topic: t}",
+        "[shop]": "[shop, t]"}  # fmt: skip
+
+
+def test_avro_and_transactions_are_no_reason(tmp_path):
+    """Such a table is read: it is only that its database is away."""
+    text = CONFIG
+    for old, new in TOLD.items():
+        text = text.replace(old, new, 1)
+    with pytest.raises(Retryable, match=r"127\.0\.0\.1"):
+        backfill(read(tmp_path, text), "public.orders", lambda _: None)
+
+
+def test_a_name_that_avro_does_not_have_is_refused():
+    """The connector made another of it, which nobody but its settings knows."""
+    columns = tuple(SimpleNamespace(name=name) for name in ("id", "a_1", "größe"))
+    with pytest.raises(ConfigProblem, match=r"'größe' of public\.orders") as refused:
+        refuse_names(Table("d", "public", "orders", columns, ("id",)))
+    assert "incremental" in refused.value.next_step
+    refuse_names(Table("d", "public", "orders", columns[:2], ("id",)))
+
+
+def test_an_engine_that_applies_no_backfills_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(adapters, "names", lambda _: ["kafka", "kafka_spark", "backfills"])
+    with pytest.raises(ConfigProblem, match="do not run on the engine 'spark'") as refused:
+        backfill(read(tmp_path, CONFIG.replace("engine: local", "engine: spark")), "public.orders", lambda _: None)
+    assert "--set engine=local" in refused.value.next_step
+
+
+def test_a_table_of_two_sources_needs_the_name_of_one(tmp_path):
+    """And a source that is named, and is none of the table's, is said to be."""
+    second = CONFIG[CONFIG.index("  shop:") : CONFIG.index("sinks:")].replace("shop:", "other:").replace("[shop]", "[other]")
+    entry = "  - match: public.orders\n    source: other\n    to: [{sink: lake, into: others}]\n"
+    loaded = read(tmp_path, CONFIG.replace("sinks:", f"{second}sinks:") + entry)
+    with pytest.raises(ConfigProblem, match="comes from several sources") as refused:
+        backfill(loaded, "public.orders", lambda _: None)
+    assert "shop, other" in refused.value.next_step
+    with pytest.raises(ConfigProblem, match="of source 'third'"):
+        backfill(loaded, "public.orders", lambda _: None, source="third")
+
+
+def test_what_waits_for_its_transaction_is_not_applied(tmp_path):
+    """Of the partitions that the lane has; how far ends of transactions were let go is no matter."""
+    loaded = read(tmp_path, CONFIG.replace("[shop]", "[shop, t]\n    transactions: {topic: t}", 1))
+    end = Position({TopicPartition("shop", 0): 5, TopicPartition("t", 0): 9, TopicPartition("other", 0): 3})
+    for handed, let_go in (({"shop": {"0": 5}, "t": {"0": 1}}, True), ({"shop": {"0": 4}, "t": {"0": 9}}, False)):
+        assert _is_let_go(loaded, "shop", {"handed": handed}, end) is let_go
+    plain = read(tmp_path / "plain", CONFIG)
+    assert _is_let_go(plain, "shop", {"handed": {"shop": {"0": 4}}}, end), "halves of key changes are let go by the clock"

@@ -1,0 +1,95 @@
+"""What becomes of a table of which a record cannot be used: it goes on, it holds the key back, or it stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dead_letter_project import POISON, ask, caught_up, configure, feed, row, rows
+from test_replay import FIXED, NAMED, named, replay, states
+
+WAITS = "a record of its key before it is not replayed yet"
+ENGINES = ["local", pytest.param("spark", marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) -> None:
+    """In the same batch, in later ones and after a restart; other keys go on. Partial changes then find what they lack."""
+    on = ("--engine", engine)
+    named(tmp_path, NAMED, more="on_reject: hold_key")
+    partial = row(4, 2, 0)
+    partial["value"] = '{"id": 2, "op": "u", "at": 4}'
+    feed(tmp_path, row(0, 1, 10), row(1, 2, 20, "new"), row(2, 2, 21), row(3, 1, 11))
+    caught_up(tmp_path, 0, *on)
+    feed(tmp_path, partial, row(5, 3, 30))
+    caught_up(tmp_path, 0, *on)
+    assert rows(tmp_path) == [(1, 11, 3), (3, 30, 5)]
+    found = {letter["event_id"]: letter for letter in ask(tmp_path, "dlq", "list")["result"]}
+    assert {event: letter["code"] for event, letter in found.items()} == {
+        "items-0-1": "UNKNOWN_OPERATION", "items-0-2": "HELD", "items-0-4": "HELD",
+    }  # fmt: skip
+    assert "a record of its key before it was rejected" in found["items-0-4"]["sentence"]
+    named(tmp_path, FIXED, more="on_reject: hold_key")
+    feed(tmp_path, row(6, 2, 26))
+    caught_up(tmp_path, 0, *on)
+    assert rows(tmp_path) == [(1, 11, 3), (3, 30, 5)], "a fixed config alone lets nothing pass what is before it"
+    alone = replay(tmp_path, "--event", "items-0-4", code=1)
+    assert alone == {
+        "replayed": 0,
+        "rejected": 0,
+        "left": {"items-0-4": "a record of its key before it is not replayed yet"},
+    }
+    assert replay(tmp_path, "--set", f"engine={engine}") == {"replayed": 4, "rejected": 0, "left": {}}
+    assert rows(tmp_path) == [(1, 11, 3), (2, 26, 6), (3, 30, 5)]
+    feed(tmp_path, row(7, 2, 27))
+    caught_up(tmp_path, 0, *on)
+    assert rows(tmp_path) == [(1, 11, 3), (2, 27, 7), (3, 30, 5)]
+    assert set(states(tmp_path).values()) == {"replayed"}
+
+
+def test_what_is_held_stays_while_the_record_before_it_is_poison(tmp_path: Path) -> None:
+    named(tmp_path, NAMED, more="on_reject: hold_key")
+    feed(tmp_path, row(0, 1, 10, "new"), row(1, 1, 11), row(2, 2, 20))
+    caught_up(tmp_path)
+    assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {"items-0-1": WAITS}}
+    assert rows(tmp_path) == [(2, 20, 2)]
+    ask(tmp_path, "dlq", "purge", "--event", "items-0-0", "--yes")
+    assert replay(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
+    assert rows(tmp_path) == [(1, 11, 1), (2, 20, 2)]
+
+
+def test_a_lane_stops_below_the_record(tmp_path: Path) -> None:
+    """With code 4, by name, in every target; nothing of what comes after it is applied until the config lets it go on.
+    Tables that say otherwise go on meanwhile."""
+    configure(tmp_path, more="on_reject: stop_lane")
+    path = tmp_path / "config" / "replicator.yaml"
+    more = "keys: [id], schema: {id: int64, price: int64}, to: [{sink: lake}], on_reject: continue"
+    other = f"\n  - {{match: others, source: feed, {more}}}"
+    path.write_text(path.read_text().replace("\nhttp:", f"{other}\nhttp:"))
+    feed(tmp_path, row(0, 1, 10))
+    caught_up(tmp_path)
+    others = [{**row(n, n, price), "topic": "others"} for n, price in ((0, 70), (1, POISON), (2, 72))]
+    feed(tmp_path, row(1, 2, POISON), row(2, 1, 12), *others)
+    said = caught_up(tmp_path, 4)
+    assert said["summary"] == "Record items-0-1 was rejected as MALFORMED, and on_reject is stop_lane."
+    status = {lane["id"]: lane["status"] for lane in said["result"]["lanes"]}
+    assert status == {"lake.items": "suspended", "lake.changes": "suspended", "lake.others": "running"}
+    assert rows(tmp_path) == [(1, 10, 0)]
+    assert rows(tmp_path, "others") == [(0, 70, 0), (2, 72, 2)]
+    assert states(tmp_path) == {"items-0-1": "open", "others-0-1": "open"}
+    caught_up(tmp_path, 0, "--set", "on_reject=continue")
+    assert rows(tmp_path) == [(1, 12, 2)]
+
+
+def test_a_record_of_no_table_stops_everything(tmp_path: Path) -> None:
+    """Whose table it is nobody can say, so none of them passes it."""
+    named(tmp_path, NAMED, more="on_reject: stop_lane")
+    feed(tmp_path, row(0, 1, 10))
+    caught_up(tmp_path)
+    feed(tmp_path, row(1, 2, 20, "new"), row(2, 1, 12))
+    said = caught_up(tmp_path, 4)
+    assert said["summary"] == "Record items-0-1 was rejected as UNKNOWN_OPERATION, and on_reject is stop_lane."
+    assert rows(tmp_path) == [(1, 10, 0)]
+    named(tmp_path, FIXED, more="on_reject: stop_lane")
+    caught_up(tmp_path)
+    assert rows(tmp_path) == [(1, 12, 2), (2, 20, 1)]

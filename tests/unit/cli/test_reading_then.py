@@ -1,0 +1,29 @@
+"""A condition that makes no sense is said so, and no log is read for it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from replicator.domain.errors import ConfigProblem
+from replicator.wiring.reading import read
+
+ANY: Any = None
+
+
+def test_a_wrong_condition_is_not_looked_for_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from adapters.sinks.delta_rs import DeltaRsSink
+
+    write_deltalake(str(tmp_path / "t"), pa.table({"id": [1]}))
+    loaded: Any = SimpleNamespace(settings=SimpleNamespace(sinks={"lake": ANY}, lanes_for=lambda _: []))
+    monkeypatch.setattr("replicator.wiring.adapters.sink", lambda *_: DeltaRsSink({"path": str(tmp_path)}))
+    told: list[str] = []
+    with pytest.raises(ConfigProblem, match="cannot be evaluated"):
+        read(loaded, "lake.t", as_of=datetime.now(UTC), where="nothing = 1", tell=told.append)
+    assert not told

@@ -1,0 +1,86 @@
+"""Rejected records, tried again under a config that takes them: nothing newer is overwritten, nothing is doubled."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dead_letter_project import ask, caught_up, configure, feed, row, rows
+
+WIDE = "string"
+
+
+def replay(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
+    return ask(folder, "dlq", "replay", *options, code=code)["result"]
+
+
+def states(folder: Path) -> dict[str, str]:
+    return {letter["event_id"]: letter["state"] for letter in ask(folder, "dlq", "list")["result"]}
+
+
+@pytest.fixture(params=["delta", "postgres"])
+def letters(request: pytest.FixtureRequest) -> str:
+    if request.param == "delta":
+        return "{path: ./letters}"
+    request.getfixturevalue("postgres_dsn")
+    server = request.getfixturevalue("postgres_server")
+    server.database(name := f"replayed_{random.randrange(10**9)}")
+    return f'{{dsn: "{server.url(name)}"}}'
+
+
+def test_an_old_record_changes_nothing(tmp_path: Path) -> None:
+    configure(tmp_path, price=WIDE)
+    wrong = {**row(1, 1, "b"), "value": "no json"}
+    feed(tmp_path, row(0, 1, "a"), wrong, row(2, 1, "c"))
+    caught_up(tmp_path)
+    assert rows(tmp_path) == [(1, "c", 2)]
+    assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
+    assert rows(tmp_path) == [(1, "c", 2)]
+
+
+NAMED = "operations: {create: [c], update: [u], delete: [d]}"
+FIXED = "operations: {create: [c, new], update: [u, up], delete: [d, gone]}"
+
+
+def named(folder: Path, operations: str, letters: str = "{path: ./letters}", **more: Any) -> None:
+    """A config whose source knows these operations; others are poison."""
+    configure(folder, letters=letters, **more)
+    path = folder / "config" / "replicator.yaml"
+    path.write_text(path.read_text().replace("    operation_column: op\n", f"    operation_column: op\n    {operations}\n"))
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.long)])
+def test_poison_is_replayed_once_the_config_is_fixed(tmp_path: Path, letters: str, engine: str) -> None:
+    """The targets are then as if no record had been poison; again and again, and with the stream going on, they stay so."""
+    named(tmp_path, NAMED, letters)
+    poison = [row(1, 2, 20, "new"), row(3, 1, 15, "up"), row(5, 3, None, "gone"), row(6, 4, 40, "new")]
+    feed(tmp_path, row(0, 1, 10), poison[0], row(2, 3, 30), poison[1], row(4, 1, 16), *poison[2:], row(7, 5, 50))
+    caught_up(tmp_path, 0, "--engine", engine)
+    assert rows(tmp_path) == [(1, 16, 4), (3, 30, 2), (5, 50, 7)]
+    named(tmp_path, FIXED, letters)
+    on = ("--set", f"engine={engine}")
+    assert replay(tmp_path, "--event", "items-0-5", *on) == {"replayed": 1, "rejected": 0, "left": {}}
+    assert rows(tmp_path) == [(1, 16, 4), (5, 50, 7)]
+    assert replay(tmp_path, *on) == {"replayed": 3, "rejected": 0, "left": {}}
+    assert rows(tmp_path) == [(1, 16, 4), (2, 20, 1), (4, 40, 6), (5, 50, 7)]
+    assert set(states(tmp_path).values()) == {"replayed"}
+    assert replay(tmp_path, *on) == {"replayed": 0, "rejected": 0, "left": {}}
+    assert replay(tmp_path, "--state", "all", *on) == {"replayed": 4, "rejected": 0, "left": {}}
+    feed(tmp_path, row(8, 2, 21))
+    caught_up(tmp_path, 0, "--engine", engine)
+    assert rows(tmp_path) == [(1, 16, 4), (2, 21, 8), (4, 40, 6), (5, 50, 7)]
+    log = ask(tmp_path, "query", "changes")["result"]
+    assert sorted(each["_cdc_seq_1"] for each in log) == list(range(9))
+    assert {each["_event_id"] for each in log} == {f"items-0-{offset}" for offset in range(9)}
+
+
+def test_letters_that_cannot_be_tried_say_why(tmp_path: Path) -> None:
+    named(tmp_path, NAMED)
+    feed(tmp_path, row(0, 1, 10), row(1, 2, 20, "new"))
+    caught_up(tmp_path)
+    path = tmp_path / "config" / "replicator.yaml"
+    path.write_text(path.read_text().replace("  feed:", "  food:").replace("source: feed", "source: food"))
+    said = ask(tmp_path, "dlq", "replay", code=2)["error"]
+    assert said["sentence"] == "the source 'feed' of items-0-1 is not in the configuration"

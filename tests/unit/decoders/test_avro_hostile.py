@@ -1,0 +1,230 @@
+"""Avro that no converter of Connect writes: schemas and bodies are refused by name, and none costs more than records may."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from io import BytesIO
+
+import pytest
+from confluent_kafka.schema_registry import Schema
+from confluent_kafka.schema_registry.schema_registry_client import SchemaReference
+from fastavro import parse_schema, schemaless_writer
+from hypothesis import strategies as st
+
+from adapters.arrow.avro import FREE_BYTES
+from adapters.arrow.json.limits import Limits
+from adapters.decoders.debezium_avro.schemas import LONGEST_SCHEMA, Known, known_of
+from adapters.decoders.debezium_avro.texts import _read
+from replicator.domain.errors import Reject
+from replicator.testing.contract import for_all
+
+LIMITS = Limits()
+TREE = {"type": "record", "name": "a.Tree", "fields": [{"name": "left", "type": ["null", "a.Tree"]}]}
+LIST = {
+    "type": "record",
+    "name": "L",
+    "namespace": "a",
+    "fields": [{"name": "rest", "type": {"type": "array", "items": "L"}}],
+}
+
+
+def record(**fields: object) -> dict[str, object]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+def known(schema: object, limits: Limits = LIMITS) -> Known | Reject:
+    return known_of(Schema(schema if isinstance(schema, str) else json.dumps(schema), "AVRO"), limits)
+
+
+def refusal(schema: object, limits: Limits = LIMITS) -> str:
+    found = known(schema, limits)
+    assert isinstance(found, Reject)
+    return str(found)
+
+
+def nested(levels: int) -> object:
+    out: object = "int"
+    for level in range(levels):
+        out = {"type": "record", "name": f"N{level}", "fields": [{"name": "f", "type": ["null", out]}]}
+    return out
+
+
+def laughs(levels: int) -> object:
+    """Each type has ten of the one before: named again, they are few bytes."""
+    fields = [{"name": "f0", "type": {"type": "record", "name": "T0", "fields": [{"name": "x", "type": "int"}]}}]
+    for level in range(1, levels):
+        inner = [{"name": f"g{i}", "type": f"T{level - 1}"} for i in range(10)]
+        fields.append({"name": f"f{level}", "type": {"type": "record", "name": f"T{level}", "fields": inner}})
+    return {"type": "record", "name": "R", "fields": fields}
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (TREE, "MALFORMED: its Avro schema is recursive"),
+        (LIST, "MALFORMED: its Avro schema is recursive"),
+        (record(a={"type": "array", "items": "null"}), "names the type 'null'"),
+        (record(a={"type": "array", "items": {**record(), "name": "S"}}), "a record without fields"),
+        (record(a={"type": "fixed", "name": "F", "size": 0}), "a fixed without a size"),
+        (record(a={"type": "enum", "name": "E", "symbols": []}), "an enum without symbols"),
+        (record(a=["null", "int", "string"]), "a union of something else than null and one type"),
+        (record(a=["null"]), "a union of something else"),
+        (record(a=["null", ["null", "int"]]), "a union of something else"),
+        (record(a="Nowhere"), "names the type 'Nowhere', which it does not define"),
+        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}] * 2}, "names a field twice"),
+        (record(**{"a" * 2000: "int"}), "a field without a name, or with too long a one"),
+        (nested(100), "TOO_LARGE: its Avro schema is nested too deeply"),
+        ("[" * 100_000, "TOO_LARGE: its Avro schema is nested too deeply"),
+        (laughs(9), "TOO_LARGE: its Avro schema has more types than a record may have"),
+        ({}, "MALFORMED: its Avro schema has a type that is none"),
+        ("7", "MALFORMED: its Avro schema has a type that is none"),
+        ("{", "MALFORMED: its schema is no Avro schema"),
+        ("", "MALFORMED: its schema is no Avro schema"),
+        (record(a={"type": "array"}), "has a type that is none"),
+    ],
+)
+def test_schemas_that_connect_does_not_write_are_refused(schema, said):
+    assert said in refusal(schema)
+
+
+def test_a_union_within_a_union_of_one_is_no_way_round():
+    assert "recursive" in refusal(
+        {**TREE, "fields": [{"name": "left", "type": {"type": {"type": "array", "items": "a.Tree"}}}]}
+    )
+
+
+def test_schemas_that_refer_to_others_or_are_too_long_are_refused():
+    reference = SchemaReference("a.Tree", "trees", 1)
+    found = known_of(Schema(json.dumps(record(a="int")), "AVRO", [reference]), LIMITS)
+    assert isinstance(found, Reject) and "refers to other schemas" in str(found)
+    assert refusal(json.dumps(record(a="int")) + " " * LONGEST_SCHEMA).startswith("TOO_LARGE: its Avro schema is longer")
+
+
+def test_as_deep_as_a_record_may_be_is_good():
+    found = known(nested(60), Limits(depth=500))
+    assert isinstance(found, Known)
+    assert isinstance(_read(found, b"\x02" * 60 + b"\x0e"), bytes)
+    deeper = known(nested(120), Limits(depth=500))
+    assert isinstance(deeper, Known)
+    assert isinstance(_read(deeper, b"\x02" * 120 + b"\x0e"), bytes)
+
+
+def long(value: int) -> bytes:
+    out, left = b"", ((value << 1) ^ (value >> 63)) & (2**64 - 1)
+    while left >= 0x80:
+        out, left = out + bytes([left & 0x7F | 0x80]), left >> 7
+    return out + bytes([left])
+
+
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        (record(a={"type": "array", "items": "int"}), long(50_000_000)),
+        (record(a={"type": "array", "items": "int"}), long(-50_000_000) + long(1)),
+        (record(a={"type": "map", "values": "int"}), long(2**62) + long(0)),
+        (record(a="string"), long(2**62) + b"abc"),
+        (record(a="bytes"), long(-5) + b"abcdefgh"),
+        (record(a="long"), b"\xff" * 5000),
+        (record(a="double"), b"\0" * 7),
+        (record(a=["null", "int"]), long(7)),
+        (record(a={"type": "enum", "name": "E", "symbols": ["x"]}), long(3)),
+    ],
+)
+def test_bodies_that_claim_more_than_they_hold_cost_nothing(schema, body):
+    found = known(schema)
+    assert isinstance(found, Known)
+    tracemalloc.start()
+    said = _read(found, body)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(said, Reject) and said.code in ("MALFORMED", "TOO_LARGE")
+    assert peak < 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize("items", [record(b="boolean"), {"type": "array", "items": "int"}, {"type": "map", "values": "int"}])
+def test_small_items_that_become_large_are_bounded(items):
+    found = known({"type": "record", "name": "Top", "fields": [{"name": "a", "type": {"type": "array", "items": items}}]})
+    assert isinstance(found, Known)
+    most = FREE_BYTES * 16
+    tracemalloc.start()
+    said = _read(found, long(most) + b"\0" * (most + 1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(said, Reject) and said.code == "TOO_LARGE", said
+    assert peak < 200 * 1024 * 1024
+
+
+def test_a_long_array_of_numbers_is_good():
+    found = known(record(a={"type": "array", "items": "int"}))
+    assert isinstance(found, Known)
+    assert isinstance(_read(found, long(1_000_000) + b"\2" * 1_000_000 + b"\0"), bytes)
+
+
+PAIR = [{"name": "key", "type": "int"}, {"name": "value", "type": "float"}]
+ENTRY = {"type": "record", "name": "MapEntry", "namespace": "io.confluent.connect.avro", "fields": PAIR}
+WHOLE = {
+    "type": "record",
+    "name": "Whole",
+    "fields": [
+        {"name": "i", "type": "int"},
+        {"name": "s", "type": ["null", "string"]},
+        {"name": "d", "type": {"type": "array", "items": ["null", "double"]}},
+        {"name": "m", "type": {"type": "map", "values": {"type": "bytes", "logicalType": "decimal", "scale": 2}}},
+        {"name": "p", "type": {"type": "array", "items": ENTRY}},
+        {"name": "e", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}},
+        {"name": "f", "type": {"type": "fixed", "name": "Four", "size": 4}},
+    ],
+}  # fmt: skip
+
+
+def plain(schema: object) -> object:
+    """The schema without logical types, so that bytes are written as they are."""
+    if isinstance(schema, dict):
+        return {k: plain(v) for k, v in schema.items() if k not in ("logicalType", "scale")}
+    return [plain(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def whole() -> bytes:
+    out = BytesIO()
+    value = {
+        "i": 7, "s": "text", "d": [0.5, None, float("nan")], "m": {"a": b"\1\2"}, "p": [{"key": 1, "value": float("inf")}],
+        "e": "BLUE", "f": b"\0\1\2\3",
+    }  # fmt: skip
+    schemaless_writer(out, parse_schema(plain(WHOLE)), value)
+    return out.getvalue()
+
+
+def test_what_is_not_changed_is_read():
+    found = known(WHOLE)
+    assert isinstance(found, Known)
+    said = _read(found, whole())
+    assert isinstance(said, bytes)
+    payload = {"i": 7, "s": "text", "d": [0.5, None, "NaN"], "m": {"a": "AQI="}, "p": [[1, "Infinity"]], "e": "BLUE"}
+    assert json.loads(said)["payload"] == {**payload, "f": "AAECAw=="}
+    names = {f["field"]: (f["type"], f.get("name")) for f in json.loads(said)["schema"]["fields"]}
+    assert names == {
+        "i": ("int32", None), "s": ("string", None), "d": ("array", None), "m": ("map", None), "p": ("map", None),
+        "e": ("string", "Colour"), "f": ("bytes", "Four"),
+    }  # fmt: skip
+
+
+def test_a_decimal_below_the_point_is_read():
+    """A scale that Avro's own library does not take."""
+    decimal = {"type": "bytes", "logicalType": "decimal", "scale": -2, "precision": 64, "connect.version": 1}
+    found = known(record(a={**decimal, "connect.name": "org.apache.kafka.connect.data.Decimal"}))
+    assert isinstance(found, Known)
+    said = json.loads(_read(found, b"\2\1"))
+    assert said["payload"] == {"a": "AQ=="}
+    (field,) = said["schema"]["fields"]
+    assert (field["parameters"], field["version"]) == ({"scale": "-2"}, 1)
+
+
+def test_mutated_bodies_are_read_or_refused():
+    found, body = known(WHOLE), whole()
+    assert isinstance(found, Known)
+
+    @for_all(at=st.integers(0, len(body)), junk=st.binary(max_size=12), cut=st.integers(0, 4))
+    def check(at, junk, cut):
+        said = _read(found, body[:at] + junk + body[at + cut :])
+        assert isinstance(said, Reject) or json.loads(said)["payload"].keys() == {f["name"] for f in WHOLE["fields"]}

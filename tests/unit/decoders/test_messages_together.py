@@ -1,0 +1,199 @@
+"""Messages that are read together come to what they come to one by one, whatever stands beside them."""
+
+import json
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from adapters.arrow.json.framing import are_shallow, is_deep
+from adapters.decoders.canal_json.decoder import Canal, CanalJsonDecoder
+from adapters.decoders.maxwell_json.decoder import Maxwell, MaxwellJsonDecoder
+from adapters.decoders.ogg_json.decoder import GoldenGate, OggJsonDecoder
+from replicator.domain.change import ERROR, RAW
+from replicator.testing.contract import SEED
+from replicator.testing.decoder_fuzz import INPUTS
+from replicator.testing.mutations import altered_json
+
+DECLARED = {
+    "id": "int64",
+    "small": "int16",
+    "name": "string",
+    "price": "decimal(10,2)",
+    "rate": "double",
+    "on": "bool",
+    "at": "timestamp[us]",
+    "zoned": "timestamp[us, UTC]",
+    "day": "date32",
+    "raw": "binary",
+    "more": "string",
+}
+TYPES = {
+    "id": "bigint(20)", "small": "tinyint(4)", "name": "varchar(40)", "price": "decimal(10,2) unsigned", "rate": "double",
+    "on": "bit(1)", "at": "datetime(6)", "zoned": "timestamp(6)", "day": "date", "raw": "blob", "more": "json",
+}  # fmt: skip
+
+
+def row(rng, **others):
+    return {
+        "id": rng.randrange(9), "small": rng.choice([1, -5, None]),
+        "name": rng.choice(["a", "é☃", "", 'say "hi"\\\n', None]), "price": rng.choice([1.5, 0, "2.25", None]),
+        "rate": rng.choice([1.5, 3, "NaN", None]), "on": rng.choice([True, 0, 1]),
+        "at": "2024-02-29 23:59:59.123456", "zoned": rng.choice(["2024-02-29 23:59:59", None]), "day": "2024-02-29",
+        "raw": rng.choice(["AA==", None]), "more": rng.choice(["{}", None]),
+    } | others  # fmt: skip
+
+
+def odd(rng, image):
+    """A row that is not what it should be, in one of many ways."""
+    kind = rng.randrange(10)
+    if kind < 2:
+        image.pop(rng.choice(list(image)))
+    elif kind < 4:
+        image[rng.choice(list(image))] = rng.choice([None, "x", 2**70, 1.25, [1], {"a": 1}, True, "", "1"])
+    return image
+
+
+def texts_of(image):
+    return {name: None if value is None else str(value) for name, value in image.items()}
+
+
+def canal(rng, n):
+    kind = rng.choice(["INSERT", "UPDATE", "DELETE", "update", "TRUNCATE", "QUERY"] + ["UPDATE", "INSERT"] * 5)
+    rows = [texts_of(odd(rng, row(rng))) for _ in range(rng.choice([1, 1, 1, 2, 5]))]
+    old = [rng.choice([{"name": "o"}, {"id": "77"}, {"id": one.get("id")}, {}]) for one in rows]
+    return {
+        "data": rng.choice([rows] * 30 + [None, []]), "old": rng.choice([old, None]) if kind == "UPDATE" else None,
+        "type": kind, "database": "shop", "table": "items", "pkNames": rng.choice([["id"]] * 20 + [None]),
+        "mysqlType": TYPES, "isDdl": False, "es": rng.choice([1_700_000_000_000, None, 2**60]), "id": n,
+    }  # fmt: skip
+
+
+def maxwell(rng, n):
+    kind = rng.choice(["insert", "update", "delete", "bootstrap-insert", "table-create", "odd"] + ["update", "insert"] * 5)
+    old = {"old": rng.choice([{"id": 77}, {"name": "old"}, {}, None, {"id": None}, [1]])} if kind == "update" else {}
+    return {
+        "database": "shop", "table": "items", "type": kind, "ts": rng.choice([1_700_000_000, None, 2**70]),
+        "xid": rng.choice([n, None, 2**80]), "data": rng.choice([odd(rng, row(rng))] * 20 + [None]), **old,
+    }  # fmt: skip
+
+
+def ogg(rng, n):
+    kind = rng.choice("IUDTX" + "UI" * 5)
+    images = {"before": odd(rng, row(rng)), "after": odd(rng, row(rng))}
+    images["after"].pop(rng.choice(["name", "raw", "more"]), None)
+    for name, lacks in (("before", "I"), ("after", "D")):
+        if kind == lacks or rng.randrange(20) == 0:
+            images.pop(name)
+    pos = rng.choice([f"{n:020}"] * 20 + ["9" * 20, "x", None])
+    return {"table": "SHOP.ITEMS", "op_type": kind, "op_ts": "2024-02-29 10:00:00.5", "pos": pos, "xid": "7", **images}
+
+
+def one_by_one(form):
+    return type("OneByOne", (form,), {"many": lambda *_: None})()
+
+
+def never_one_by_one(form):
+    def rows(*_):
+        raise AssertionError("these are usual messages, and are to be read together")
+
+    return type("Together", (form,), {"rows": rows})()
+
+
+def decoder(kind, form, options):
+    return type("Decoder", (kind,), {"FORM": form})(options)
+
+
+KEYED = {"schema": {"*": DECLARED}, "keys": {"*": ["id"]}}
+FORMATS = {
+    "canal": (CanalJsonDecoder, Canal, {}, canal),
+    "canal-declared": (CanalJsonDecoder, Canal, KEYED, canal),
+    "canal-keyless": (CanalJsonDecoder, Canal, {"schema": {"*": DECLARED}}, canal),
+    "maxwell": (MaxwellJsonDecoder, Maxwell, KEYED | {"epoch": 3}, maxwell),
+    "maxwell-keyless": (MaxwellJsonDecoder, Maxwell, {"schema": {"*": DECLARED}}, maxwell),
+    "ogg": (OggJsonDecoder, GoldenGate, KEYED | {"epoch": 3}, ogg),
+}
+
+
+@pytest.fixture(params=list(FORMATS))
+def kind(request):
+    return FORMATS[request.param]
+
+
+def frame(texts):
+    rows = [{"topic": "all", "partition": 0, "offset": n, "timestamp": 1_700_000_000_000 + n} for n in range(len(texts))]
+    return pa.Table.from_pylist([r | {"value": v} for r, v in zip(rows, texts, strict=True)], RAW)
+
+
+def written(message, rng):
+    separators = (", ", ": ") if rng.randrange(5) == 0 else (",", ":")
+    return json.dumps(message, ensure_ascii=rng.random() < 0.2, separators=separators).encode()
+
+
+def table_of(reader, raw):
+    routes = reader.route(raw).to_pylist()
+    place, found = next((i, one) for i, one in enumerate(routes) if one["table"])
+    return reader.learn(raw.slice(place, 1), found["table"], found["fingerprint"])
+
+
+def test_comes_to_the_same_as_one_by_one(kind):
+    decoder_kind, form, options, message = kind
+    rng = Random(SEED)
+    for _ in range(max(INPUTS // 1000, 3)):
+        texts = [written(message(rng, n), rng) for n in range(rng.choice([1, 3, 600, 1500]))]
+        texts = [altered_json(text, rng) if rng.random() < 0.1 else text for text in texts]
+        raw = frame([None if rng.random() < 0.01 else text for text in texts])
+        together, alone = decoder_kind(options), decoder(decoder_kind, one_by_one(form), options)
+        if not any(alone.route(raw)["table"].to_pylist()):
+            continue
+        table = table_of(alone, raw)
+        assert repr(together.decode(raw, table).to_pylist()) == repr(alone.decode(raw, table).to_pylist())
+
+
+def one_of(message, n, image):
+    """What makes a message of this kind a usual one."""
+    op, old = ("insert", "update", "delete")[n % 3], {"name": "o"} if n % 3 == 1 else None
+    if message is ogg:
+        lacking = {name: value for name, value in image.items() if name != "more"}
+        return {"op_type": "IUD"[n % 3], "pos": f"{n:020}", "before": image, "after": lacking}
+    if message is maxwell:
+        return {"type": op, "data": image, "old": old}
+    return {"type": op.upper(), "data": [texts_of(image)], "old": old and [old], "pkNames": ["id"]}
+
+
+def test_usual_messages_are_read_together(kind):
+    """Also where a value has escapes, is null or is missing."""
+    decoder_kind, form, options, message = kind
+    rng = Random(SEED)
+    plain = row(rng, name='é "\\\n', price=2.25, rate=1.5, on=0, small=None)
+    usual = [message(rng, n) | one_of(message, n, plain) for n in range(200)]
+    raw = frame([json.dumps(one).encode() for one in usual])
+    reader = decoder(decoder_kind, never_one_by_one(form), options)
+    changes = reader.decode(raw, table_of(decoder_kind(options), raw))
+    assert changes.num_rows == len(usual)
+    assert changes[ERROR].null_count == len(usual)
+    assert set(changes["name"].to_pylist()) == {'é "\\\n'}
+
+
+def nested(rng, depth):
+    """A JSON value that is nested so deep at most."""
+    kind = rng.randrange(4) if depth else 0
+    if kind < 2:
+        return rng.choice([1, None, "{[", '"{', "\\", "}]", ""])
+    inner = [nested(rng, depth - 1) for _ in range(rng.choice([0, 1, 1, 3]))]
+    return inner if kind == 2 else {f"{n}[": one for n, one in enumerate(inner)}
+
+
+def depth_of(value):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
+
+
+def test_depth_is_seen_whatever_stands_in_texts():
+    rng = Random(SEED)
+    for _ in range(3000):
+        value = nested(rng, 8)
+        text = json.dumps(value).encode()
+        for limit in (2, 3, 5):
+            assert is_deep(text, limit) == (depth_of(value) > limit), text
+            assert not (are_shallow(pa.array([b"{}", text, b"{}"]), limit) and depth_of(value) > limit), text

@@ -1,0 +1,67 @@
+"""Text as numbers: exactly the number that is written, or none."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.arrow.casts import cast
+from adapters.sql.conform import conform
+
+DECIMALS = (pa.decimal128(38, 10), pa.decimal128(10, 2), pa.decimal128(38, 0), pa.decimal256(60, 5), pa.decimal256(76, 0))
+DIGITS = st.text("0123456789", min_size=1, max_size=90)
+WRITTEN = st.builds("{}{}{}".format, st.sampled_from(["", "-"]), DIGITS, st.builds(".{}".format, DIGITS) | st.just(""))
+
+
+def held(text: str, kind: pa.DataType) -> Decimal | None:
+    """The number, if the type holds it."""
+    with localcontext(prec=400):
+        number = Decimal(text)
+        unscaled = number.scaleb(kind.scale)
+        fits = unscaled == unscaled.to_integral_value() and abs(unscaled) < 10**kind.precision
+    return number if fits else None
+
+
+@pytest.mark.parametrize("kind", DECIMALS, ids=str)
+@given(texts=st.lists(WRITTEN, min_size=1, max_size=5))
+def test_a_decimal_in_text_is_that_number_or_none(kind: pa.DataType, texts: list[str]) -> None:
+    expected = [held(text, kind) for text in texts]
+    done, lost = cast(pa.chunked_array([texts], pa.string()), kind)
+    assert done.to_pylist() == expected
+    assert lost.to_pylist() == [number is None for number in expected]
+
+
+@pytest.mark.parametrize("kind", DECIMALS, ids=str)
+@given(texts=st.lists(WRITTEN, min_size=1, max_size=5))
+def test_a_decimal_in_text_gets_into_a_target_as_that_number_or_is_rejected(kind: pa.DataType, texts: list[str]) -> None:
+    """As a number of any scale does that a column of a target of fixed scale is to hold."""
+    expected = [held(text, kind) for text in texts]
+    good, bad = conform(pa.table({"v": texts}), pa.schema([("v", kind)]))
+    assert good["v"].to_pylist() == [number for number in expected if number is not None]
+    assert bad["v"].to_pylist() == [text for text, number in zip(texts, expected, strict=True) if number is None]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("1e400", pa.float64(), None),
+        ("-1e400", pa.float64(), None),
+        ("1e39", pa.float32(), None),
+        ("Infinity", pa.float64(), math.inf),
+        ("-inf", pa.float32(), -math.inf),
+        ("1.5", pa.float32(), 1.5),
+        ("0x10", pa.int64(), None),
+        ("9223372036854775808", pa.int64(), None),
+        ("-7", pa.int64(), -7),
+        ("NaN", pa.decimal128(10, 2), None),
+        ("1e2", pa.decimal128(10, 2), Decimal(100)),
+    ],
+)
+def test_a_number_in_text_is_that_number_or_none(text: str, kind: pa.DataType, expected: object) -> None:
+    done, lost = cast(pa.chunked_array([[text]], pa.string()), kind)
+    assert (done.to_pylist(), lost.to_pylist()) == ([expected], [expected is None])

@@ -1,0 +1,192 @@
+"""What is said of single columns and of which rows there are: where it may stand, what it may say, and what a lane gets."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from replicator.domain.columns import Added, Changed, Mask, Remade
+from replicator.domain.expr import Call, Case, Compare, IsNull, Lit, source
+from replicator.settings.columns import type_named
+from replicator.settings.lanes import private_columns
+
+SECRET = "0123456789abcdef"
+HMAC = {"mask": "hmac", "key": SECRET}
+ENTRY = "tables[1].to[0]"
+"""With policy scd1, of a table with the key `id`, whose records are Debezium's JSON."""
+
+
+def said(place, **columns):
+    return f"{place}.columns={json.dumps(columns)}"
+
+
+def test_a_lane_gets_what_its_entry_says_before_its_table(folder):
+    around = said(
+        "tables[1]",
+        email={**HMAC, "rename": "hash"},
+        phone="drop",
+        total={"cast": "decimal(12, 2)"},
+        at={"metadata": "offset"},
+    )
+    own = said(ENTRY, email={"rename": "email_hash"}, total={"cast": "double"}, region={"constant": "EU"})
+    settings = folder.load(overrides=[around, own]).settings
+    mine, other = (lane.shape.remade for lane in settings.lanes_for("public.orders"))
+    phone, at = ("phone", Changed(drop=True)), ("at", Added("offset"))
+    assert other == Remade((("email", Changed(rename="hash")), phone, ("total", Changed(cast=pa.decimal128(12, 2)))), (at,))
+    totals = ("total", Changed(cast=pa.float64()))
+    assert mine == Remade((("email", Changed(rename="email_hash")), phone, totals), (at, ("region", Added(constant="EU"))))
+    assert private_columns(settings.tables[1]) == {"email": Mask("hmac", SECRET.encode()), "phone": Mask("nothing")}
+    assert not private_columns(settings.tables[0])
+
+
+def test_a_mask_of_an_entry_is_for_its_target(folder):
+    lanes = folder.load(overrides=[said(ENTRY, email=HMAC)]).settings.lanes_for("public.orders")
+    assert [bool(lane.shape.remade) for lane in lanes] == [True, False]
+    assert lanes[0].shape.remade.rule_of("email").mask == Mask("hmac", SECRET.encode())
+    assert SECRET not in repr(lanes)
+
+
+def test_where_is_for_the_lane_and_leaves_changes_out_under_append(folder):
+    settings = folder.load(overrides=["tables[1].where=id < 5", "tables[2].where=id < 5"]).settings
+    shapes = [lane.shape for table in ("public.orders", "audit.log") for lane in settings.lanes_for(table)]
+    assert {shape.where for shape in shapes} == {Compare("<", source("id"), Lit(5))}
+    assert [shape.rows_leave for shape in shapes] == [True, True, False]
+    assert "where id < 5" in shapes[0].words
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ({}, "place"),
+        ("keep", "type"),
+        ({"drop": False}, "value"),
+        ({"drop": True, "rename": "a"}, "contradiction"),
+        ({"rename": " a"}, "value"),
+        ({"cast": "varchar"}, "value"),
+        ({"cast": "decimal(77,2)"}, "value"),
+        ({"mask": "md5"}, "unknown_value"),
+        ({"mask": "hmac"}, "place"),
+        ({"mask": "hmac", "key": "short"}, "value"),
+        ({"mask": "truncate", "key": SECRET}, "place"),
+        ({"mask": "fixed"}, "place"),
+        ({"mask": "fixed", "text": "*", "key": SECRET}, "place"),
+        ({"rename": "a", "length": 3}, "place"),
+        ({"metadata": "topic", "constant": 1}, "contradiction"),
+        ({"metadata": "topic", "rename": "a"}, "contradiction"),
+        ({"metadata": "tpoic"}, "unknown_value"),
+        ({"maks": "hmac"}, "unknown_key"),
+        ({"expression": ""}, "expression"),
+        ({"expression": "concat(first, "}, "expression"),
+        ({"expression": "sum(total)"}, "expression"),
+        ({"expression": "(select 1)"}, "expression"),
+        ({"expression": "secret(total)"}, "expression"),
+        ({"expression": "total", "rename": "a"}, "contradiction"),
+        ({"expression": "total", "constant": 1}, "contradiction"),
+        ({"expression": "total", "mask": "nothing"}, "contradiction"),
+    ],
+)
+def test_rules_that_make_no_sense(folder, rule, code):
+    finding = folder.only(overrides=[said(ENTRY, email=rule)])
+    assert finding.code == code, str(finding)
+    assert SECRET not in str(finding) and "short" not in str(finding)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "told"),
+    [
+        ([said("defaults", email="drop")], "inapplicable", "write them in the tables"),
+        (
+            [said("tables[1].to[1]", email="drop"), said("tables[1]", email=HMAC)],
+            "contradiction",
+            "keeps the column's values private",
+        ),
+        ([said(ENTRY, email=HMAC), said("tables[1]", email=HMAC)], "contradiction", "keeps the column's values private"),
+        ([said(ENTRY, id="drop")], "contradiction", "takes away what tells rows apart"),
+        ([said(ENTRY, id={"mask": "truncate", "key": SECRET, "length": 1})], "contradiction", "under which keys stay keys"),
+        (
+            [said("tables[1]", email=HMAC), f"{ENTRY}.where=email is null"],
+            "contradiction",
+            "whose values its table keeps private",
+        ),
+        ([said("tables[1]", at=HMAC), f"{ENTRY}.sequence_by=at"], "contradiction", "whose values its table keeps private"),
+        ([said("tables[2]", aat={"rename": "b"})], "unknown_column", "did you mean 'at'"),
+        ([said("tables[2].to[0]", aat={"rename": "b"})], "unknown_column", "did you mean 'at'"),
+        (
+            ["sources.recorded.format=canal_json", said("tables[2]", at="drop")],
+            "inapplicable",
+            "write it in the 'to' entries",
+        ),
+        ([said("tables[2]", b={"constant": 2**63})], "place", "has a 'constant' of more than 64 bits"),
+        ([f"{ENTRY}.where=id <"], "condition", "cannot be read"),
+        (["tables[2].where=ids = 5"], "unknown_column", "did you mean 'id'"),
+        (["tables[2].where=lower(id) = 'a'"], "expression", "to 'lower', which takes text"),
+        ([said("tables[2]", b={"expression": "idd + 1"})], "unknown_column", "did you mean 'id'"),
+        ([said("tables[2].to[0]", b={"expression": "lower(id)"})], "expression", "to 'lower', which takes text"),
+        ([said("tables[2]", b={"expression": "date_trunc('day', id)"})], "expression", "which takes a date or a time"),
+        (
+            [said("tables[1]", email=HMAC, low={"expression": "lower(email)"})],
+            "contradiction",
+            "whose values its table keeps private",
+        ),
+        (
+            [said("tables[1]", low={"expression": "lower(email)"}), said(ENTRY, email=HMAC)],
+            "contradiction",
+            f"which {ENTRY}.columns.email masks",
+        ),
+        (
+            [
+                said(ENTRY, name={"expression": "concat(id, a, b)"}),
+                f"{ENTRY}.partial_updates=by_column",
+                f"{ENTRY}.keys=[id]",
+            ],
+            "contradiction",
+            "of which one change need not hold all ('by_column')",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(folder, overrides, code, told):
+    findings = folder.findings(overrides=overrides)
+    assert {finding.code for finding in findings} == {code}, [str(finding) for finding in findings]
+    assert all(told in str(finding) for finding in findings), [str(finding) for finding in findings]
+
+
+def test_types_by_their_names():
+    known = {
+        "int64": pa.int64(),
+        "DECIMAL(12, 2)": pa.decimal128(12, 2),
+        "decimal(5)": pa.decimal128(5, 0),
+        "decimal(38,10)": pa.decimal128(38, 10),
+        "decimal(76,76)": pa.decimal256(76, 76),
+        "timestamp[us, UTC]": pa.timestamp("us", "UTC"),
+        "date": pa.date32(),
+    }
+    assert {name: type_named(name) for name in known} == known
+    assert [type_named(name) for name in ("int65", "decimal(0,0)", "decimal(2,3)", "")] == [None] * 4
+
+
+def test_a_computed_column_is_read_once(folder):
+    told = "case when a is null then 'none' else upper(a) end"
+    (lane, _) = folder.load(overrides=[said(ENTRY, a="drop", b={"expression": told, "cast": "string"})]).settings.lanes_for(
+        "public.orders"
+    )
+    made = Case(((IsNull(source("a")), Lit("none")),), Call("upper", (source("a"),)))
+    assert lane.shape.remade == Remade((("a", Changed(drop=True)),), (("b", Added(cast=pa.string(), expression=made)),))
+    assert list(lane.shape.remade.words) == ["without a", f"b as {told}"]
+
+
+def test_what_a_lane_makes_of_columns_is_told_without_secrets():
+    mask = Mask("hmac", SECRET.encode())
+    remade = Remade((("a", Changed(drop=True)), ("b", Changed(mask=mask, rename="c"))), (("d", Added("topic")),))
+    assert list(remade.words) == ["without a", "b masked (hmac) called c", "d from topic"]
+    assert SECRET not in repr(remade)
+
+
+def test_keys_that_are_not_kept_hold_nothing_back(folder):
+    private = said("tables[1]", email=HMAC)
+    for place in ("on_reject", "tables[1].on_reject"):
+        finding = folder.only(overrides=[private, f"{place}=hold_key"])
+        assert finding.message.startswith(place) and "stop_lane" in finding.suggestion
+        assert folder.load(overrides=[private, f"{place}=stop_lane"])
+    assert folder.load(overrides=[said(ENTRY, email=HMAC), "on_reject=hold_key"])

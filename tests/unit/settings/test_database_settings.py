@@ -1,0 +1,43 @@
+"""`database` of a source: of PostgreSQL or of MariaDB, with what belongs to it and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.settings import plain_options
+
+BEFORE = "      client.rack: a"
+
+
+def said(folder, database: str) -> int:
+    return folder.change(BEFORE, f"{BEFORE}\n    database: {database}")
+
+
+@pytest.mark.parametrize("dsn", ["mariadb://u:hunter2@h", "mariadb://u:hunter2@h:3306/shop?ssl_ca=/ca.pem"])
+def test_one_of_mariadb_needs_its_url_only(folder, dsn):
+    said(folder, f"{{dsn: '{dsn}', bigint_unsigned: precise}}")
+    loaded = folder.load()
+    source = loaded.settings.sources["shop"]
+    assert source.database.kind == "mariadb"
+    assert plain_options(source)["database"] == {"dsn": dsn, "bigint_unsigned": "precise"}
+    assert "hunter2" not in f"{loaded.redacted()} {loaded.settings!r}"
+
+
+@pytest.mark.parametrize(
+    ("database", "code", "words"),
+    [
+        ("{dsn: 'mariadb://h', slot: s}", "database", "has no 'publication' and no 'slot'"),
+        ("{dsn: 'mariadb://h', publication: p, slot: s}", "database", "remove them"),
+        ("{dsn: 'postgresql://h/d', publication: p}", "database", "needs 'publication' and 'slot'"),
+        ("{dsn: 'postgresql://h/d', publication: p, slot: s, bigint_unsigned: long}", "database", "'bigint_unsigned'"),
+        ("{dsn: 'mariadb://h', bigint_unsigned: short}", "unknown_value", "long"),
+        ("{dsn: 'mysql://h/d'}", "dsn", "incremental snapshots"),
+        ("{dsn: 'mariadb://'}", "dsn", "mariadb://USER"),
+        ("{dsn: 'oracle://h/d'}", "dsn", "postgresql://USER"),
+    ],
+)
+def test_what_does_not_fit_is_refused_where_it_stands(folder, database, code, words):
+    line = said(folder, database)
+    [found] = folder.findings()
+    assert (found.code, words in f"{found.message} {found.suggestion}") == (code, True), str(found)
+    assert line - 1 <= found.line <= line + 1

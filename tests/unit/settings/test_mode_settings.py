@@ -1,0 +1,45 @@
+"""`mode` of a source: whose it is, and what follows from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.wiring import adapters, parts
+
+ARCHIVE = "    transport: archive\n"
+
+
+def test_a_batch_of_everything_may_be_large(folder):
+    stream = folder.load()
+    assert stream.settings.sources["recorded"].mode is None
+    folder.write(folder.file.read_text().replace(ARCHIVE, ARCHIVE + "    mode: batch\n", 1))
+    batch = folder.load()
+    options = [adapters.source(loaded, "recorded")._options for loaded in (stream, batch)]
+    assert [(o.mode, o.batch_bytes) for o in options] == [
+        ("stream", adapters.batch_bytes(stream)),
+        ("batch", adapters.whole_bytes(batch)),
+    ]
+    assert adapters.whole_bytes(batch) > adapters.batch_bytes(batch)
+    # Other sources of this pipeline are streams: a lane that is behind in one reads in pieces.
+    assert parts.options(batch).catch_up_offsets == parts.options(stream).catch_up_offsets
+
+
+def test_lanes_that_are_behind_read_everything(tmp_path, folder):
+    folder.write(
+        "pipeline: p\nsources:\n  a: {format: rows, transport: archive, path: ./a, mode: batch}\n"
+        "sinks:\n  lake: {kind: delta, path: ./lake}\ndead_letters: {path: ./d}\n"
+        "tables:\n  - {match: t, source: a, keys: [id], to: [{sink: lake}]}\n"
+    )
+    assert parts.options(folder.load()).catch_up_offsets == parts.EVERY_OFFSET
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        (ARCHIVE, ARCHIVE + "    mode: once\n", "unknown_value"),
+        ("    transport: kafka\n", "    transport: kafka\n    mode: batch\n", "unknown_key"),
+    ],
+)
+def test_mistakes(folder, old, new, code):
+    folder.write(folder.file.read_text().replace(old, new, 1))
+    assert folder.findings()[0].code == code

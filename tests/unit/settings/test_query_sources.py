@@ -1,0 +1,116 @@
+"""Sources that ask a database for what is new: their keys, and what is missed by them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from replicator.wiring import adapters
+
+ASKED = """\
+pipeline: asked
+sources:
+  sales:
+    format: rows
+    transport: query
+    dsn: mariadb://shop:hunter2@db/shop
+    table: sales
+    cursor_column: modified
+{more}sinks:
+  lake: {{kind: delta, path: ./lake}}
+dead_letters: {{path: ./rejects}}
+tables:
+  - match: sales
+    source: sales
+{table}    to: [{{sink: lake}}]
+"""
+KEYS = "    keys: [id]\n"
+QUERY = "query: SELECT 1 AS id"
+
+
+@pytest.fixture
+def write(folder):
+    """Write the config with more lines of the source; the number of the first of them."""
+
+    def written(more: str = "", table: str = KEYS, old: str = "", new: str = "") -> int:
+        lines = "".join(f"    {line}\n" for line in more.splitlines())
+        folder.write(ASKED.format(more=lines, table=table).replace(old, new))
+        return 9
+
+    return written
+
+
+def test_what_its_adapter_is_told(folder, write):
+    write("start_after: 2019-11-20 00:00:00\noverlap: 10 minutes\nevery: 2 minutes\nranges: 4")
+    loaded = folder.load()
+    told = {**adapters.options(loaded.settings.sources["sales"]), **adapters.kept(loaded, "sales")}
+    assert told == {
+        "dsn": "mariadb://shop:hunter2@db/shop",
+        "table": "sales",
+        "cursor_column": "modified",
+        "start_after": "2019-11-20 00:00:00",
+        "overlap": timedelta(minutes=10),
+        "every": 120.0,
+        "ranges": 4,
+        "keys": ("id",),
+        "state": told["state"],
+    }
+    assert "hunter2" not in repr(loaded.settings) and "hunter2" not in str(loaded.redacted())
+    assert adapters.decoder(loaded, "sales")
+
+
+def test_an_overlap_of_numbers(folder, write):
+    write("overlap: 5000\nstart_after: 7")
+    told = adapters.options(folder.load().settings.sources["sales"])
+    assert (told["overlap"], told["start_after"]) == (5000, 7)
+
+
+@pytest.mark.parametrize(
+    ("more", "table", "problem"),
+    [
+        ("overlap: much", KEYS, ("duration", "must be a time such as")),
+        ("overlap: -1", KEYS, ("", "overlap")),
+        ("every: often", KEYS, ("duration", "must be a time such as 30 seconds")),
+        ("ranges: 0", KEYS, ("", "ranges")),
+        ("", "", ("missing", "which do not say what their key is")),
+        ("", KEYS + "    schema: {id: int64}\n", ("inapplicable", "rows of a table of a database have the types")),
+        (QUERY, KEYS, ("missing", "nothing says what the columns of its query are")),
+        (QUERY, KEYS + "    schema: {id: int64}\n", ("missing", "does not declare the 'cursor_column'")),
+        ("operation_column: op", KEYS, ("inapplicable", "means nothing for a query")),
+        ("sequence_columns: [no]", KEYS, ("inapplicable", "means nothing for a query")),
+    ],
+)
+def test_mistakes(folder, write, more, table, problem):
+    write(more, table)
+    code, sentence = problem
+    found = [f for f in folder.findings() if sentence in str(f)]
+    assert found and (found[0].code == code or not code)
+
+
+@pytest.mark.parametrize("dsn", ["host=db dbname=shop", "mariadb", "://x", "MariaDB://x/y"])
+def test_a_database_has_a_url(folder, write, dsn):
+    write(old="mariadb://shop:hunter2@db/shop", new=dsn)
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("dsn", 6) and "must be a URL such as" in finding.message
+
+
+def test_its_records_are_rows(folder, write):
+    write(old="format: rows", new="format: dms_csv")
+    assert any("what a query gives is read as 'rows' alone" in str(finding) for finding in folder.findings())
+
+
+@pytest.mark.parametrize(
+    ("table", "warned"),
+    [
+        (KEYS, True),
+        (KEYS + "    deletes: ignore\n", False),
+        (KEYS + "    apply_as_deletes: gone = 1\n", False),
+        (KEYS + "    policy: append\n", False),
+        (KEYS + "    policy: scd2\n", True),
+    ],
+)
+def test_who_misses_deletes_is_told(folder, write, table, warned):
+    write(table=table)
+    found = [w for w in folder.load().warnings if w.code == "no_deletes"]
+    assert [(w.line, "rows that are deleted are not seen" in w.message) for w in found] == ([(3, True)] if warned else [])

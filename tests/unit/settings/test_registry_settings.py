@@ -1,0 +1,76 @@
+"""`registry` of a source: what it may say, and what reaches the decoder."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.settings import plain_options
+from replicator.wiring import adapters
+
+SHOP = "    format: debezium_json\n"
+SECRET = "hunter2-secret"
+
+
+def avro(folder, said: str | None = "{url: 'http://registry:8081'}"):
+    text = folder.file.read_text()
+    assert SHOP in text
+    more = "" if said is None else f"    registry: {said}\n"
+    folder.write(text.replace(SHOP, f"    format: debezium_avro\n{more}", 1))
+
+
+def shop(loaded):
+    ((name, source),) = [(n, s) for n, s in loaded.settings.sources.items() if s.registry]
+    return name, source
+
+
+def test_what_is_said_reaches_the_decoder_and_nobody_else(folder, monkeypatch):
+    avro(folder, "{url: 'https://registry:8081/', user: reader, password: '${PASSWORD}', ca: ./ca.pem}")
+    folder.environ["PASSWORD"] = SECRET
+    loaded = folder.load()
+    name, source = shop(loaded)
+    assert SECRET not in repr(loaded.settings)
+    given = {}
+    monkeypatch.setattr(adapters, "load", lambda *_: given.update)
+    adapters.decoder(loaded, name)
+    ca = str(folder.root / "ca.pem")
+    assert given["registry"] == {"url": "https://registry:8081", "user": "reader", "password": SECRET, "ca": ca}
+    assert "registry" in plain_options(source) and "registry" not in adapters.options(source)
+
+
+def test_a_password_may_be_in_a_file(folder):
+    avro(folder, "{url: 'http://registry:8081', user: reader, password: '${PASSWORD}'}")
+    (folder.root / "secret").write_text(SECRET + "\n")
+    folder.environ["PASSWORD_FILE"] = str(folder.root / "secret")
+    assert shop(folder.load())[1].registry.password.get_secret_value() == SECRET
+
+
+def test_a_source_in_avro_needs_a_registry(folder):
+    avro(folder, None)
+    finding = folder.only()
+    assert finding.code == "missing" and "registry: {url:" in str(finding)
+
+
+def test_a_registry_means_nothing_to_other_formats(folder):
+    text = folder.file.read_text()
+    folder.write(text.replace(SHOP, f"{SHOP}    registry: {{url: 'http://registry:8081'}}\n", 1))
+    finding = folder.only()
+    assert finding.code == "inapplicable" and "means nothing with format 'debezium_json'" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("{url: registry:8081}", "must be a URL"),
+        ("{url: 'http://reader:secret@registry:8081'}", "without user and password"),
+        ("{url: 'http://registry', user: reader}", "needs both 'user' and 'password'"),
+        ("{url: 'http://registry', password: x}", "needs both 'user' and 'password'"),
+        ("{url: 'http://registry', user: 'a:b', password: x}", "a colon"),
+        ("{url: 'http://registry', ca: ./ca.pem}", "means nothing without https"),
+        ("{url: 'http://registry', usr: reader}", "unknown key 'usr'"),
+        ("{user: reader, password: x}", "url"),
+    ],
+)
+def test_what_cannot_work_is_refused(folder, said, why):
+    avro(folder, said)
+    finding = folder.only()
+    assert why in str(finding) and "secret@" not in str(finding)

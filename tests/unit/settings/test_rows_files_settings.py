@@ -1,0 +1,96 @@
+"""Sources of rows in files, and in records that somebody else wrote: what they may say, and what the decoder is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.wiring import adapters
+
+TABLE = """\
+  - match: users
+    source: feed
+    keys: [id]
+    schema: {id: int64, name: string}
+    to: [{sink: lake}]
+"""
+CSV = "    files: csv\n    csv: {header: true}\n"
+
+
+def feed(folder, more, transport="files", place="    path: ./feed\n", table=TABLE):
+    text = folder.file.read_text()
+    source = f"  feed:\n    format: rows\n    transport: {transport}\n{place}{more}"
+    text = text.replace("sources:\n", f"sources:\n{source}", 1)
+    folder.write(text.replace("tables:\n", f"tables:\n{table}", 1))
+
+
+@pytest.mark.parametrize(
+    ("more", "inserts_only", "sequence", "text_values"),
+    [
+        (CSV, True, (), True),
+        ("    files: jsonl\n    operation_column: op\n", False, (), False),
+        (CSV + "    operation_column: op\n    sequence_columns: [n]\n", False, ("n",), True),
+    ],
+)
+def test_what_the_decoder_is_told(folder, more, inserts_only, sequence, text_values):
+    feed(folder, more)
+    loaded = folder.load()
+    options = adapters.decoder(loaded, "feed")._options
+    assert (options.inserts_only, options.sequence_columns, options.text_values) == (inserts_only, sequence, text_values)
+    source = adapters.source(loaded, "feed")
+    assert type(source).__name__ == "RowsFilesSource"
+
+
+def test_parquet_has_types_of_its_own(folder):
+    feed(folder, "    files: parquet\n")
+    finding = folder.only()
+    assert finding.code == "inapplicable" and "rows of Parquet files have the types of its columns" in finding.message
+    folder.write(folder.file.read_text().replace("    schema: {id: int64, name: string}\n", ""))
+    assert not adapters.decoder(folder.load(), "feed")._options.text_values
+
+
+@pytest.mark.parametrize(
+    ("transport", "place"),
+    [("archive", "    path: ./archive\n"), ("kafka", "    bootstrap_servers: b:9092\n    topics: [users]\n")],
+)
+@pytest.mark.parametrize(
+    ("more", "sequence"),
+    [
+        ("", ("_version", "_order", "_row")),
+        ("    operation_column: op\n", ()),
+        ("    operation_column: op\n    sequence_columns: [n]\n", ("n",)),
+    ],
+)
+def test_records_of_others_are_in_the_order_of_their_offsets(folder, transport, place, more, sequence):
+    feed(folder, more, transport, place)
+    assert adapters.decoder(folder.load(), "feed")._options.sequence_columns == sequence
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "sentence"),
+    [
+        ("", "missing", "missing key 'files'"),
+        ("    files: csv\n", "missing", "columns of rows in CSV are named by a header row"),
+        ("    files: csv\n    csv: {header: false}\n", "missing", "columns of rows in CSV are named by a header row"),
+        ("    files: csv\n    csv: {header: true, inserts_only: true}\n", "inapplicable", "means nothing for rows"),
+        ("    files: jsonl\n    csv: {header: true}\n", "inapplicable", "means nothing with format 'rows'"),
+        ("    files: jsonl\n    operations: {create: I}\n", "inapplicable", "means nothing without 'operation_column'"),
+        ("    files: xml\n", "unknown_value", "files"),
+    ],
+)
+def test_mistakes(folder, more, code, sentence):
+    feed(folder, more)
+    finding = folder.only()
+    assert finding.code == code and sentence in finding.message
+
+
+def test_files_of_dms_are_csv(folder):
+    feed(folder, "    files: csv\n")
+    folder.write(folder.file.read_text().replace("format: rows", "format: dms_csv"))
+    finding = folder.only()
+    assert finding.code == "inapplicable" and "which says it" in finding.message
+
+
+def test_text_has_the_columns_of_its_table(folder):
+    feed(folder, CSV, table=TABLE.replace("    schema: {id: int64, name: string}\n", ""))
+    finding = folder.only()
+    assert finding.code == "missing" and "its files are text" in finding.message

@@ -1,0 +1,67 @@
+"""The history derived from TPC-C: what it must hold to be worth replicating."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from replicator.domain.change import Op
+from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, raw_frame, violated
+
+
+def tables(world: Tpcc) -> dict[str, list[dict[str, Any]]]:
+    return {name: [dict(row) for row in world.rows(name)] for name in TABLES}
+
+
+def test_the_conditions_hold_after_every_transaction():
+    world = Tpcc(seed=2, warehouses=2)
+    world.load()
+    assert violated(tables(world)) == []
+    for _ in world.transactions(120):
+        assert violated(tables(world)) == []
+
+
+def test_each_condition_can_be_violated():
+    """One wrong value, or a row too many or too few, of those that the condition speaks of."""
+    world = Tpcc(seed=2, warehouses=2)
+    world.history(200)
+
+    def changed(table: str, **values: Any) -> list[int]:
+        found = tables(world)
+        found[table][0] |= values
+        return violated(found)
+
+    def without(table: str) -> list[int]:
+        found = tables(world)
+        del found[table][len(found[table]) // 2]
+        return violated(found)
+
+    seen = {
+        *changed("warehouse", w_ytd=Decimal(1)), *changed("district", d_next_o_id=1), *changed("district", d_ytd=Decimal(1)),
+        *without("new_order"), *without("order_line"), *without("orders"), *without("history"),
+        *changed("order_line", ol_delivery_d=None), *changed("customer", c_balance=Decimal(1)),
+    }  # fmt: skip
+    assert seen == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12}
+
+
+def test_it_holds_what_formats_stumble_over():
+    """Changes of keys, an old key given to a new row, deletes, NULLs that come and go, text of any kind."""
+    world = Tpcc(seed=4, warehouses=2)
+    history = world.history(400)
+    moved = [c for c in history if c.op == Op.UPDATE and any(c.before[k] != c.after[k] for k in TABLES[c.table].keys)]
+    assert {"item", "stock"} == {c.table for c in moved}
+    old = {c.before["i_id"] for c in moved if c.table == "item"}
+    assert old & {c.after["i_id"] for c in history if c.op == Op.CREATE and c.table == "item"}
+    assert {"new_order", "item", "stock"} == {c.table for c in history if c.op == Op.DELETE}
+    images = [image for c in history for image in (c.before, c.after) if image]
+    values = {value for image in images for value in image.values()}
+    assert {None, "", "NULL", "\\N", "two\nlines", "明日香", Decimal("0.00")} <= values
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_records_are_those_of_the_seed(name):
+    first, second = (raw_frame(name, Tpcc(seed=9).history(20)) for _ in range(2))
+    assert first.equals(second)
+    assert not first.equals(raw_frame(name, Tpcc(seed=10).history(20)))
