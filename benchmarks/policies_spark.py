@@ -14,7 +14,7 @@ from adapters.spark.frames import from_arrow
 from adapters.spark.session import session
 
 from .applying import Case
-from .policies_child import applied, main
+from .policies_child import applied, lane, main
 
 QUIET = {"spark.ui.enabled": "false"}
 
@@ -24,7 +24,11 @@ def spark(case: Case, place: str) -> float:
     engine = SparkEngine({"spark": QUIET})
     frame = from_arrow(engine.spark, case.frame()).persist()
     frame.count()
-    return applied(case, engine, DeltaSparkSink({"path": place, "spark": QUIET}), frame)
+    sink = DeltaSparkSink({"path": place, "spark": QUIET})
+    sink.prepare(lane(case), case.plan)
+    took = applied(case, engine, sink, frame)
+    sink.close()
+    return took
 
 
 def spark_plain(case: Case, place: str) -> float:

@@ -35,7 +35,10 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the long tests where nobody asked for them."""
+    """Leave out the long tests where nobody asked for them. `long_tests` of a suite names those that it inherits."""
+    for item in items:
+        if getattr(item, "originalname", None) in getattr(getattr(item, "cls", None), "long_tests", ()):
+            item.add_marker("long")
     if not os.environ.get("REPLICATOR_LONG"):
         for item in (item for item in items if item.get_closest_marker("long")):
             item.add_marker(pytest.mark.skip(reason="long: set REPLICATOR_LONG=1"))

@@ -12,7 +12,7 @@ An adapter's author inherits a suite and gives it one factory. A test of the sui
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import hypothesis
@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck
 
 C = TypeVar("C", bound=Callable[..., Any])
+T = TypeVar("T")
 
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "25"))
 """How many random histories each property test tries."""
@@ -58,6 +59,12 @@ class Contract:
             own = vars(cls).get(name)
             if own is not None and not hasattr(own, REASON):
                 raise TypeError(f"{cls.__name__}.{name} replaces a test of a contract; mark it with overrides_contract")
+
+    def some(self, cases: Iterable[T]) -> list[T]:
+        """Of these cases those that a run of the suite tries: all, or one in three where each takes seconds. Which, the seed
+        says; with REPLICATOR_LONG=1 it is all."""
+        every = list(cases)
+        return every if self.one_in == 1 or os.environ.get("REPLICATOR_LONG") else every[SEED % 3 :: 3]
 
     def for_all(self, share: int = 1, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:
         """As the function `for_all`, for as many inputs as the suite can take; of which one in `share`."""

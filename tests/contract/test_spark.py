@@ -27,7 +27,6 @@ from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_
 from replicator.domain.policies import plan_for
 from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
-from replicator.testing.contract import overrides_contract
 from replicator.testing.delivery import Delivering, assert_equals_model, canonical_rows
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.histories import random_history
@@ -40,7 +39,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
 
 
-LONG_ELSEWHERE = "it takes a minute here; without REPLICATOR_LONG the local sinks show the same"
+SECONDS_PER_BATCH = frozenset(
+    {
+        "test_changes_that_tie_come_in_the_order_of_the_log",
+        "test_deleted_rows_stay_without_a_retention",
+        "test_drop_leaves_nothing",
+        "test_employees_in_any_order",
+        "test_null_changes_nothing_where_there_is_a_row",
+        "test_sales_in_any_order",
+        "test_text_is_ordered_by_its_bytes",
+        "test_what_a_lower_truncate_marked_ages_out",
+    }
+)
+"""Many batches, of which each takes seconds here: long, and shown by the local sinks, which share what they show."""
 
 
 class TestSparkEngine(OnSpark, EngineContract):
@@ -48,7 +59,7 @@ class TestSparkEngine(OnSpark, EngineContract):
 
     def test_every_shape_is_that_of_the_local_engine(self):
         """Row by row, and what is known of the rows is so."""
-        for number, (name, case) in enumerate(CASES.items()):
+        for number, (name, case) in self.some(enumerate(CASES.items())):
             history = random_history(number, 40, keys=("composite",), first=case.first)
             plan, local = case.plan("scd1", history.table()), LocalEngine()
             arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
@@ -101,6 +112,7 @@ class TestSparkEngine(OnSpark, EngineContract):
 class TestDeltaSparkSink(OnSpark, SinkContract):
     """`DeltaSparkSink`, on a local disk."""
 
+    long_tests = SECONDS_PER_BATCH
     numbers = count(1)
 
     @pytest.fixture(autouse=True)
@@ -109,11 +121,6 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
 
     def new_target(self):
         return SparkTarget(self.parent / f"lake{next(self.numbers)}")
-
-    @overrides_contract(reason=LONG_ELSEWHERE)
-    @pytest.mark.long
-    def test_sales_in_any_order(self):
-        super().test_sales_in_any_order()
 
     def test_times_at_the_end_of_the_calendar(self):
         """Year 9999 comes back as it went, also to readers that are not Spark."""
@@ -208,6 +215,8 @@ class TestRowsSparkSource(ReadsRows, SourceContract):
 class TestPostgresSparkSink(OnSpark, SinkContract):
     """`PostgresSparkSink`, every row of which the executors copy."""
 
+    long_tests = SECONDS_PER_BATCH
+
     @pytest.fixture(autouse=True)
     def database(self, postgres_dsn):
         self.dsn = postgres_dsn
@@ -215,21 +224,6 @@ class TestPostgresSparkSink(OnSpark, SinkContract):
     def new_target(self):
         engine()
         return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))
-
-    @overrides_contract(reason=LONG_ELSEWHERE)
-    @pytest.mark.long
-    def test_sales_in_any_order(self):
-        super().test_sales_in_any_order()
-
-    @overrides_contract(reason=LONG_ELSEWHERE)
-    @pytest.mark.long
-    def test_employees_in_any_order(self):
-        super().test_employees_in_any_order()
-
-    @overrides_contract(reason=LONG_ELSEWHERE)
-    @pytest.mark.long
-    def test_changes_that_tie_come_in_the_order_of_the_log(self):
-        super().test_changes_that_tie_come_in_the_order_of_the_log()
 
 
 @pytest.mark.postgres
@@ -293,10 +287,14 @@ def test_what_is_known_of_folded_rows_is_so(tmp_path):
     assert len(folding.frames) > 1 and folding.seen & 3 == 3, folding.seen
 
 
+def stored() -> set[int]:
+    """The numbers of what Spark keeps. What other tests kept may go at any time."""
+    return set(engine().spark.sparkContext._jsc.getPersistentRDDs())
+
+
 def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
     """Also of a statement with WITH, read twice in one statement and in what is kept after it."""
     log, spark = tmp_path / "computed", engine().spark
-    stored = spark.sparkContext._jsc.getPersistentRDDs
 
     @sf.udf("bigint")
     def seen(value):
@@ -304,8 +302,7 @@ def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
             file.write(".")
         return value
 
-    gc.collect()
-    before = stored().size()
+    before = stored()
     rows = spark.range(3).select(seen("id").alias("v"))
     windows = "WITH a AS (SELECT * FROM {}) SELECT *, count(*) OVER (PARTITION BY v) AS n FROM a"
     once = kept(selected(spark, lambda names: windows.format(names["rows"]), {"rows": rows}))
@@ -314,21 +311,20 @@ def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
     for _ in range(2):
         assert sorted(row["v"] for row in later.collect()) == [1, 2]
         assert sorted(row["v"] for row in once.collect()) == [0, 1, 2]
-    assert log.read_text() == "..." and stored().size() == before + 2
+    mine = stored() - before
+    assert log.read_text() == "..." and len(mine) == 2
     del once
     assert later.count() == 2 and log.read_text() == "..."
     del later
     gc.collect()
     drop_unused()
-    assert stored().size() == before
+    assert not mine & stored()
 
 
 def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(monkeypatch):
     """As the collector of cycles does, at any allocation."""
     spark = engine().spark
-    stored = spark.sparkContext._jsc.getPersistentRDDs
-    drop_unused()
-    before = stored().size()
+    before = stored()
     held = [kept(spark.range(3).select("id"))]
     assert held[0].count() == 3
     connection = spark.sparkContext._gateway._gateway_client.get_thread_connection()
@@ -342,7 +338,8 @@ def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(m
     with monkeypatch.context() as patched:
         patched.setattr(connection, "stream", LettingGo())
         assert spark.range(5).count() == 5
-    assert held == [] and stored().size() == before + 1
+    mine = stored() - before
+    assert held == [] and len(mine) == 1
     assert kept(spark.range(4)).count() == 4
     drop_unused()
-    assert stored().size() == before
+    assert not mine & stored()

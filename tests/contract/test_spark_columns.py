@@ -104,7 +104,7 @@ def sink(tmp_path):
     made.close()
 
 
-@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("before", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch, before):
     """What is beside the table is written before the table. A record of such an attempt comes again, in another batch, and
     another one that is older must not be measured by it. `before`: how many batches were written before it."""
@@ -127,7 +127,7 @@ def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch, b
     assert rows(tmp_path) == [(1, 9, 8, 9, None), (2, None, 6, 6, ["a"])]
 
 
-@pytest.mark.parametrize("through_driver", [10_000, 0])
+@pytest.mark.parametrize("through_driver", [pytest.param(10_000, marks=pytest.mark.long), 0])
 def test_each_engine_goes_on_from_the_other(tmp_path, monkeypatch, through_driver):
     """And so it is whoever writes what is kept beside the table, by which rows are also forgotten."""
     monkeypatch.setattr(beside, "THROUGH_DRIVER", through_driver)

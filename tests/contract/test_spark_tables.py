@@ -84,9 +84,9 @@ HISTORIES = {
 @pytest.mark.parametrize(
     ("named", "history"),
     [
-        ("by-key", "moving"),
+        pytest.param("by-key", "moving", marks=pytest.mark.long),
         ("by-key", "unkeyed"),
-        ("all", "random"),
+        pytest.param("all", "random", marks=pytest.mark.long),
         ("clustered", "moving"),
         pytest.param("clustered", "unkeyed", marks=pytest.mark.long),
     ],
@@ -453,6 +453,7 @@ def test_a_newer_protocol_is_refused_by_name(lake, protocol, said):
     assert max(int(file.stem) for file in log.glob("*.json")) == version
 
 
+@pytest.mark.long
 def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
     """Spark commits in its own ways: the records are the same whoever reads them, and lead to the table."""
     spark, path = engine().spark, tmp_path / "items"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
-from next_layer import LONG_ON_SPARK, ON_SPARK, pipeline, run
+from next_layer import LONG_ON_SPARK, pipeline, run
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -53,7 +53,7 @@ def test_the_next_lake_equals_the_first(project: Path, engine: str) -> None:
     assert all(lane["counts"]["applied"] == 0 for lane in again["result"]["lanes"])
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_a_lane_goes_on_from_the_log_and_back(project: Path, engine: str) -> None:
     """Positions are those of the recorded topics, whoever gave the records; `engine` reads the log."""
     shutil.rmtree(project / "lake")

@@ -84,7 +84,7 @@ def batched_rows(rows: list[tuple], size: int) -> list[list[tuple]]:
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", pytest.param("jsonl", marks=pytest.mark.long)])
 @pytest.mark.parametrize("engine", [ON_SPARK])
 def test_employees_on_spark(tmp_path: Path, engine: str, kind: str) -> None:
     """The engines follow each other."""

@@ -117,6 +117,7 @@ def test_doctor_asks_for_the_columns(asked, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.postgres
 @pytest.mark.timeout(900)
 def test_the_engines_in_turns(postgres_server, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from next_layer import ON_SPARK, run
+from next_layer import LONG_ON_SPARK, run
 from rows_folder import as_file, put
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def feed(project: Path, table: str, *rows: dict[str, Any]) -> None:
     put(project / "feed" / table / "000001.jsonl", as_file(list(rows), "jsonl"))
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_each_shard_has_its_own_target(tmp_path: Path, engine: str) -> None:
     project = shards(tmp_path)
     feed(project, "shop_12_orders", order(1), order(2, first=None, quantity=10), order(3, last="Test"))

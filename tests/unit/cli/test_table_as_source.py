@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from next_layer import ON_SPARK, pipeline, run
+from next_layer import LONG_ON_SPARK, pipeline, run
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -37,7 +37,7 @@ def rows(table: Path) -> list[dict]:
     return sorted(found.select(own).to_pylist(), key=repr)
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_a_mirror_is_the_source_of_the_next_layer(project: Path, engine: str) -> None:
     """The archive grows; each time the mirror follows it, and the next mirror the first one's change data feed."""
     shutil.rmtree(project / "lake")

@@ -87,6 +87,7 @@ def test_changes_that_are_sent_again_prove_nothing(shop: Path) -> None:
     assert told(shop) == named(BEFORE_IT)
 
 
+@pytest.mark.long
 def test_the_engines_take_turns(shop: Path) -> None:
     """What one of them says the other goes on from. The local one names nothing that lanes are ahead of, and holds back what
     belongs to the transaction whose last change is missing, or comes after it."""

@@ -34,7 +34,10 @@ def rows(folder: Path, table: str, *columns: str) -> list[tuple]:
     return sorted(tuple(row[name] for name in columns) for row in found)
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+ON_SPARK = pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)])
+
+
+@pytest.mark.parametrize("engine", ["local", ON_SPARK])
 def test_the_documented_program(tmp_path, engine):
     more = f'"staff", engine="spark", spark={json.dumps(SMALL)},' if engine == "spark" else '"staff",'
     assert PROGRAM.count('"staff",') == 1
