@@ -41,7 +41,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SECONDS_PER_BATCH = frozenset(
     {
+        "test_a_write_beside_that_fails_is_repeated",
         "test_changes_that_tie_come_in_the_order_of_the_log",
+        "test_deleted_rows_age_out",
         "test_deleted_rows_stay_without_a_retention",
         "test_drop_leaves_nothing",
         "test_employees_in_any_order",

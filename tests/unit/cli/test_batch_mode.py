@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from cli_program import PROGRAM
 from deltalake import DeltaTable
-from next_layer import ON_SPARK, run
+from next_layer import LONG_ON_SPARK, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 """The program starts several times in each."""
@@ -157,7 +157,7 @@ def test_more_than_memory_is_refused_before_anything_is_applied(tmp_path: Path) 
     assert commits(tmp_path) == expected(1)
 
 
-@pytest.mark.parametrize("engine", [ON_SPARK])
+@pytest.mark.parametrize("engine", [LONG_ON_SPARK])
 def test_on_spark(tmp_path: Path, engine: str) -> None:
     """The engines follow each other."""
     stream, batch = project(tmp_path / "stream", "stream"), project(tmp_path / "batch", "batch")

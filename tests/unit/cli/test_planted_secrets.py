@@ -118,7 +118,7 @@ def test_the_config_is_valid(project: Path) -> None:
 
 FORMS = [
     pytest.param((), id="plain", marks=pytest.mark.long),  # Less than with `-v`.
-    pytest.param(("--json",), id="json"),
+    pytest.param(("--json",), id="json", marks=pytest.mark.long),
     pytest.param(("-v",), id="more"),
 ]
 

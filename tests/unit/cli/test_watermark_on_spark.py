@@ -76,6 +76,7 @@ def test_what_is_complete_is_named_and_a_start_changes_nothing(shop: Path) -> No
     assert told(shop) == named(LAST)
 
 
+@pytest.mark.long
 def test_changes_that_are_sent_again_prove_nothing(shop: Path) -> None:
     """The connector was killed before the last change was acknowledged, and sends another one of that table again."""
     record(shop, order_items=11, transaction=26)
