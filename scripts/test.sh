@@ -18,9 +18,10 @@ run() {
 FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 --dist worksteal -m "not slow" -q)
 case "${1:-}" in
     "")
-        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-6}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-3}"
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-4}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-3}"
         run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist worksteal -q
-        run tests/integration -n 2 --dist loadfile -q
+        # Much of it waits for servers.
+        run tests/integration -n 3 --dist loadfile -q
         # The whole system and its kills want the machine for themselves, so these run one after the other.
         run tests/end_to_end -q
         ;;

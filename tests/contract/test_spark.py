@@ -49,6 +49,7 @@ SECONDS_PER_BATCH = frozenset(
         "test_employees_in_any_order",
         "test_null_changes_nothing_where_there_is_a_row",
         "test_sales_in_any_order",
+        "test_soft_deletes_leave_rows",
         "test_text_is_ordered_by_its_bytes",
         "test_what_a_lower_truncate_marked_ages_out",
     }

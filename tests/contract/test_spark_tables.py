@@ -228,7 +228,7 @@ def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, m
     assert lake.values() == [("NL", 0, "v0"), ("NL", 2, "new")]
 
 
-@pytest.mark.parametrize("died", [True, False], ids=["spark", "local"])
+@pytest.mark.parametrize("died", [True, pytest.param(False, marks=pytest.mark.long)], ids=["spark", "local"])
 def test_deletes_whose_commit_died_do_not_hide_what_comes_again_without_them(lake, died, monkeypatch):
     """Whichever engine died and whichever goes on."""
     of = lane()
@@ -258,7 +258,7 @@ def test_only_partitions_of_the_batch_are_read(lake):
         lake.put(of, [sale("DE", 1, "u", "x")])
 
 
-@pytest.mark.parametrize("by", [(), ("country",)])
+@pytest.mark.parametrize("by", [pytest.param((), marks=pytest.mark.long), ("country",)])
 def test_change_data_feed_of_both_writers(lake, by):
     """Each engine reads what each has written, and following it gives the rows."""
     of = lane(change_data_feed=True, partition_by=by)
@@ -295,6 +295,7 @@ def clusters(lake):
     return detail["clusteringColumns"]
 
 
+@pytest.mark.long
 def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
     """Everything that is done to other tables by delta-rs, which cannot commit to this one: it is made, widened, given a
     feed, moved on without rows, compacted and emptied."""
@@ -438,7 +439,7 @@ def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [
-        ({"minReaderVersion": 1, "minWriterVersion": 99}, "writer version 99"),
+        pytest.param({"minReaderVersion": 1, "minWriterVersion": 99}, "writer version 99", marks=pytest.mark.long),
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["fromTheFuture"]}, "feature fromTheFuture"),
     ],
 )

@@ -128,6 +128,7 @@ def following(options: dict[str, Any], seen: Read, apply: Callable[[Batch[Any]],
     return thread
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_for_a_minute(own_broker: Broker) -> None:
     """Longer than Kafka's clients wait for an answer. What is retryable is tried again from where it stood, as a pipeline
     does."""

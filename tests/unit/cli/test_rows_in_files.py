@@ -11,7 +11,7 @@ import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
 from employees import FEED, NAMES, STAYS, VERSIONS
-from next_layer import ON_SPARK, run
+from next_layer import LONG_ON_SPARK, run
 from rows_folder import as_file, put
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
@@ -84,8 +84,8 @@ def batched_rows(rows: list[tuple], size: int) -> list[list[tuple]]:
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
-@pytest.mark.parametrize("kind", ["csv", pytest.param("jsonl", marks=pytest.mark.long)])
-@pytest.mark.parametrize("engine", [ON_SPARK])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize("engine", [LONG_ON_SPARK])
 def test_employees_on_spark(tmp_path: Path, engine: str, kind: str) -> None:
     """The engines follow each other."""
     staff(tmp_path, kind)
