@@ -64,6 +64,7 @@ class SparkWorld(World):
         )
 
 
+@pytest.mark.long
 def test_a_table_is_loaded_and_brought_up_to_date_again(postgres_dsn: str, tmp_path: Path) -> None:
     """With changes that the stream brings, and deletes that it does not."""
     world = SparkWorld(postgres_dsn, tmp_path, Random(3), piece_rows=15)
