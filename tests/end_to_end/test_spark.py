@@ -59,6 +59,7 @@ def test_all_five_targets_equal_the_source(small: World) -> None:
     assert daemon.stop() == 0
 
 
+@pytest.mark.long
 def test_the_engines_follow_each_other(small: World) -> None:
     """Nothing is applied twice or skipped, whoever goes on where the other was killed."""
     world = small
@@ -98,6 +99,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         yield master
 
 
+@pytest.mark.long
 def test_an_executor_of_a_cluster_is_killed_under_load(small: World, cluster: str) -> None:
     world = small
     python, used = world.folder / "python", world.folder / "python-was-used"

@@ -73,6 +73,7 @@ class Shop:
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.long
 def test_names_are_there_for_other_programs_until_they_are_dropped(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     code, said = shop.ask("run", "--until-caught-up")
