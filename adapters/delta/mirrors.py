@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.selection import Choose
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Belonging, Erased, SinkCapabilities
@@ -36,6 +37,7 @@ from .partitions import (
 from .reading import read_table, table_name
 from .reshaping import Place, reshape
 from .schemas import remember, remembered
+from .selecting import select_rows
 from .table_writer import DeltaRsTableWriter, TableWriter
 from .tables import create, exists, lacking, opened, refuse_unsafe, schema_of
 from .transactions import TransactionTable
@@ -58,9 +60,9 @@ class Ledger(Protocol):
 
 
 class Mirrors(LaneSink[F]):
-    """`ports.sink.Sink` and `ports.reader.Reader` over a lake, but for the stages of a plan and their explanation.
+    """`ports.sink.Sink` and `ports.reader.Selects` over a lake, but for the stages of a plan and their explanation.
 
-    `tables` and `read` are safe for use from several threads.
+    `tables`, `read` and `select` are safe for use from several threads.
     """
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES, watermarks=True, retention=True)
@@ -216,6 +218,19 @@ class Mirrors(LaneSink[F]):
         """See `ports.reader.Reader.read`."""
         with translating(name):
             return read_table(self._lake.table(name), name, version=version, as_of=as_of, where=where, limit=limit)
+
+    def select(
+        self,
+        name: str,
+        choose: Choose,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        seconds: float | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Selects.select`."""
+        with translating(name):
+            return select_rows(self._lake.table(name), name, choose, version=version, as_of=as_of, seconds=seconds)
 
 
 def _spark_alone(lane: Lane, option: str, what: str) -> ConfigProblem:

@@ -22,16 +22,16 @@ def read_table(
     path: Folder, name: str, *, version: int | None, as_of: datetime | None, where: str | None, limit: int | None
 ) -> pa.Table:
     """See `ports.reader.Reader.read`; `path` is the table's folder. Columns have the names that the source gives them."""
-    table = _then(path, name, version=version, as_of=as_of)
-    schema = _spelt(schema_of(table))
+    table = then(path, name, version=version, as_of=as_of)
+    schema = to_source_names(schema_of(table))
     scan = pa.RecordBatchReader.from_stream(table.scan())
-    reader = pa.RecordBatchReader.from_batches(_spelt(scan.schema), (b.rename_columns(schema.names) for b in scan))
+    reader = pa.RecordBatchReader.from_batches(to_source_names(scan.schema), (b.rename_columns(schema.names) for b in scan))
     if where is not None:
         return _matching(reader, name, where, limit).cast(schema)
     return _first(reader, schema, limit)
 
 
-def _spelt(schema: pa.Schema) -> pa.Schema:
+def to_source_names(schema: pa.Schema) -> pa.Schema:
     """The columns under the names that the source gives them."""
     return pa.schema([field.with_name(source_name(field.name)) for field in schema])
 
@@ -43,7 +43,8 @@ def table_name(folder: Folder) -> str:
     return decode(folder.name)
 
 
-def _then(path: Folder, name: str, *, version: int | None, as_of: datetime | None) -> DeltaTable:
+def then(path: Folder, name: str, *, version: int | None, as_of: datetime | None) -> DeltaTable:
+    """The table as it is, or at a version, or at the version of a time. Fatal where there is none."""
     if not exists(path):
         raise Fatal(f"there is no table {name!r} in the lake", next_step="`replicator status` lists the targets.")
     if version is not None and as_of is not None:

@@ -1,4 +1,4 @@
-"""The command side: `POST /events` stores an event, `/livez` says that it is there."""
+"""The command side: `POST /events` stores an event."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,21 +15,11 @@ from starlette.routing import Route
 from replicator.domain.errors import ReplicatorError, Retryable
 from replicator.domain.event_texts import InvalidEvent, texts_of_json
 from replicator.domain.events import Appended, NewEvent, VersionConflict, new_event
-from replicator.ports.command_side import Emit
+from replicator.ports.server import Emit
 
-from .serving import Serving, has_token
+from .serving import has_token
 
-DRAIN_SECONDS = 30
 RETRY_SECONDS = "1"
-
-
-class CommandOptions(BaseModel):
-    """`address` is HOST:PORT; `token` is asked of every caller; a body has at most `message_bytes`."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-    address: str = "127.0.0.1:8091"
-    token: SecretStr = Field(min_length=1)
-    message_bytes: int = Field(16 * 1024 * 1024, ge=1)
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -58,43 +46,29 @@ class Refused(Exception):
         self.said = {"error": error, **more}
 
 
-class HttpCommandSide:
-    """`ports.command_side.CommandSide` over HTTP; options as in `CommandOptions`."""
+class Commands:
+    """Takes events from callers with the token, a body of at most `message_bytes` each."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = CommandOptions.model_validate(dict(options))
-        self._serving = Serving(self._options.address, "serve", DRAIN_SECONDS)
+    def __init__(self, emit: Emit, token: str, message_bytes: int) -> None:
+        self._emit, self._token, self._most = emit, token, message_bytes
 
-    def start(self, emit: Emit) -> str:
-        """See `ports.command_side.CommandSide`."""
-        return self._serving.start(self.app(emit))
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [Route("/events", self._post, methods=["POST"])]
 
-    def close(self) -> None:
-        """See `ports.command_side.CommandSide`."""
-        self._serving.close()
-
-    def app(self, emit: Emit) -> Starlette:
-        """The application, for a server or a test client."""
-
-        async def post(request: Request) -> Response:
-            try:
-                self._admit(request)
-                new = _new(await self._read(request))
-                (done,) = await run_in_threadpool(_stored, emit, new)
-            except Refused as refused:
-                headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else None
-                return _json(refused.said, refused.status, headers)
-            return _json({**asdict(done.event), "is_new": done.is_new}, 201 if done.is_new else 200)
-
-        routes = [
-            Route("/events", post, methods=["POST"]),
-            Route("/livez", lambda _: Response("ok\n", media_type="text/plain")),
-        ]
-        return Starlette(routes=routes)
+    async def _post(self, request: Request) -> Response:
+        try:
+            self._admit(request)
+            new = _new(await self._read(request))
+            (done,) = await run_in_threadpool(_stored, self._emit, new)
+        except Refused as refused:
+            headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else None
+            return _json(refused.said, refused.status, headers)
+        return _json({**asdict(done.event), "is_new": done.is_new}, 201 if done.is_new else 200)
 
     def _admit(self, request: Request) -> None:
         """Raise Refused for a caller without the token, and for what cannot be JSON."""
-        if not has_token(request, self._options.token.get_secret_value()):
+        if not has_token(request, self._token):
             raise Refused(401, "a token is needed: Authorization: Bearer ...")
         # Pages of other sites cannot send this type without being asked.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -105,8 +79,8 @@ class HttpCommandSide:
         body = bytearray()
         async for piece in request.stream():
             body += piece
-            if len(body) > self._options.message_bytes:
-                raise Refused(413, f"the body is longer than {self._options.message_bytes} bytes (limits.message_bytes)")
+            if len(body) > self._most:
+                raise Refused(413, f"the body is longer than {self._most} bytes (limits.message_bytes)")
         return bytes(body)
 
 

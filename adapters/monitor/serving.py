@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
+import ipaddress
 import threading
 import time
 
@@ -77,3 +80,23 @@ def has_token(request: Request, token: str) -> bool:
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
     # Starlette reads the bytes of headers so, whatever they are.
     return hmac.compare_digest(given.encode("latin-1"), token.encode())
+
+
+def has_password(request: Request, token: str) -> bool:
+    """True when a browser's user gave the token as password, under any name. For what only reads: a browser sends it again
+    whoever asks it to."""
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    try:
+        _, _, password = base64.b64decode(given, validate=True).partition(b":")
+    except (binascii.Error, ValueError):
+        return False
+    return kind.lower() == "basic" and hmac.compare_digest(password, token.encode())
+
+
+def is_of_this_machine(address: str) -> bool:
+    """Whether only this machine reaches what listens at HOST:PORT."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -10,13 +10,15 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql as pg
 
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.errors import ConfigProblem, Fatal, Retryable
+from replicator.domain.selection import Choose
 
 from .pg_connection import Session
 from .pg_ddl import Catalogue
 from .pg_errors import translated
 from .pg_instants import INFINITE_MICROS
 from .pg_names import quoted
+from .pg_selection import Chosen, misasked, too_long
 from .pg_types import AnyType
 
 BATCH = 20_000
@@ -34,7 +36,7 @@ AS_IS, AS_TEXT = "{0}", "{0}::text"
 
 
 class TableReader:
-    """`ports.reader.Reader` over one schema. Types without an Arrow counterpart come as text; infinite timestamps as the
+    """`ports.reader.Selects` over one schema. Types without an Arrow counterpart come as text; infinite timestamps as the
     numbers by which they travel (`pg_instants`)."""
 
     def __init__(self, dsn: str, schema: str, timeout_seconds: float) -> None:
@@ -58,15 +60,8 @@ class TableReader:
     ) -> pa.Table:
         """See `ports.reader.Reader.read`. `where` runs as one statement in a read-only transaction with a time limit."""
         if version is not None or as_of is not None:
-            raise Fatal(
-                f"table {name} is in PostgreSQL, which keeps no earlier versions",
-                next_step="Ask a Delta target, or leave out the version and the time.",
-            )
-        columns = self._catalogue.columns(self._schema, name)
-        if columns is None:
-            known = ", ".join(self.tables()) or "none yet"
-            raise Fatal(f"there is no table {name} in schema {self._schema}", next_step=f"There are: {known}.")
-        plans = {column: read_type(found) for column, found in columns.items()}
+            raise _without_versions(name)
+        plans = {column: read_type(found) for column, found in self._columns(name).items()}
         doing = f"reading {self._schema}.{name}"
         try:
             with self._session.transaction(doing) as cursor:
@@ -85,6 +80,50 @@ class TableReader:
         finally:
             self._session.close()
 
+    def select(
+        self,
+        name: str,
+        choose: Choose,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        seconds: float | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Selects.select`: one statement, with its values as parameters, in a read-only transaction."""
+        if version is not None or as_of is not None:
+            raise _without_versions(name)
+        columns = self._columns(name)
+        plans = {column: read_type(found) for column, found in columns.items()}
+        schema = pa.schema([pa.field(column, kind) for column, (kind, _) in plans.items()])
+        wanted = choose(schema)
+        if wanted.limit == 0:
+            return schema.empty_table()
+        chosen = Chosen(self._schema, name, columns, wanted)
+        doing, limit = f"reading {self._schema}.{name}", min(self._timeout, seconds or self._timeout)
+        try:
+            with self._session.transaction(doing) as cursor:
+                self._begin(cursor, limit)
+                cursor.execute(chosen.never_null())
+                certain = {row[0] for row in cursor.fetchall()}
+                selected = ", ".join(select_as(n, how) for n, (_, how) in plans.items())
+                cursor.execute(*chosen.statement(selected, certain), prepare=True, binary=True)
+                return self._taken(cursor, schema)
+        except Fatal as error:
+            raise misasked(error, name) or error from error
+        except Retryable as error:
+            raise too_long(error, name, limit) or error from error
+        except psycopg.Error as error:
+            raise misasked(error, name) or translated(error, doing) from error
+        finally:
+            self._session.close()
+
+    def _columns(self, name: str) -> dict[str, AnyType]:
+        columns = self._catalogue.columns(self._schema, name)
+        if columns is None:
+            known = ", ".join(self.tables()) or "none yet"
+            raise Fatal(f"there is no table {name} in schema {self._schema}", next_step=f"There are: {known}.")
+        return columns
+
     def _query(self, name: str, plans: dict[str, Read], where: str | None) -> bytes:
         columns = ", ".join(select_as(n, how) for n, (_, how) in plans.items())
         condition = f"\nWHERE (\n{where}\n)" if where else ""
@@ -92,11 +131,16 @@ class TableReader:
         return text.replace("%", "%%").encode() + b"%s"
 
     def _fetched(self, cursor: psycopg.Cursor, query: bytes, limit: int | None, plans: dict[str, Read]) -> pa.Table:
-        cursor.execute("BEGIN TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ")
-        cursor.execute(f"SET LOCAL statement_timeout = {int(self._timeout * 1000)}".encode())
-        cursor.execute("SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on", prepare=False)
+        self._begin(cursor, self._timeout)
         cursor.execute(query, (limit,), prepare=True, binary=True)
-        schema = pa.schema([pa.field(name, kind) for name, (kind, _) in plans.items()])
+        return self._taken(cursor, pa.schema([pa.field(name, kind) for name, (kind, _) in plans.items()]))
+
+    def _begin(self, cursor: psycopg.Cursor, seconds: float) -> None:
+        cursor.execute("BEGIN TRANSACTION READ ONLY ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute(f"SET LOCAL statement_timeout = {int(seconds * 1000)}".encode())
+        cursor.execute("SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on", prepare=False)
+
+    def _taken(self, cursor: psycopg.Cursor, schema: pa.Schema) -> pa.Table:
         batches = []
         while rows := cursor.fetchmany(BATCH):
             arrays = [array_of(values, f.type) for values, f in zip(zip(*rows, strict=True), schema, strict=True)]
@@ -107,6 +151,13 @@ class TableReader:
     def close(self) -> None:
         """Release the connection; may be called twice."""
         self._session.close()
+
+
+def _without_versions(name: str) -> Fatal:
+    return Fatal(
+        f"table {name} is in PostgreSQL, which keeps no earlier versions",
+        next_step="Ask a Delta target, or leave out the version and the time.",
+    )
 
 
 def _is_misread(error: BaseException | None) -> bool:

@@ -12,7 +12,7 @@ from replicator.domain.errors import Fatal
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
-from replicator.ports.frames import Batch, Run
+from replicator.ports.frames import Batch, Run, Stop
 from replicator.ports.source import Source
 
 from .catalog import Catalog, Unusable
@@ -44,10 +44,10 @@ class Logged:
         self._source, self._engine = source, engine
         self._catalog = Catalog(engine, decoder, rules_for)
 
-    def changes(self, table: str, take: Take, tell: Tell) -> Read:
+    def changes(self, table: str, take: Take, tell: Tell, stop: Stop | None = None) -> Read:
         """Hand over the changes of `table`, all that are in the log now, a changes frame at a time, per partition in the
-        order of offsets, each with the columns that it has. Fatal for a schema that cannot be replicated; what the source
-        raises passes through."""
+        order of offsets, each with the columns that it has; no more of them once `stop` is set. Fatal for a schema that
+        cannot be replicated; what the source raises passes through."""
         records = changes = rejected = 0
 
         def batch(one: Batch[pa.Table]) -> None:
@@ -62,7 +62,7 @@ class Logged:
                 tell(f"{records + one.records:,} records read, {changes:,} changes of {table}")
             records += one.records
 
-        self._source.read(self._source.beginning(), self._source.end(), batch, threading.Event())
+        self._source.read(self._source.beginning(), self._source.end(), batch, stop or threading.Event())
         return Read(records, changes, rejected, self._catalog.table(table))
 
     def _schema(self, run: Run[pa.Table]) -> TableSpec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +23,7 @@ def history(session: Session, table: str, key: tuple[str, ...]) -> None:
     """Every change of the row of TABLE (SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column
     (behind `--` where one begins with a minus), as the table's event log has them: when, by which transaction, and what
     differs. With `--json`, `result` is the list, with the row before and after each."""
+    from replicator.domain.timeline import told
     from replicator.wiring import histories
 
     entries, read = histories.history(session.loaded, table, key, session.note)
@@ -32,8 +32,7 @@ def history(session: Session, table: str, key: tuple[str, ...]) -> None:
             f"{read.rejected:,} records of {table} were rejected, and are not among them; see `replicator dlq list`."
         )
     summary = f"{table} {' '.join(key)}: {len(entries):,} changes"
-    result = [plain(asdict(entry) | {"sequence": list(entry.sequence), "changed": list(entry.changed)}) for entry in entries]
-    session.emit(result, summary, text=lambda: _show(summary, entries))
+    session.emit([plain(told(entry)) for entry in entries], summary, text=lambda: _show(summary, entries))
 
 
 def _show(title: str, entries: list[Entry]) -> None:

@@ -1,4 +1,4 @@
-"""`replicator serve`: events over HTTP."""
+"""`replicator serve`: targets and events over HTTP."""
 
 from __future__ import annotations
 
@@ -15,22 +15,28 @@ from .session import Session, command
 @command("serve")
 @click.option("--address", help="HOST:PORT, instead of `serve.address` of the config.")
 def serve(session: Session, address: str | None) -> None:
-    """Take events for the store of events (`event_store` of the config): `POST /events`, with the token that `serve.token`
-    names. SIGTERM answers what has begun and exits 0."""
+    """Answer over HTTP: the rows of targets, now and then, and what became of them, as JSON and Arrow (/docs tells how); and
+    where the config has an `event_store`, take events for it: `POST /events`. With the token that `serve.token` names, which
+    is needed for events and on any address but this machine's own. SIGTERM answers what has begun and exits 0."""
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
-    from replicator.wiring import events as wiring
+    from replicator.wiring.events import emitting
     from replicator.wiring.logs import configure
+    from replicator.wiring.read_side import Targets
+    from replicator.wiring.serving import server
 
     configure(session.verbosity)
     if address:
         session.overrides += (f"serve.address={address}",)
-    side, emitting = wiring.command_side(session.loaded), wiring.emitting(session.loaded)
+    side = server(session.loaded)
+    store = emitting(session.loaded) if session.loaded.settings.event_store is not None else None
     stop = threading.Event()
     on_signals(stop)
     try:
-        session.note(f"events are taken at {side.start(emitting.emit)}/events")
+        at = side.start(store.emit if store else None, Targets(session.loaded))
+        session.note(f"targets are shown at {at}/docs{f', and events are taken at {at}/events' if store else ''}")
         stop.wait()
         side.close()
     finally:
-        emitting.store.close()
+        if store is not None:
+            store.store.close()
     session.emit(None, "stopped in order")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,12 @@ class Entry:
     changed: tuple[str, ...]
     moved_from: Row | None = None
     moved_away: bool = False
+
+
+def told(entry: Entry) -> Row:
+    """The entry as JSON has it, but for values that only `plain` makes so."""
+    whole = {one.name: getattr(entry, one.name) for one in fields(entry)}
+    return whole | {"sequence": list(entry.sequence), "changed": list(entry.changed)}
 
 
 Frames = Iterable[tuple["pa.Table", TableSpec]]

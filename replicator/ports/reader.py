@@ -8,6 +8,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from replicator.domain.selection import Choose
+
 
 class Reader(Protocol):
     """Reads targets by name. Implemented by sinks that can be queried."""
@@ -28,4 +30,24 @@ class Reader(Protocol):
 
         Raises `Fatal` with the versions there are when `version` or `as_of` cannot be answered, or when there is no
         such target.
+        """
+
+
+class Selects(Reader, Protocol):
+    """A reader of single rows and pages of them."""
+
+    def select(
+        self,
+        name: str,
+        choose: Choose,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        seconds: float | None = None,
+    ) -> pa.Table:
+        """The rows that `choose`, asked with the columns that the table has, or had then, wants of a target. What it raises
+        passes through.
+
+        Values travel beside the statement, never in it, but for whole numbers. Raises as `read` does, `Misasked` for values
+        that cannot be compared with their column, and `TooLong` after so many seconds.
         """

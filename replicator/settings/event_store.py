@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr, model_validator
 
-from .fields import Address, Dsn, FromZero, LakePath, Strict, _refused
+from .fields import Address, Count, Dsn, Duration, FromZero, Glob, LakePath, Strict, _refused
 from .storage import StorageSettings, refuse_idle_storage
 
 
@@ -44,4 +44,10 @@ class ServeSettings(Strict):
     address: Address = "127.0.0.1:8091"
     """HOST:PORT to listen on; port 0 takes a free one."""
     token: SecretStr | None = None
-    """Asked of every caller; `serve` does not start without it."""
+    """Asked of every caller. Needed where events are taken, and on any address but this machine's own."""
+    tables: list[Glob] | None = Field(None, min_length=1)
+    """The targets that may be read, as SINK.TABLE, globs allowed; by default those of the lanes."""
+    max_rows: Count = 10_000
+    """The most rows in one answer."""
+    query_timeout: Duration = "30 seconds"
+    """How long an answer may take."""

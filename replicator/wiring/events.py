@@ -1,11 +1,10 @@
-"""The store of events that a configuration names, and what takes events over HTTP."""
+"""The store of events that a configuration names."""
 
 from __future__ import annotations
 
 from replicator.application.emitting import Emitting
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EventLimits
-from replicator.ports.command_side import CommandSide
 from replicator.ports.event_store import EventStore
 from replicator.settings import Loaded
 
@@ -44,16 +43,3 @@ def limits(loaded: Loaded) -> EventLimits:
 def emitting(loaded: Loaded) -> Emitting:
     """What stores events; its store is open until it is closed."""
     return Emitting(store(loaded), limits(loaded))
-
-
-def command_side(loaded: Loaded) -> CommandSide:
-    """What takes events over HTTP. ConfigProblem without a token: whoever reaches it may write."""
-    said = loaded.settings.serve
-    if said.token is None or not said.token.get_secret_value():
-        raise ConfigProblem(
-            "`serve` takes events from whoever reaches it, so it needs a token",
-            next_step='Add one, for example serve: {token: "${EVENTS_TOKEN}"}',
-        )
-    given = {**options(said), "message_bytes": loaded.settings.limits.message_bytes}
-    made: CommandSide = load("replicator.command_sides", "http")(given)
-    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -16,10 +16,12 @@ from replicator.application.rules import event_log_lane
 from replicator.domain.audited import AUDIT, audited
 from replicator.domain.change import OP, Op
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.selection import Misasked, value_of
 from replicator.domain.table import TableSpec
 from replicator.domain.timeline import Entry, origins, timeline
 from replicator.domain.topics import TopicFilter
 from replicator.ports.backfill import TOPICS
+from replicator.ports.frames import Stop
 from replicator.settings import Loaded
 from replicator.settings.sinks import EventLogSettings
 
@@ -31,11 +33,13 @@ BACKFILLS = f"{TOPICS}*"
 """Topics of rows that were read whole: they are in the log too."""
 
 
-def history(loaded: Loaded, table: str, key: Sequence[str], tell: Tell) -> tuple[list[Entry], Read]:
+def history(
+    loaded: Loaded, table: str, key: Sequence[str], tell: Tell, stop: Stop | None = None
+) -> tuple[list[Entry], Read]:
     """The changes of the row of `table` (its name in the source) with that key, a text for each key column, and what was
     read for it. ConfigProblem without an event log of the table, or for a key that is none of its.
 
-    The log is read once, and again for the keys that the row had before.
+    The log is read once, and again for the keys that the row had before; no further once `stop` is set.
     """
     wanted: list[tuple[Any, ...]] = []
     known: set[tuple[Any, ...]] = set()
@@ -49,7 +53,7 @@ def history(loaded: Loaded, table: str, key: Sequence[str], tell: Tell) -> tuple
             frames.append((found, schema))
 
     with logged(loaded, table) as log:
-        read = log.changes(table, take, tell)
+        read = log.changes(table, take, tell, stop)
         if not known:
             raise Fatal(
                 f"the event log has no changes of table {table}" + (", only rejected ones" if read.rejected else ""),
@@ -58,7 +62,7 @@ def history(loaded: Loaded, table: str, key: Sequence[str], tell: Tell) -> tuple
         asked = frozenset(known)  # Several where the key got another type.
         while fresh := origins(frames) - known:
             wanted[:] = fresh
-            log.changes(table, take, tell)
+            log.changes(table, take, tell, stop)
     entries = [entry for one in asked for entry in timeline(frames, one)]
     return sorted(entries, key=lambda entry: entry.sequence), read
 
@@ -153,7 +157,7 @@ def _of_keys(changes: pa.Table, table: TableSpec, keys: Iterable[tuple[Any, ...]
 
 def key_values(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
     """The values of a key, of which a text for each column is given. ConfigProblem for a key that is none of the table's,
-    Fatal for a text that is none of its column's."""
+    Misasked for a text that is none of its column's."""
     if not table.keys:
         raise ConfigProblem(
             f"table {table.name} has no key, so none of its rows can be told from the others",
@@ -169,14 +173,9 @@ def key_values(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
 
 
 def _value(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
-    read: Callable[[str], pa.Scalar] = (
-        (lambda t: pa.scalar(bytes.fromhex(t), kind))
-        if pa.types.is_binary(kind)
-        else (lambda t: pa.array([t]).cast(kind)[0])
-    )
     try:
-        return read(text)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
-        raise Fatal(
+        return value_of(text, kind)
+    except ValueError:
+        raise Misasked(
             f"{text!r} is no {kind}, which key column {name} is", next_step="Write it as `query` shows it."
         ) from None

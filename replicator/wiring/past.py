@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
+from replicator.domain.selection import TooLong
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.sinks import DeadLetterSettings, DeltaSettings
 
@@ -24,15 +27,18 @@ Read = Callable[[Any, str], pa.Table]
 """Reads a table of a reader."""
 
 
-def rows_then(loaded: Loaded, lane: LaneSettings, at: datetime, read: Read) -> pa.Table:
+def rows_then(loaded: Loaded, lane: LaneSettings, at: datetime, read: Read, seconds: float | None = None) -> pa.Table:
     """What `read` finds in the target of `lane` as it was at a moment, by the times that the source tells: all records up to
     it are applied to a lake of its own, in this process, under the lane's policy and today's config, and the lake is
-    removed. A time without zone is one in UTC. Fatal where the log has nothing that old, ConfigProblem without a log."""
+    removed. A time without zone is one in UTC. Fatal where the log has nothing that old, ConfigProblem without a log,
+    TooLong when applying them takes longer than `seconds`."""
     moment = (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
     with tempfile.TemporaryDirectory(prefix="replicator-then-") as folder:
         beside = _beside(loaded, lane, Path(folder))
         prepared = rebuilding.prepared(beside, rebuilding.Replay(lane, THEN, until=moment))
-        run_once(Container(loaded=prepared))
+        made = Container(loaded=prepared)
+        with within(seconds, made.stop(), f"applying the event log of {lane.table} up to {moment}"):
+            run_once(made)
         reader: Any = adapters.sink(prepared, lane.sink)
         try:
             if THEN not in reader.tables():
@@ -44,6 +50,34 @@ def rows_then(loaded: Loaded, lane: LaneSettings, at: datetime, read: Read) -> p
             return found.replace_schema_metadata(None)
         finally:
             reader.close()
+
+
+@contextmanager
+def within(seconds: float | None, stop: threading.Event, doing: str) -> Iterator[None]:
+    """Sets `stop` after so many seconds, and raises TooLong when the block has ended then."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        stop.set()
+
+    timer = threading.Timer(seconds or 0, end)
+    timer.daemon = True
+    if seconds is not None:
+        timer.start()
+    try:
+        yield
+    except ReplicatorError:
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise TooLong(
+            f"{doing} takes longer than {seconds:g} seconds",
+            next_step="Ask on the command line (`replicator query`, `replicator history`), or give it more time "
+            "(`serve.query_timeout`).",
+        )
 
 
 def _beside(loaded: Loaded, lane: LaneSettings, folder: Path) -> Loaded:

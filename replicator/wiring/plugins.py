@@ -16,7 +16,7 @@ GROUPS = (
     "replicator.sinks",
     "replicator.dead_letters",
     "replicator.event_stores",
-    "replicator.command_sides",
+    "replicator.servers",
     "replicator.telemetry",
     "replicator.monitors",
     "replicator.checks",

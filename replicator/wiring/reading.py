@@ -11,6 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.selection import Choose, Misasked, TooLong
 from replicator.ports.reader import Reader
 from replicator.settings import Loaded, plain_options
 from replicator.settings.nearest import did_you_mean
@@ -23,16 +24,23 @@ from .past import lane_into, rows_then
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Which rows: of a version, or as they were at a time, or as they are; for which `where` holds; at most `limit`.
-    `from_log`: by the event log, whatever versions there are."""
+    `from_log`: by the event log, whatever versions there are. Or instead of `where` and `limit` those that `choose` wants,
+    of a sink whose reader is a `ports.reader.Selects`. `seconds`: what the reading may take."""
 
     version: int | None = None
     as_of: datetime | None = None
     where: str | None = None
     limit: int | None = None
     from_log: bool = False
+    choose: Choose | None = None
+    seconds: float | None = None
 
     def of(self, reader: Any, table: str) -> pa.Table:
         """Those that a reader has."""
+        if self.choose is not None:
+            then: Any = {"version": self.version, "as_of": self.as_of, "seconds": self.seconds}
+            chosen: pa.Table = reader.select(table, self.choose, **then)
+            return chosen
         found: pa.Table = reader.read(table, version=self.version, as_of=self.as_of, where=self.where, limit=self.limit)
         return found
 
@@ -46,12 +54,14 @@ def read(
     where: str | None = None,
     limit: int | None = None,
     from_log: bool = False,
+    choose: Choose | None = None,
+    seconds: float | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
     """The rows of a target. `name` is `SINK.TABLE`, or the table's name in the source, or `TABLE` in the first sink of the
     config that has it, or `SCHEMA.TABLE` of a PostgreSQL sink. A time that no version answers is answered from the event
-    log, and every time with `from_log`; `tell` is told so."""
-    asked = Asked(version, as_of, where, limit, from_log)
+    log, and every time with `from_log`; `tell` is told so. `choose`, `seconds`: as of `ports.reader.Selects.select`."""
+    asked = Asked(version, as_of, where, limit, from_log, choose, seconds)
     sink, table = _split(loaded, name)
     if sink is not None:
         with _reader(loaded, sink) as reader:
@@ -74,7 +84,7 @@ def _rows(loaded: Loaded, target: tuple[str, str], reader: Any, asked: Asked, te
     if not asked.from_log:
         try:
             return asked.of(reader, table)
-        except ConfigProblem:
+        except (ConfigProblem, TooLong):
             raise  # What is asked makes no sense, of then or of now.
         except Fatal as refused:
             problem = refused
@@ -82,7 +92,9 @@ def _rows(loaded: Loaded, target: tuple[str, str], reader: Any, asked: Asked, te
     try:
         lane = lane_into(loaded, sink, table, [lane.table for lane in known_lanes(loaded) if lane.table])
         tell(f"{sink}.{table} as it was at {asked.as_of}: from the event log, by the times of the source")
-        return rows_then(loaded, lane, asked.as_of, now.of)
+        return rows_then(loaded, lane, asked.as_of, now.of, asked.seconds)
+    except Misasked:
+        raise
     except ConfigProblem as no_log:
         raise (problem or no_log) from no_log
 

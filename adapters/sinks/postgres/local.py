@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.selection import Choose
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
 from replicator.ports.sink import Belonging, Erased, SinkCapabilities
 
@@ -24,7 +25,7 @@ POLICIES = frozenset({"scd1", "append", "scd2"})
 
 
 class PostgresSink:
-    """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; options `dsn`, `schema` (default `public`) and
+    """`ports.sink.Sink` and `ports.reader.Selects` over `pyarrow.Table`; options `dsn`, `schema` (default `public`) and
     `query_timeout` (seconds, default 60).
 
     All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named `into`, whatever
@@ -102,6 +103,18 @@ class PostgresSink:
     ) -> pa.Table:
         """See `ports.reader.Reader.read`; PostgreSQL has no earlier versions."""
         return self._reader.read(name, version=version, as_of=as_of, where=where, limit=limit)
+
+    def select(
+        self,
+        name: str,
+        choose: Choose,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        seconds: float | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Selects.select`; PostgreSQL has no earlier versions."""
+        return self._reader.select(name, choose, version=version, as_of=as_of, seconds=seconds)
 
     def explain(self, lane: Lane, plan: ApplyPlan, fold: Dialect = DUCKDB) -> Mapping[str, str]:
         """See `ports.sink.Explains`. `fold`: that of the engine."""

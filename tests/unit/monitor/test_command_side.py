@@ -5,19 +5,20 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from adapters.monitor.commands import HttpCommandSide
+from adapters.monitor.server import HttpServer
 from replicator.application.emitting import Emitting
-from replicator.domain.errors import EnvironmentProblem, Retryable
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits
 from replicator.testing.fake_event_store import FakeEventStore
 
 TOKEN = "Ü-token"
 MOST = 2_000
+NO_READS: Any = None
 CREATED = {
     "aggregate_id": "C101",
     "aggregate_type": "Customer",
@@ -34,8 +35,8 @@ def store():
 @pytest.fixture
 def post(store):
     emitting = Emitting(store, EventLimits(MOST, entries=10, depth=5), patience=0)
-    side = HttpCommandSide({"token": TOKEN, "message_bytes": MOST})
-    client = TestClient(side.app(emitting.emit), raise_server_exceptions=False)
+    side = HttpServer({"token": TOKEN, "message_bytes": MOST})
+    client = TestClient(side.app(emitting.emit, NO_READS), raise_server_exceptions=False)
 
     def send(body, token=TOKEN, kind="application/json"):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -145,10 +146,10 @@ def test_a_store_that_is_away(post, store, monkeypatch):
     assert "secret-host" not in answer.text
 
 
-def test_a_token_is_needed():
+def test_a_token_is_needed(store):
     for options in ({}, {"token": ""}):
-        with pytest.raises(ValidationError):
-            HttpCommandSide(options)
+        with pytest.raises(ConfigProblem, match="token"):
+            HttpServer(options).start(store.append, NO_READS)
 
 
 def test_what_has_begun_is_answered_at_the_end(store):
@@ -160,10 +161,10 @@ def test_what_has_begun_is_answered_at_the_end(store):
         assert go.wait(10)
         return store.append(events)
 
-    side = HttpCommandSide({"token": "t", "address": "127.0.0.1:0"})
-    host = side.start(slow).removeprefix("http://")
+    side = HttpServer({"token": "t", "address": "127.0.0.1:0"})
+    host = side.start(slow, NO_READS).removeprefix("http://")
     with pytest.raises(EnvironmentProblem, match="serve"):
-        HttpCommandSide({"token": "t", "address": host}).start(slow)
+        HttpServer({"token": "t", "address": host}).start(slow, NO_READS)
     connection = http.client.HTTPConnection(host, timeout=10)
     headers = {"authorization": "Bearer t", "content-type": "application/json"}
     connection.request("POST", "/events", json.dumps(CREATED), headers)
