@@ -148,5 +148,5 @@ def _page(found: pa.RecordBatchReader, schema: pa.Schema, wanted: Selection) -> 
 def _first(rows: pa.Table, wanted: Selection) -> pa.Table:
     if wanted.order:
         keys = [(name, "ascending") for name in wanted.order]
-        rows = rows.take(pc.sort_indices(rows, sort_keys=keys, null_placement="at_end")[: wanted.limit])
+        rows = rows.take(pc.sort_indices(rows, sort_keys=keys)[: wanted.limit])
     return rows.slice(0, wanted.limit)

@@ -64,7 +64,7 @@ def history(
             wanted[:] = fresh
             log.changes(table, take, tell, stop)
     entries = [entry for one in asked for entry in timeline(frames, one)]
-    return sorted(entries, key=lambda entry: entry.sequence), read
+    return sorted(entries, key=lambda entry: (entry.sequence, entry.topic, entry.partition, entry.offset)), read
 
 
 def audit(loaded: Loaded, table: str, period: Mapping[str, str], tell: Tell) -> tuple[pa.Table, Read]:

@@ -9,6 +9,8 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from replicator.domain.plain import plain
 from replicator.domain.timeline import Entry, Row
 from replicator.ports.read_side import RowHistory, Target
@@ -60,7 +62,7 @@ def timeline(found: RowHistory, key: Sequence[str], shown: Sequence[Entry], json
     target, count = found.target, len(found.entries)
     named = ", ".join(f"{name} = {value}" for name, value in zip(target.key, key, strict=False)) or " / ".join(key)
     ended = found.entries[-1].after is None
-    now = "It is gone." if ended else "It is there."
+    now = "The row is gone." if ended else "The row is there now."
     rejected = (
         f"<p>{found.rejected:,} records of the table were rejected, and are not among them.</p>" if found.rejected else ""
     )
@@ -121,7 +123,8 @@ def _before(row: Row, name: str) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "<i>NULL</i>"
-    text = str(plain(value))
+    told = plain(value)
+    text = msgspec.json.encode(told, enc_hook=str).decode() if isinstance(told, bool | list | dict) else str(told)
     if not text:
         return "<i>empty</i>"
     cut = f"{_text(text[:SHOWN])} <i>... {len(text):,} characters</i>" if len(text) > SHOWN else _text(text)
@@ -155,7 +158,7 @@ def _table(target: Target) -> str:
 
 def _call(path: str, method: str, call: Mapping[str, Any]) -> str:
     told = "".join(
-        f"<li><code>{escape(one['name'])}</code> {escape(one.get('description', ''))}{_kind(one['schema'])}</li>"
+        f"<li><code>{escape(one['name'])}</code> {_prose(one.get('description', ''))}{_kind(one['schema'])}</li>"
         for one in call.get("parameters", ())
         if one["name"] != "table"
     )
@@ -164,6 +167,11 @@ def _call(path: str, method: str, call: Mapping[str, Any]) -> str:
         f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(call['summary'])}: {forms}</p>"
         f"<ul>{told}</ul>"
     )
+
+
+def _prose(text: str) -> str:
+    """With code between backticks."""
+    return "".join(f"<code>{escape(part)}</code>" if at % 2 else escape(part) for at, part in enumerate(text.split("`")))
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -30,6 +31,15 @@ CHALLENGE = 'Bearer, Basic realm="replicator", charset="UTF-8"'
 View = Callable[[Request], Response]
 
 
+class Key(PathConvertor):
+    """The rest of a path, line ends and all."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("key", Key())
+
+
 class Reads:
     """The routes of the read side; with a `token` it is asked of every caller. `max_rows`: in one answer."""
 
@@ -46,9 +56,9 @@ class Reads:
             "/tables": self._tables,
             "/tables/{table}": self._table,
             "/tables/{table}/rows": self._rows,
-            "/tables/{table}/rows/{key:path}": self._rows,
-            "/tables/{table}/history/{key:path}": self._history,
-            "/tables/{table}/timeline/{key:path}": self._timeline,
+            "/tables/{table}/rows/{key:key}": self._rows,
+            "/tables/{table}/history/{key:key}": self._history,
+            "/tables/{table}/timeline/{key:key}": self._timeline,
         }
         return [
             Route(path, self._answering(view, page=view in (self._docs, self._timeline))) for path, view in views.items()

@@ -1,0 +1,64 @@
+"""Tables of a configuration, and who asks for them over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx
+from starlette.testclient import TestClient
+
+from adapters.monitor.server import HttpServer
+from replicator.wiring.configuration import read
+from replicator.wiring.read_side import Targets
+
+
+def served(folder: Path, sink: dict[str, Any], keys: dict[str, list[str]], **serve: Any) -> TestClient:
+    """A client of the tables in a sink called `s`, each with its key; nothing was replicated into them."""
+    entries = [{"match": name, "source": "shop", "keys": key, "to": [{"sink": "s"}]} for name, key in keys.items()]
+    config = {
+        "pipeline": "shop",
+        "sources": {"shop": {"format": "debezium_json", "transport": "archive", "path": "./none.jsonl"}},
+        "sinks": {"s": sink},
+        "dead_letters": {"path": "./letters"},
+        "tables": entries,
+        "serve": serve,
+    }
+    file = folder / "config" / "replicator.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(config))
+    return of_config(file)
+
+
+def of_config(file: Path) -> TestClient:
+    loaded = read(file, None, ())
+    said = loaded.settings.serve
+    server = HttpServer({"max_rows": said.max_rows, "token": said.token, "address": said.address})
+    return TestClient(server.app(None, Targets(loaded)))
+
+
+def url(*parts: str, **query: str) -> str:
+    """A path of these parts, and parameters."""
+    return "/" + "/".join(quote(part, safe="") for part in parts) + (f"?{urlencode(query)}" if query else "")
+
+
+def pages(client: TestClient, first: str) -> Iterator[list[dict[str, Any]]]:
+    """The rows of each page."""
+    following: str | None = first
+    while following is not None:
+        answer = client.get(following)
+        assert answer.status_code == 200, answer.text
+        yield answer.json()["rows"]
+        following = answer.json()["next"]
+
+
+def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """What a refused request is told."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    said = answer.json()
+    assert said["status"] == status and said["detail"] and "next_step" in said
+    return dict(said)
