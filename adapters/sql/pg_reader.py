@@ -103,15 +103,16 @@ class TableReader:
         try:
             with self._session.transaction(doing) as cursor:
                 self._begin(cursor, limit)
-                cursor.execute(chosen.never_null())
+                cursor.execute(*chosen.never_null())
                 certain = {row[0] for row in cursor.fetchall()}
                 selected = ", ".join(select_as(n, how) for n, (_, how) in plans.items())
                 cursor.execute(*chosen.statement(selected, certain), prepare=True, binary=True)
                 return self._taken(cursor, schema)
-        except Fatal as error:
-            raise misasked(error, name) or error from error
-        except Retryable as error:
-            raise too_long(error, name, limit) or error from error
+        except (Fatal, Retryable) as error:
+            told = misasked(error, name) or too_long(error, name, limit)
+            if told is None:
+                raise
+            raise told from error
         except psycopg.Error as error:
             raise misasked(error, name) or translated(error, doing) from error
         finally:

@@ -38,9 +38,9 @@ class Chosen:
     wanted: Selection
     values: list[object] = field(default_factory=list)
 
-    def never_null(self) -> tuple[str, tuple[str, str]]:
+    def never_null(self) -> tuple[bytes, tuple[str, str]]:
         """What asks for the columns that hold no NULL, and its values."""
-        return NOT_NULL, (self.schema, self.name)
+        return NOT_NULL.encode(), (self.schema, self.name)
 
     def statement(self, selected: str, certain: Set[str]) -> tuple[bytes, list[object]]:
         """What selects the expressions `selected`, and its values; columns that are `certain` hold no NULL."""

@@ -72,7 +72,7 @@ def _read(text: str, kind: pa.DataType) -> pa.Scalar:
     if t.is_duration(kind):
         return pa.scalar(int(text), pa.int64()).cast(kind)
     if t.is_timestamp(kind) and kind.tz is not None and not _has_zone(text):
-        text += "Z"
+        text += "Z" if "T" in text or " " in text else "T00:00:00Z"
     return pa.array([text], pa.string()).cast(kind)[0]
 
 

@@ -156,15 +156,15 @@ def _of_keys(changes: pa.Table, table: TableSpec, keys: Iterable[tuple[Any, ...]
 
 
 def key_values(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
-    """The values of a key, of which a text for each column is given. ConfigProblem for a key that is none of the table's,
-    Misasked for a text that is none of its column's."""
+    """The values of a key, of which a text for each column is given. Misasked for a key that is none of the table's
+    and a text that is none of its column's."""
     if not table.keys:
-        raise ConfigProblem(
+        raise Misasked(
             f"table {table.name} has no key, so none of its rows can be told from the others",
             next_step="Say `keys` in its entry under `tables`.",
         )
     if len(key) != len(table.keys):
-        raise ConfigProblem(
+        raise Misasked(
             f"the key of table {table.name} has {len(table.keys)} columns ({', '.join(table.keys)}), not {len(key)}",
             next_step="Give a value for each, in this order.",
         )
