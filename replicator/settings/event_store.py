@@ -45,7 +45,7 @@ class ServeSettings(Strict):
     """HOST:PORT to listen on; port 0 takes a free one."""
     token: SecretStr | None = None
     """Asked of every caller. Needed where events are taken, and on any address but this machine's own."""
-    tables: list[Glob] | None = Field(None, min_length=1)
+    tables: list[Glob] | None = Field(default=None, min_length=1)
     """The targets that may be read, as SINK.TABLE, globs allowed; by default those of the lanes."""
     max_rows: Count = 10_000
     """The most rows in one answer."""

@@ -75,8 +75,8 @@ class Targets:
 
     def history(self, name: str, key: Sequence[str]) -> RowHistory:
         """See `ports.read_side.ReadSide.history`."""
-        target, lanes = self._found(name), self._lanes().get(name, ())
-        if target.source_table is None:
+        target, lanes = self._found(name), self._lanes().get(name, [])
+        if target.source_table is None or not lanes:
             raise NotThere(
                 f"{name} is not the target of one table, so no event log tells what became of its rows",
                 next_step="Ask for a target whose `source_table` is told.",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
+from cli_program import PROGRAM, WITH_SIGNALS, run_program
 from served_tables import of_config, problem, url
 from starlette.testclient import TestClient
 
@@ -103,3 +107,24 @@ def test_what_a_target_leaves_out_is_not_told_of_its_past(own: Path) -> None:
     changes = of_config(own).get("/tables/lake.orders/history/1").json()["changes"]
     assert {"total", "status", "placed_at"}.isdisjoint(changes[0]["after"]) and "placed" in changes[0]["after"]
     assert all({"total", "status"}.isdisjoint(change["changed"]) for change in changes)
+
+
+@pytest.mark.slow
+def test_served_without_a_store_of_events(own: Path) -> None:
+    """Until it is told to end; on another address only with a token."""
+    done = run_program(own.parents[1], "serve", "--address", "0.0.0.0:0")
+    assert done.returncode == 2 and "needs a token there" in done.stderr
+    program = subprocess.Popen(
+        [*WITH_SIGNALS, PROGRAM, "serve", "--address", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=own.parents[1],
+    )  # fmt: skip
+    try:
+        at = next(line for line in program.stderr or () if "shown at" in line).split("shown at ")[1].split("/docs")[0]
+        assert httpx.get(f"{at}/tables/lake.orders/rows/1", timeout=60).json()["rows"][0]["id"] == 1
+        assert httpx.get(f"{at}/tables/lake.orders/rows/1%2F..%2F2", timeout=60).status_code == 400
+        assert httpx.post(f"{at}/events", json={}, timeout=60).status_code == 404
+        program.send_signal(signal.SIGTERM)
+        out, log = program.communicate(timeout=60)
+        assert (program.returncode, "stopped in order" in out) == (0, True), log
+    finally:
+        program.kill()
