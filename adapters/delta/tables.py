@@ -70,7 +70,7 @@ def create(
         description=remark,
         partition_by=partition_by or None,
         configuration={
-            STATISTICS: _statistics_columns(schema, partition_by, first),
+            STATISTICS: statistics_columns(schema, partition_by, first),
             FILE_SIZE: str(FILE_BYTES),
             **settings,
         },
@@ -181,7 +181,7 @@ def can_have_statistics(field: pa.Field) -> bool:
     return field.name.replace("_", "a").isalnum() and field.name.isascii() and has_exact_statistics(field.type)
 
 
-def _statistics_columns(schema: pa.Schema, partition_by: list[str], first: Collection[str]) -> str:
+def statistics_columns(schema: pa.Schema, partition_by: list[str], first: Collection[str]) -> str:
     """The columns `first` and as many of the others that can have statistics as there may be; not columns of partitions,
     which are in no file."""
     plain = [f.name for f in schema if f.name not in partition_by and can_have_statistics(f)]

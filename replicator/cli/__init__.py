@@ -37,6 +37,7 @@ COMMANDS = {
     "serve": "serve",
     "lanes": "lanes",
     "schema": "schema",
+    "refresh": "refresh",
     "backfill": "backfill",
     "replay": "replay",
     "drop": "drop",

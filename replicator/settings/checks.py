@@ -16,6 +16,7 @@ from .findings import Origin, Path, Problem, inside, place, quoted
 from .globs import malformed, overlap
 from .lanes import own_name
 from .nearest import did_you_mean
+from .projection_problems import projection_problems
 from .shape_problems import shape_problems
 from .source_options import source_option_problems
 from .tables import EXCLUSIVE, EntrySettings
@@ -67,6 +68,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from shape_problems(config)
     yield from column_problems(config)
     yield from source_option_problems(config)
+    yield from projection_problems(config)
     yield from _agreement(config, where)
     yield from _engines(config)
     yield from _matches(config, where)
@@ -283,6 +285,7 @@ def _reads(pattern: str, topic: str) -> bool:
 
 def _unused(config: View) -> Iterator[Problem]:
     used = {entry.sink for _, entry in config.entries()}, {table.source for table in config.tables}
+    used[0].update(text(said, "sink") for said in config.projections.values())
     for what, known, names in (("sink", config.sinks, used[0]), ("source", config.sources, used[1])):
         for name in known or {}:
             if name not in names:

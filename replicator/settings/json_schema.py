@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from . import columns, event_store, schema, sinks, sources, tables
+from . import columns, event_store, lineage, projections, schema, sinks, sources, tables
 from .schema import Settings
 from .supported import LATER_VALUES, later_keys
 
@@ -42,7 +42,7 @@ def config_schema(*, overlay: bool = False) -> Json:
 
 
 def _models() -> dict[str, type]:
-    modules = (columns, event_store, schema, sinks, sources, tables)
+    modules = (columns, event_store, lineage, projections, schema, sinks, sources, tables)
     return {name: model for module in modules for name, model in vars(module).items() if isinstance(model, type)}
 
 

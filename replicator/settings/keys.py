@@ -11,8 +11,10 @@ from pydantic import BaseModel
 from .columns import ColumnSettings
 from .event_store import EventStoreSettings, ServeSettings
 from .findings import Path, Problem, inside, place, quoted
+from .lineage import LineageSettings
 from .nearest import did_you_mean, nearest
 from .plugins import Plugins
+from .projections import ProjectionSettings
 from .schema import HttpSettings, LimitSettings, Settings
 from .sinks import SINKS, DeadLetterSettings, DeltaSettings, EventLogSettings, PluginSinkSettings
 from .source_parts import ConnectSettings, DatabaseSettings
@@ -39,6 +41,7 @@ ELSEWHERE: tuple[tuple[str, Models], ...] = (
     ("limits", (LimitSettings,)),
     ("http", (HttpSettings,)),
     ("event_store", (EventStoreSettings,)),
+    ("a projection", (ProjectionSettings,)),
 )
 
 
@@ -170,6 +173,7 @@ NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     (Settings, "http"): _always(HttpSettings),
     (Settings, "event_store"): _always(EventStoreSettings),
     (Settings, "serve"): _always(ServeSettings),
+    (Settings, "lineage"): _always(LineageSettings),
     (KafkaSettings, "database"): _always(DatabaseSettings),
     (KafkaSettings, "connect"): _always(ConnectSettings),
     (DeltaSettings, "storage"): _always(StorageSettings),
@@ -182,6 +186,7 @@ COLLECTIONS: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]]
     (Settings, "sources"): _source,
     (Settings, "sinks"): _sink,
     (Settings, "tables"): _always(TableSettings),
+    (Settings, "projections"): _always(ProjectionSettings),
     (TableSettings, "to"): _always(EntrySettings),
     **{(model, "columns"): _always(ColumnSettings) for model in (PolicyKeys, TableSettings, EntrySettings)},
 }

@@ -13,6 +13,8 @@ from .event_store import EventStoreSettings, ServeSettings
 from .fields import Address, ConfigPath, Count, FromZero, Name, Size, Strict, _refused, is_secret
 from .findings import Path
 from .lanes import LaneSettings, resolve
+from .lineage import LineageSettings
+from .projections import ProjectionSettings
 from .sinks import DeadLetterSettings, Engine, Sink
 from .source_parts import Text
 from .sources import Source
@@ -79,6 +81,10 @@ class Settings(Strict):
     event_store: EventStoreSettings | None = None
     """Where events that programs emit themselves are kept."""
     serve: ServeSettings = ServeSettings()
+    projections: dict[Name, ProjectionSettings] = Field(default_factory=dict)
+    """Tables that are computed from others by a query."""
+    lineage: LineageSettings | None = None
+    """Where it is told which tables each refresh read and wrote, as OpenLineage events."""
     spark: dict[str, Text] = Field(default_factory=dict)
     """Options of the Spark session, by their own names; for the engine spark."""
     on_reject: OnReject = "continue"

@@ -74,8 +74,9 @@ class View:
     on_reject: str | None
     """What is said for all tables."""
     letters: dict[str, Any]
-    event_store: dict[str, Any]
     """Where rejected records are kept."""
+    event_store: dict[str, Any]
+    projections: dict[str, dict[str, Any]]
     empty: tuple[str, ...]
     """Which of sources, sinks and tables are there and hold nothing."""
 
@@ -111,6 +112,7 @@ def view(data: dict[str, Any]) -> View:
         on_reject=text(data, "on_reject"),
         letters=mapping(data.get("dead_letters")),
         event_store=mapping(data.get("event_store")),
+        projections=_mappings(data.get("projections")) or {},
         empty=tuple(name for name in ("sources", "sinks", "tables") if data.get(name) in ({}, [])),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import ConfigError, Finding, Loaded
 
-from . import adapters
+from . import adapters, projections
 
 
 def refuse_unusable(loaded: Loaded) -> None:
@@ -24,6 +24,7 @@ def _findings(loaded: Loaded) -> Iterator[Finding]:
             adapters.decoder(loaded, name)
         except ConfigProblem as problem:
             yield _finding(loaded, ("sources", name), problem.sentence, problem.next_step)
+    yield from projections.findings(loaded)
     state = Path(loaded.settings.state)
     if state.exists() and not state.is_dir():
         yield _finding(loaded, ("state",), "state is a file, and must be a folder", "name another one")

@@ -17,6 +17,8 @@ GROUPS = (
     "replicator.dead_letters",
     "replicator.event_stores",
     "replicator.servers",
+    "replicator.projectors",
+    "replicator.lineage",
     "replicator.telemetry",
     "replicator.monitors",
     "replicator.checks",

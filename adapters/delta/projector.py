@@ -1,0 +1,134 @@
+"""What projectors of every engine do: find tables, their versions and records, and make the table of a projection ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from replicator.domain.errors import ConfigProblem, Fatal, Retryable
+from replicator.domain.projections import Groups, Input, Projection, Read, Reads, Record, Work
+from replicator.ports.projector import Replaced
+
+from .commits import LostRace
+from .durable import sync_commit
+from .errors import translating
+from .folders import Folder, LocalFolder
+from .layout import Lake
+from .options import LakeOptions
+from .refreshes import REFRESH_FULL, last_record, made, next_number, refuse_group_type, target
+from .table_writer import TableWriter
+from .tables import STATISTICS, exists, opened, schema_of, statistics_columns
+from .upkeep import Upkeep
+
+
+class DeltaProjector:
+    """`ports.projector.Projector` for tables in Delta; an engine says how rows are compared and computed. Options: `sinks`, by
+    name what the tables of projections and of their inputs lie in (`path`, `storage`, `compact_every`)."""
+
+    def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
+        given = options.get("sinks")
+        if not isinstance(given, Mapping):
+            raise ConfigProblem("option sinks is a mapping of sinks by their names")
+        self._lakes = {str(name): LakeOptions.checked(said) for name, said in given.items()}
+        self._upkeep = {name: Upkeep(said.compact_every, writer) for name, said in self._lakes.items()}
+        self._targets: dict[str, DeltaTable | None] = {}
+        self.looked_up: Callable[[], None] = lambda: None
+        """Called before a commit; for tests of races."""
+
+    def place(self, sink: str, table: str | None) -> str:
+        """See `ports.projector.Projector.place`."""
+        return self._folder(sink, table).uri
+
+    def reads(self, projection: Projection) -> Reads:
+        """See `ports.projector.Projector.reads`."""
+        found = {}
+        for one in projection.inputs:
+            folder = self._folder(one.sink, one.table)
+            with translating(one.label):
+                if not exists(folder):
+                    raise Fatal(
+                        f"projection {projection.name} reads {one.label}, which is not there yet",
+                        next_step="Run the pipeline that writes it first.",
+                    )
+                table = opened(folder)
+                found[one.name] = Read(str(table.metadata().id), table.version())
+        return found
+
+    def last(self, projection: Projection) -> Record | None:
+        """See `ports.projector.Projector.last`."""
+        with translating(projection.label):
+            table = target(self._target_folder(projection), projection)
+            self._targets[projection.name] = table
+            return None if table is None else last_record(table)
+
+    def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
+        """See `ports.projector.Projector.touched`."""
+        raise NotImplementedError
+
+    def replace(self, projection: Projection, work: Work, record: Record) -> Replaced:
+        """See `ports.projector.Projector.replace`."""
+        with translating(projection.label):
+            try:
+                version, rows = self._replaced(projection, work, record)
+            except (CommitFailedError, LostRace) as lost:
+                raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
+            finally:
+                self._targets.pop(projection.name, None)
+            return Replaced(version, rows)
+
+    def close(self) -> None:
+        """See `ports.projector.Projector.close`."""
+        self._targets.clear()
+
+    def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
+        """Compute and commit; the version, and the rows that were written."""
+        raise NotImplementedError
+
+    def _folder(self, sink: str, table: str | None) -> Folder:
+        lake: Lake = self._lakes[sink].lake
+        return lake.root if table is None else lake.table(table)
+
+    def _target_folder(self, projection: Projection) -> Folder:
+        return self._folder(projection.sink, projection.into)
+
+    def _target(self, projection: Projection) -> DeltaTable | None:
+        """The table as `last` saw it."""
+        if projection.name not in self._targets:
+            self.last(projection)
+        return self._targets[projection.name]
+
+    def _ready(self, projection: Projection, schema: pa.Schema, work: Work) -> DeltaTable:
+        """The table for rows of these stored types: made when it is not there; Fatal where only some groups are to be replaced
+        and it has other columns."""
+        refuse_group_type(projection, schema)
+        table = self._target(projection)
+        if table is None:
+            folder = self._target_folder(projection)
+            self._lakes[projection.sink].lake.refuse_collision(projection.into)
+            return made(folder, projection, schema, _first(projection))
+        there = schema_of(table)
+        if [(f.name, f.type) for f in there] == [(f.name, f.type) for f in schema]:
+            return table
+        if work.groups is not None:
+            raise Fatal(f"the query of {projection.name} gives other columns than its table has", next_step=REFRESH_FULL)
+        covered = statistics_columns(schema, [], _first(projection))
+        if covered != table.metadata().configuration.get(STATISTICS):
+            self._upkeep[projection.sink].writer.set_properties(table, {STATISTICS: covered})
+        return table
+
+    def _settled(self, projection: Projection, table: DeltaTable) -> int:
+        """After the commit: durable, and compacted now and then. The version that the commit made."""
+        version = int(table.version())
+        folder = self._target_folder(projection)
+        if isinstance(folder, LocalFolder):
+            sync_commit(folder, version)
+        self._upkeep[projection.sink].after_commit(table, next_number(table, projection) - 1)
+        return version
+
+
+def _first(projection: Projection) -> list[str]:
+    """The columns whose statistics come first."""
+    return [name for name in (projection.partition_by, *projection.keys) if name]

@@ -1,0 +1,5 @@
+"""What computes projections, by engine."""
+
+from .local import LocalProjector
+
+__all__ = ["LocalProjector"]

@@ -1,0 +1,46 @@
+"""`replicator refresh`: tables that are computed from others, brought up to date."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from .session import Session, command
+
+if TYPE_CHECKING:
+    from replicator.application.refreshing import Refreshed
+
+
+@command("refresh")
+@click.argument("projections", nargs=-1)
+@click.option("--full", is_flag=True, help="Compute everything, whatever has changed.")
+@click.option("--engine", type=click.Choice(["local", "spark"]), help="Override `engine` of the config.")
+def refresh(session: Session, projections: tuple[str, ...], full: bool, engine: str | None) -> None:
+    """Bring PROJECTIONS (all, by default) up to what their inputs hold now: the groups that have changed where they say
+    `partition_by`, otherwise everything. With `--json`, `result` is the list of what was done."""
+    from replicator.wiring import projections as wiring
+
+    if engine:
+        session.overrides += (f"engine={engine}",)
+    chosen = wiring.chosen(session.loaded, projections)
+    with wiring.refreshing(session.loaded) as refreshing:
+        done = []
+        for one in chosen:
+            done.append(refreshing.refresh(one, full=full))
+            session.note(told(done[-1]))
+    written = sum(one.version is not None for one in done)
+    session.emit([asdict(one) for one in done], f"{len(done)} projections, {written} refreshed")
+
+
+def told(done: Refreshed) -> str:
+    """What a refresh did, for people."""
+    how = {
+        "current": "nothing has changed",
+        "none": "no row has changed that it looks at",
+        "groups": f"{done.groups:,} groups, {done.rows:,} rows" if done.groups is not None else "",
+        "full": f"{done.rows:,} rows, everything: {done.reason}",
+    }[done.kind]
+    version = "" if done.version is None else f", version {done.version}"
+    return f"{done.name} -> {done.target}: {how}{version}, {done.seconds:.1f} s"
