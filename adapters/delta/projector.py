@@ -25,8 +25,8 @@ from .upkeep import Upkeep
 
 
 class DeltaProjector:
-    """`ports.projector.Projector` for tables in Delta; an engine says how rows are compared and computed. Options: `sinks`, by
-    name what the tables of projections and of their inputs lie in (`path`, `storage`, `compact_every`)."""
+    """`ports.projector.Projector` for tables in Delta; an engine says how rows are compared and computed. Options:
+    `sinks`, by name what the tables of projections and of their inputs lie in (`path`, `storage`, `compact_every`)."""
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
         given = options.get("sinks")
@@ -101,8 +101,8 @@ class DeltaProjector:
         return self._targets[projection.name]
 
     def _ready(self, projection: Projection, schema: pa.Schema, work: Work) -> DeltaTable:
-        """The table for rows of these stored types: made when it is not there; Fatal where only some groups are to be replaced
-        and it has other columns."""
+        """The table for rows of these stored types: made when it is not there; Fatal where only some groups are to be
+        replaced and it has other columns."""
         refuse_group_type(projection, schema)
         table = self._target(projection)
         if table is None:

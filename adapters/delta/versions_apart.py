@@ -19,8 +19,8 @@ SPARKS_TIMES = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """The rows in files of the older version alone, and those in files of the newer one: rows that were only moved to another
-    file are in both. `names`: the columns that are compared, as they are stored and as the
+    """The rows in files of the older version alone, and those in files of the newer one: rows that were only moved to
+    another file are in both. `names`: the columns that are compared, as they are stored and as the
     source calls them."""
 
     removed: ds.Dataset
@@ -34,8 +34,8 @@ class Apart:
 
 
 def version_of(folder: Folder, version: int, only: str | None = None) -> ds.Dataset:
-    """The rows of a version; of files alone that may have rows for which the condition `only` holds. DeltaProtocolError where
-    the table has features that Arrow's datasets do not know."""
+    """The rows of a version; of files alone that may have rows for which the condition `only` holds. DeltaProtocolError
+    where the table has features that Arrow's datasets do not know."""
     table = opened(folder, version)
     # Arrow's own files need no Python for each read.
     local = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()) if isinstance(folder, LocalFolder) else None
@@ -53,8 +53,8 @@ def columns_of(rows: ds.Dataset, columns: Collection[str] | None) -> dict[str, s
 
 
 def stream(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
-    """These columns of the rows, to be read any number of times. Conditions are not for Arrow: it does not compare text in files
-    whose writer took another form of text than the table has."""
+    """These columns of the rows, to be read any number of times. Conditions are not for Arrow: it does not compare text
+    in files whose writer took another form of text than the table has."""
     return rows.scanner(columns=[*names])
 
 

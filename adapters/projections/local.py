@@ -32,9 +32,9 @@ class LocalProjector(DeltaProjector):
             found = apart(self._folder(one.sink, one.table), since, until, one.columns)
             if found is None or found.is_empty:
                 return None if found is None else frozenset()
-            sides = [stream(rows, found.names) for rows in (found.removed, found.added)]
+            sides = {"_removed": stream(found.removed, found.names), "_added": stream(found.added, found.names)}
             with asking(projection.name) as connection:
-                groups = differing(connection, *sides, found.names, one.key, MOST_GROUPS if one.key else 0)
+                groups = differing(connection, sides, found.names, one.key, MOST_GROUPS if one.key else 0)
         except FileNotFoundError:
             return None  # Files of the old version were cleaned away.
         if one.key is None:
@@ -61,7 +61,8 @@ class LocalProjector(DeltaProjector):
         return self._settled(projection, table), 0 if rows is None else rows.num_rows
 
     def _rows(self, one: Input, version: int, groups: Groups | None) -> ds.Dataset:
-        """The rows of a version, without files that have none of the groups, where the key is a column and that can be told."""
+        """The rows of a version, without files that have none of the groups, where the key is a column and that can be
+        told."""
         folder = self._folder(one.sink, one.table)
         rows = version_of(folder, version)
         names = {source_name(name).lower(): name for name in rows.schema.names}

@@ -37,12 +37,12 @@ def asking(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def differing(
-    connection: duckdb.DuckDBPyConnection, removed: Any, added: Any, names: Mapping[str, str], key: str | None, most: int
+    connection: duckdb.DuckDBPyConnection, sides: Mapping[str, Any], names: Mapping[str, str], key: str | None, most: int
 ) -> list[Any]:
-    """The groups of which rows differ, at most one more than `most`; without a key something where any differ. `names`: the
-    columns that are compared, and what the query calls them."""
-    for name, rows in (("_removed", removed), ("_added", added)):
-        connection.register(name, rows)
+    """The groups of which rows differ on the two `sides`, `_removed` and `_added`, at most one more than `most`; without
+    a key something where any differ. `names`: the columns that are compared, and what the query calls them."""
+    for side, rows in sides.items():
+        connection.register(side, rows)
     columns = _columns(names)
     signed = " UNION ALL ".join(
         f"SELECT {columns}, {by} AS _by FROM {name}" for name, by in (("_added", 1), ("_removed", -1))

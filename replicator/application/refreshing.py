@@ -21,8 +21,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What a refresh did. `kind`: `full`, `groups`, `none` (rows of the inputs are the same, and only their versions were noted)
-    or `current` (nothing has changed, and nothing was committed). `rows`, `groups`: written."""
+    """What a refresh did. `kind`: `full`, `groups`, `none` (rows of the inputs are the same, and only their versions
+    were noted) or `current` (nothing has changed, and nothing was committed). `rows`, `groups`: written."""
 
     name: str
     target: str
@@ -53,7 +53,7 @@ class Refreshing:
         last = self.projector.last(projection)
         todo = Work(reason="it was asked for") if full else self._work(projection, last, reads)
         if todo is None:
-            return _told(projection, Work(frozenset()), reads, began, None, None)
+            return _told(projection, Work(frozenset()), reads, began)
         record = Record(str(uuid.uuid4()), projection.fingerprint, reads, todo.kind, self.now().isoformat())
         run = Run(record.run, self.namespace, projection, reads, self._datasets(projection))
         self._tell(run, "START")
@@ -64,7 +64,7 @@ class Refreshing:
             self._tell(run, "FAIL", Outcome(problem=why))
             raise
         self._tell(run, "COMPLETE", Outcome(done.version, done.rows))
-        return _told(projection, todo, reads, began, record, done)
+        return _told(projection, todo, reads, began, (record, done))
 
     def _work(self, projection: Projection, last: Record | None, reads: Reads) -> Work | None:
         return work(projection, last, reads, lambda one, *versions: self.projector.touched(projection, one, *versions))
@@ -85,17 +85,17 @@ class Refreshing:
 
 
 def _told(
-    projection: Projection, todo: Work, reads: Reads, began: float, record: Record | None, done: Replaced | None
+    projection: Projection, todo: Work, reads: Reads, began: float, done: tuple[Record, Replaced] | None = None
 ) -> Refreshed:
     return Refreshed(
         name=projection.name,
         target=projection.label,
-        kind="current" if record is None else todo.kind,
+        kind="current" if done is None else todo.kind,
         reason=todo.reason,
         groups=None if todo.groups is None else len(todo.groups),
-        rows=0 if done is None else done.rows,
-        version=None if done is None else done.version,
+        rows=0 if done is None else done[1].rows,
+        version=None if done is None else done[1].version,
         reads={name: read.version for name, read in reads.items()},
         seconds=round(time.monotonic() - began, 3),
-        run=None if record is None else record.run,
+        run=None if done is None else done[0].run,
     )

@@ -30,19 +30,27 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     if engine:
         session.overrides += (f"engine={engine}",)
     daemon = _daemon(session)
+    keeper = daemon.keeper()
     stop = daemon.stop()
     on_signals(stop)
     daemon.instance().hold()
     page = _serve(session, daemon)
     supervisor = daemon.supervisor()
     settle()
+    if not until_caught_up:
+        keeper.start()
     with telling_progress(daemon.status()):
         code: ExitCode = supervisor.run(once=until_caught_up)
+    problem = supervisor.problem
+    if until_caught_up and code is ExitCode.OK:
+        problem = keeper.refresh_all()
+        code = ExitCode.OK if problem is None else problem.code
+    keeper.end(daemon.options().drain)
     page.close()
     daemon.instance().release()
     for sentence in daemon.unmatched() if until_caught_up else ():
         session.note(f"warning: {sentence}")
-    _say(session, daemon, supervisor, code)
+    _say(session, daemon, problem, code)
     return int(code)
 
 
@@ -77,9 +85,8 @@ def _serve(session: Session, daemon: Any) -> Any:
     return monitor
 
 
-def _say(session: Session, daemon: Any, supervisor: Any, code: ExitCode) -> None:
-    problem = supervisor.problem
-    report = daemon.status().report().to_dict()
+def _say(session: Session, daemon: Any, problem: Any, code: ExitCode) -> None:
+    report = {**daemon.status().report().to_dict(), "projections": daemon.keeper().report()}
     if session.as_json:
         session.emit(report, problem.sentence if problem else "stopped", ok=code is ExitCode.OK)
     elif problem is not None:
@@ -87,7 +94,7 @@ def _say(session: Session, daemon: Any, supervisor: Any, code: ExitCode) -> None
         if problem.next_step:
             click.echo(f"  {problem.next_step}", err=True)
     else:
-        session.note(_figures(report, supervisor.rejected))
+        session.note(_figures(report, daemon.supervisor().rejected))
 
 
 def _figures(report: dict[str, Any], rejected: int) -> str:

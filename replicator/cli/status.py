@@ -118,7 +118,7 @@ def _shown(report: dict[str, Any], width: int) -> Any:
 
     table = _table(report)
     lines = table if max(map(len, table), default=0) <= width else _blocks(report)
-    more = (*_paces(report), *_transactions(report), *_troubles(report), *_waiting(report))
+    more = (*_paces(report), *_transactions(report), *_projections(report), *_troubles(report), *_waiting(report))
     return Text("\n".join((_summary(report), "", *lines, *more)), no_wrap=True)
 
 
@@ -158,6 +158,16 @@ def _transactions(report: dict[str, Any]) -> list[str]:
             more = "" if held["exact"] else f", and parts of later ones; {held['given_up']} not waited for"
             waiting = f"; {held['held_bytes']:,} bytes wait" if held["held_bytes"] else ""
             lines += ["", f"source {source['name']} was handed over up to {last}{more}{waiting}"]
+    return lines
+
+
+def _projections(report: dict[str, Any]) -> list[str]:
+    """How each table stands that is computed from others."""
+    lines = []
+    for one in report.get("projections", ()):
+        version = "" if one["version"] is None else f", version {one['version']}"
+        lines += ["", f"projection {one['name']} -> {one['target']} is {one['status']}{version}"]
+        lines += [f"  {text}" for text in (one["error"], one["next_step"]) if text]
     return lines
 
 

@@ -1,8 +1,8 @@
 """What a projection is, and what a refresh of it has to compute.
 
-A projection is a table that a query computes from others. Every refresh is one commit, which also says which versions of its inputs
-it read. The next one starts from there: where the result falls into groups, each computed from its own rows of the inputs, only the
-groups are computed again of which rows have changed since.
+A projection is a table that a query computes from others. Every refresh is one commit, which also says which versions of
+its inputs it read. The next one starts from there: where the result falls into groups, each computed from its own rows
+of the inputs, only the groups are computed again of which rows have changed since.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MOST_GROUPS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A table that a query reads. `key`: what of its columns is the group of a row, in the words of the engine; None where every
-    group may come of every row. `columns`: those that the query may look at, in lower case; None for all."""
+    """A table that a query reads. `key`: what of its columns is the group of a row, in the words of the engine; None
+    where every group may come of every row. `columns`: those that the query may look at, in lower case; None for all."""
 
     name: str
     """What the query calls it."""

@@ -33,15 +33,16 @@ class Projector(Protocol):
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
         """The groups of which rows differ between two versions of an input, in columns that the query looks at: of an input
-        with a key those of the old and of the new rows; of one without none, where no row differs. None where that may be all
-        groups, or where an old version cannot be read any more (test_groups_of_changed_rows)."""
+        with a key those of the old and of the new rows; of one without none, where no row differs. None where that may
+        be all groups, or where an old version cannot be read any more (test_groups_of_changed_rows)."""
 
     def replace(self, projection: Projection, work: Work, record: Record) -> Replaced:
-        """Run the query over the versions in `record.reads` and have its rows replace those of the groups of `work`, or all, in
-        one commit that carries `record` (test_groups_are_replaced_in_one_commit). Without groups only the record is written.
+        """Run the query over the versions in `record.reads` and have its rows replace those of the groups of `work`, or
+        all, in one commit that carries `record` (test_groups_are_replaced_in_one_commit). Without groups only the record
+        is written.
 
-        `Retryable` when somebody else committed since `last` was asked. `Fatal`, with nothing written, for rows that share the
-        values of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
+        `Retryable` when somebody else committed since `last` was asked. `Fatal`, with nothing written, for rows that
+        share the values of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
         """
 
     def close(self) -> None:

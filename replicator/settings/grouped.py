@@ -1,7 +1,7 @@
 """How far down a condition on a column of a query's result can be taken: to which tables, as what of their columns.
 
-Rows of the result whose column has one of some values are then computed from those rows of the tables alone. What is not known to
-allow that does not: a table that the condition does not reach is read whole.
+Rows of the result whose column has one of some values are then computed from those rows of the tables alone. What is not
+known to allow that does not: a table that the condition does not reach is read whole.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ Reached = tuple[str, exp.Expr | None]
 
 CUTTING = ("limit", "offset", "fetch", "sample")
 UNKNOWN = ("pivots", "connect", "match", "laterals", "into")
+PLAIN = frozenset({"this", "db", "catalog", "alias", "with_"})
+"""What a table or a query in parentheses may have beside itself."""
 SEVERAL = ("rollup", "cube", "grouping_sets", "totals")
 
 
@@ -34,14 +36,20 @@ class _Names:
     """The queries that names stand for."""
 
     queries: Mapping[str, tuple[exp.Expr, _Names]]
+    seen: set[int]
+    """The tables that were met, by their identity."""
 
 
 def group_keys(query: exp.Expr, column: str) -> dict[str, exp.Expr | None]:
     """By table of the query what of its columns is the value of the result's `column`; None for a table that is read whole.
     NotByGroup when there is none of the former."""
     found: dict[str, list[exp.Expr | None]] = {}
-    for table, key in _pushed(query, exp.column(column), _Names({})):
+    names = _Names({}, set())
+    for table, key in _pushed(query, exp.column(column), names):
         found.setdefault(table, []).append(key)
+    for missed in query.find_all(exp.Table):
+        if id(missed) not in names.seen:
+            found.setdefault(missed.name.lower(), []).append(None)
     keys = {table: _common(several) for table, several in found.items()}
     if not any(keys.values()):
         raise NotByGroup(f"no table of the query is read by {column!r} alone", query)
@@ -61,6 +69,8 @@ def _pushed(query: exp.Expr, demand: exp.Expr | None, names: _Names) -> list[Rea
             if query.args.get(part):
                 raise NotByGroup(f"{part.upper()} looks at the rows of all groups", query.args[part])
     if isinstance(query, exp.Subquery):
+        if demand is not None:
+            _refuse_more(query)
         return _pushed(query.this, demand, names)
     if isinstance(query, exp.SetOperation):
         return _of_both(query, demand, names)
@@ -78,7 +88,7 @@ def _with_names(query: exp.Expr, demand: exp.Expr | None, names: _Names) -> _Nam
     if clause.args.get("recursive") and demand is not None:
         raise NotByGroup("a query that reads itself looks at the rows of all groups", clause)
     for one in clause.expressions:
-        names = _Names({**names.queries, one.alias.lower(): (one.this, names)})
+        names = _Names({**names.queries, one.alias.lower(): (one.this, names)}, names.seen)
     return names
 
 
@@ -115,8 +125,6 @@ def _inner_queries(query: exp.Select) -> Iterator[exp.Expr]:
         for inner in part.walk(prune=lambda node: isinstance(node, exp.Query)):
             if isinstance(inner, exp.Query):
                 yield inner
-            elif isinstance(inner, exp.Table):
-                yield exp.select("*").from_(inner.copy())
 
 
 def _of_relation(relation: exp.Expr, demand: exp.Expr | None, names: _Names, *, must: bool) -> list[Reached]:
@@ -137,13 +145,18 @@ def _of_relation(relation: exp.Expr, demand: exp.Expr | None, names: _Names, *, 
 
 def _of_table(table: exp.Expr, demand: exp.Expr | None, names: _Names) -> list[Reached]:
     if demand is not None:
-        for part in ("sample", "pivots", "joins", "when", "version"):
-            if table.args.get(part):
-                raise NotByGroup("this cannot be computed by groups", table)
+        _refuse_more(table)
+    names.seen.add(id(table))
     if table.name.lower() in names.queries:
         query, outer = names.queries[table.name.lower()]
         return _pushed(query, demand, outer)
     return [(table.name.lower(), demand)]
+
+
+def _refuse_more(relation: exp.Expr) -> None:
+    """Raise NotByGroup for anything beside a table or a query in parentheses, such as a sample or a join in them."""
+    if {name for name, value in relation.args.items() if value} - PLAIN:
+        raise NotByGroup("this cannot be computed by groups", relation)
 
 
 def _wanted(query: exp.Select, demand: exp.Expr, relations: Relations) -> Demands:
@@ -234,7 +247,7 @@ def _refuse_without(inner: exp.Expr, among: Iterable[exp.Expr], scope: Scope, cl
 
 
 def _grouped_by(query: exp.Select, group: exp.Group) -> Iterator[exp.Expr]:
-    items = {e.alias_or_name.lower(): e.unalias() for e in query.expressions}
+    items: dict[str, exp.Expr] = {e.alias_or_name.lower(): e.unalias() for e in query.expressions}
     if group.args.get("all"):
         yield from (e.unalias() for e in query.expressions if e.find(exp.AggFunc) is None)
     for one in group.expressions:

@@ -36,8 +36,8 @@ def projected(projections: Mapping[str, Any]) -> dict[str, Target]:
 
 
 def in_order(inputs: Mapping[str, Mapping[str, str]], targets: Mapping[str, Target]) -> list[str]:
-    """The projections, each after those whose tables it reads; those that read each other in a circle are left out. `inputs`:
-    by projection what its tables are."""
+    """The projections, each after those whose tables it reads; those that read each other in a circle are left out.
+    `inputs`: by projection what its tables are."""
     made = {".".join(target): name for name, target in targets.items()}
     waits = {name: {made[value] for value in said.values() if value in made} for name, said in inputs.items()}
     order: list[str] = []
@@ -130,8 +130,7 @@ def _circles(config: View, targets: Mapping[str, Target]) -> Iterator[Problem]:
         for name, said in config.projections.items()
     }
     ordered = in_order(inputs, targets)
-    for name in inputs:
-        mine = ".".join(targets[name])
-        if name not in ordered and mine not in inputs[name].values():
+    for name, tables in inputs.items():
+        if name not in ordered and ".".join(targets[name]) not in tables.values():
             sentence = f"{place(('projections', name))} reads tables that are computed from its own"
             yield Problem(("projections", name), "circle", sentence, "take one of them out of the circle")

@@ -161,7 +161,7 @@ def _functions(tree: exp.Expr) -> Iterator[Wrong]:
     for node in tree.walk():
         anonymous = isinstance(node, exp.Anonymous) and node.name.lower() in OTHERWISE_EACH_TIME
         if anonymous or isinstance(node, CLOCKS):
-            name = node.name if isinstance(node, exp.Func) and anonymous else type(node).sql_names()[0]
+            name = type(node).sql_names()[0] if isinstance(node, exp.Func) and not anonymous else node.name
             sentence = f"calls {quoted(name.lower())}, which would give another result each time"
             yield Wrong(
                 _nearest_line(node), "sql_clock", sentence, "write a parameter, such as :reference_date, and say its value"
@@ -196,7 +196,7 @@ def _keys(tree: exp.Expr, said: Said, dialect: str) -> dict[str, str | None]:
         read = {table.name.lower() for table in tree.find_all(exp.Table)}
         return {name: None for name in said.inputs if name in read}
     found = group_keys(tree, said.partition_by)
-    return {name: key and key.sql(dialect=dialect) for name, key in found.items()}
+    return {name: None if key is None else key.sql(dialect=dialect) for name, key in found.items()}
 
 
 def _columns(tree: exp.Expr) -> frozenset[str] | None:

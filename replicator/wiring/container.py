@@ -18,7 +18,7 @@ from replicator.application.status import Status
 from replicator.application.supervisor import Supervisor
 from replicator.settings import Loaded
 
-from . import adapters, daemon, parts
+from . import adapters, daemon, parts, projections
 from .plugins import load
 
 
@@ -56,4 +56,6 @@ class Container(containers.DeclarativeContainer):
     unmatched = providers.Callable(parts.unmatched, loaded, pipelines)
     control = providers.Singleton(Control, lanes, pipelines)
     monitor = providers.Singleton(parts.monitor, loaded, telemetry)
-    views = providers.Singleton(daemon.views, loaded, status, control, providers.Factory(parts.Pulse, pipelines))
+    keeper = providers.Singleton(projections.keeper, loaded, lanes)
+    pulse = providers.Factory(parts.Pulse, pipelines)
+    views = providers.Singleton(daemon.views, loaded, status, control, pulse, keeper)

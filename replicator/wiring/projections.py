@@ -9,11 +9,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from replicator.application.keeping import Keeper, Kept
+from replicator.application.lanes import Lanes
 from replicator.application.refreshing import Refreshing
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.projections import Input, Projection
 from replicator.ports.lineage import Lineage
 from replicator.settings import ConfigError, Finding, Loaded
+from replicator.settings.fields import timespan
 from replicator.settings.nearest import did_you_mean
 from replicator.settings.projection_problems import in_order
 from replicator.settings.projections import EVENT_STORE, ProjectionSettings
@@ -30,7 +33,8 @@ PLACE = ("path", "storage", "compact_every")
 
 
 def projections(loaded: Loaded) -> tuple[Projection, ...]:
-    """Every projection, each after those whose tables it reads. ConfigError with everything that is wrong with their queries."""
+    """Every projection, each after those whose tables it reads. ConfigError with everything that is wrong with their
+    queries."""
     said = loaded.settings.projections
     found = {name: _read(loaded, name) for name in said}
     wrong = [finding for _, findings in found.values() for finding in findings]
@@ -54,7 +58,7 @@ def chosen(loaded: Loaded, names: Sequence[str]) -> tuple[Projection, ...]:
     if not known:
         raise ConfigProblem(
             "the configuration names no projection",
-            next_step="Add one, for example projections: {revenue: {sql: sql/revenue.sql, inputs: {orders: lake.orders}, sink: lake}}",
+            next_step="Add one, for example projections: {sums: {sql: sums.sql, inputs: {orders: lake.orders}, sink: lake}}",
         )
     for name in names:
         if name not in known:
@@ -70,6 +74,16 @@ def refreshing(loaded: Loaded) -> Iterator[Refreshing]:
         said = loaded.settings.lineage
         namespace = (said and said.namespace) or loaded.settings.pipeline
         yield Refreshing(projector, namespace, _lineage(loaded))
+
+
+def keeper(loaded: Loaded, lanes: Lanes) -> Keeper:
+    """What keeps projections current beside the lanes. ConfigError for a query that cannot be used."""
+    kept = []
+    for one in projections(loaded) if loaded.settings.projections else ():
+        refresh = loaded.settings.projections[one.name].refresh
+        if refresh != "manual":
+            kept.append(Kept(one, None if refresh == "on_change" else timespan(refresh).total_seconds()))
+    return Keeper(kept, lambda: refreshing(loaded), lambda: {run.lane.id: run.applied_at for run in lanes.all()})
 
 
 def _projector(loaded: Loaded) -> Any:
