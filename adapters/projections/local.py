@@ -17,7 +17,7 @@ from ..delta.tables import schema_of
 from ..delta.types import storage_type, to_storage
 from ..delta.versions_apart import apart, columns_of, stream, version_of
 from ..sql.dialect import DELTA_RS
-from ..sql.projecting import asking, differing, offer, offer_groups, repeated, result
+from ..sql.projecting import asking, differing, offer, offer_groups, repeated, result, unreadable
 
 FEW = 1000
 """Groups that are looked for in the statistics of files, to leave files out."""
@@ -25,6 +25,11 @@ FEW = 1000
 
 class LocalProjector(DeltaProjector):
     """`ports.projector.Projector` in this process; options as `DeltaProjector`. A result is held in memory."""
+
+    @staticmethod
+    def unreadable(query: str) -> str:
+        """See `ports.projector.Projector.unreadable`."""
+        return unreadable(query)
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
         """See `ports.projector.Projector.touched`."""
@@ -34,7 +39,7 @@ class LocalProjector(DeltaProjector):
                 return None if found is None else frozenset()
             sides = {"_removed": stream(found.removed, found.names), "_added": stream(found.added, found.names)}
             with asking(projection.name) as connection:
-                groups = differing(connection, sides, found.names, one.key, MOST_GROUPS if one.key else 0)
+                groups = differing(connection, sides, found.names, one.key and one.key.text, MOST_GROUPS if one.key else 0)
         except FileNotFoundError:
             return None  # Files of the old version were cleaned away.
         if one.key is None:
@@ -66,9 +71,10 @@ class LocalProjector(DeltaProjector):
         folder = self._folder(one.sink, one.table)
         rows = version_of(folder, version)
         names = {source_name(name).lower(): name for name in rows.schema.names}
-        if one.key is None or one.key.lower() not in names or groups is None or len(groups) > FEW:
+        column = None if one.key is None else names.get(one.key.column or "")
+        if column is None or groups is None or len(groups) > FEW:
             return rows
-        return version_of(folder, version, among(names[one.key.lower()], groups, DELTA_RS))
+        return version_of(folder, version, among(column, groups, DELTA_RS))
 
     def _computed(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         """The rows of the groups, or all, in the types of the table."""
@@ -80,7 +86,8 @@ class LocalProjector(DeltaProjector):
             for one in projection.inputs:
                 rows = self._rows(one, record.reads[one.name].version, groups)
                 names = columns_of(rows, one.columns)
-                offer(connection, one.name, stream(rows, names), names, None if groups is None else one.key)
+                key = None if groups is None or one.key is None else one.key.text
+                offer(connection, one.name, stream(rows, names), names, key)
             found = result(connection, projection.query, None if groups is None else projection.partition_by)
         _refuse_repeated(found, projection)
         return _stored(found)

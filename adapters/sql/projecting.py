@@ -22,6 +22,19 @@ NARROWER = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"}
 q = DUCKDB.quoted
 
 
+def unreadable(query: str) -> str:
+    """Why DuckDB does not read a query; empty when it does."""
+    try:
+        duckdb.extract_statements(query)
+    except duckdb.Error as error:
+        return _words(error)
+    return ""
+
+
+def _words(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:300]
+
+
 @contextmanager
 def asking(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection whose times are of UTC; what it cannot do is a Fatal of the projection `name`."""
@@ -30,9 +43,8 @@ def asking(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
         try:
             yield connection
         except duckdb.Error as error:
-            words = str(error).strip().split("\n", 1)[0][:300]
             raise Fatal(
-                f"projection {name} cannot be computed: {words}", next_step="Correct its query, or what it reads."
+                f"projection {name} cannot be computed: {_words(error)}", next_step="Correct its query, or what it reads."
             ) from error
 
 

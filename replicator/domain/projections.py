@@ -19,8 +19,16 @@ MOST_GROUPS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """What the group of a row is, in the words of the engine. `column`: in lower case, where it is just that."""
+
+    text: str
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
-    """A table that a query reads. `key`: what of its columns is the group of a row, in the words of the engine; None
+    """A table that a query reads. `key`: what of its columns is the group of a row; None
     where every group may come of every row. `columns`: those that the query may look at, in lower case; None for all."""
 
     name: str
@@ -28,7 +36,7 @@ class Input:
     sink: str
     table: str | None
     """Its name in the sink; None where the sink is one table."""
-    key: str | None = None
+    key: Key | None = None
     columns: frozenset[str] | None = None
 
     @property

@@ -20,6 +20,10 @@ class Projector(Protocol):
     """Reads inputs, runs queries, and keeps their results, on one engine. Every adapter passes
     `testing.projector_contract.ProjectorContract`. Safe for use from one thread at a time."""
 
+    @staticmethod
+    def unreadable(query: str) -> str:
+        """Why the engine does not read a query, as far as that can be told without starting it; empty when it does."""
+
     def place(self, sink: str, table: str | None) -> str:
         """Where a table lies: an absolute path, or a URL."""
 

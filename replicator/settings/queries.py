@@ -10,6 +10,8 @@ from functools import cache
 from sqlglot import ErrorLevel, exp, parse
 from sqlglot.errors import ParseError, SqlglotError, TokenError, UnsupportedError
 
+from replicator.domain.projections import Key
+
 from .findings import quoted
 from .grouped import NotByGroup, group_keys
 from .nearest import did_you_mean
@@ -58,7 +60,7 @@ class Query:
     whole; and the columns that it names, in lower case, None where it takes all there are."""
 
     text: str
-    keys: Mapping[str, str | None]
+    keys: Mapping[str, Key | None]
     columns: frozenset[str] | None
 
 
@@ -84,7 +86,8 @@ def read_query(text: str, said: Said) -> tuple[Query | None, list[Wrong]]:
     _fill_in(tree, said)
     dialect = DIALECTS.get(said.engine, said.engine)
     try:
-        written = tree.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.RAISE)
+        # All names in quotes: words that mean something differ between engines.
+        written = tree.sql(dialect=dialect, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
         keys = _keys(tree, said, dialect)
     except UnsupportedError as refused:
         sentence = f"the engine {said.engine!r} cannot run it: {str(refused).strip()}"
@@ -191,12 +194,16 @@ def _fill_in(tree: exp.Expr, said: Said) -> None:
         node.replace(exp.convert(said.parameters[node.name]))
 
 
-def _keys(tree: exp.Expr, said: Said, dialect: str) -> dict[str, str | None]:
+def _keys(tree: exp.Expr, said: Said, dialect: str) -> dict[str, Key | None]:
     if said.partition_by is None:
         read = {table.name.lower() for table in tree.find_all(exp.Table)}
         return {name: None for name in said.inputs if name in read}
     found = group_keys(tree, said.partition_by)
-    return {name: None if key is None else key.sql(dialect=dialect) for name, key in found.items()}
+    return {name: None if key is None else _key(key, dialect) for name, key in found.items()}
+
+
+def _key(key: exp.Expr, dialect: str) -> Key:
+    return Key(key.sql(dialect=dialect, identify=True), key.name.lower() if isinstance(key, exp.Column) else None)
 
 
 def _columns(tree: exp.Expr) -> frozenset[str] | None:

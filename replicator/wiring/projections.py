@@ -20,7 +20,7 @@ from replicator.settings.fields import timespan
 from replicator.settings.nearest import did_you_mean
 from replicator.settings.projection_problems import in_order
 from replicator.settings.projections import EVENT_STORE, ProjectionSettings
-from replicator.settings.queries import Query, Said, read_query
+from replicator.settings.queries import Query, Said, Wrong, read_query
 
 from . import adapters
 from .plugins import load
@@ -116,6 +116,8 @@ def _read(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]:
         sentence = f"projections.{name}.sql names a file that cannot be read as text of at most {LARGEST} bytes"
         return None, [_finding(loaded, line, "unreadable", sentence, "name the file with its query")]
     query, wrong = read_query(text, Said(loaded.settings.engine, list(said.inputs), said.partition_by, said.parameters))
+    if query is not None and (why := _unreadable(loaded, query)):
+        wrong = [Wrong(1, "sql_engine", f"is not read by the engine {loaded.settings.engine!r}: {why}")]
     where = f"{loaded.where(*line)}: " if wrong else ""
     found = [Finding("error", w.code, f"{where}projection {name} {w.sentence}", said.sql, w.line, w.step) for w in wrong]
     unread = [] if query is None else [table for table in said.inputs if table not in query.keys]
@@ -123,6 +125,11 @@ def _read(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]:
         sentence = f"projections.{name}.inputs.{table}: the query does not read it"
         found.append(_finding(loaded, ("projections", name, "inputs", table), "unused_input", sentence, "remove it"))
     return (None if found else query), found
+
+
+def _unreadable(loaded: Loaded, query: Query) -> str:
+    projector = load(GROUP, loaded.settings.engine, f"{loaded.where('engine')}: ")
+    return str(projector.unreadable(query.text))
 
 
 def _finding(loaded: Loaded, path: tuple[str, ...], code: str, sentence: str, step: str) -> Finding:

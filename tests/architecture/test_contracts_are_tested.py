@@ -10,6 +10,7 @@ from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.decoder_contract import DecoderContract
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.event_store_contract import EventStoreContract
+from replicator.testing.projector_contract import ProjectorContract
 from replicator.testing.sink_contract import LedgerContract, SinkContract
 from replicator.testing.source_contract import SourceContract
 
@@ -20,6 +21,7 @@ SUITES = {
     "engine": [EngineContract],
     "dead_letters": [DeadLetterContract],
     "event_store": [EventStoreContract],
+    "projector": [ProjectorContract],
     "sink": [SinkContract, LedgerContract],
 }
 

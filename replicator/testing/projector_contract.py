@@ -1,0 +1,176 @@
+"""What everything that computes projections promises (`ports.projector`), as tests that an adapter inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.application.refreshing import Refreshed, Refreshing
+from replicator.domain.errors import Fatal, Retryable
+from replicator.domain.projections import Input, Key, Projection
+from replicator.ports.projector import Projector
+
+from .contract import Contract
+
+Rows = list[tuple[Any, ...]]
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("amount", pa.int64()), ("note", pa.string())])
+FIRST: Rows = [(1, "Oslo", 10, "a"), (2, "Oslo", 20, "b"), (3, "Rome", 5, "c"), (4, None, 1, "d"), (5, "it's", 7, "e")]
+SUMS = "SELECT city, COUNT(*) AS orders, SUM(amount) AS total FROM orders GROUP BY city"
+CITY = Key("city", "city")
+READS = frozenset({"city", "amount"})
+
+
+class ProjectorContract(Contract):
+    """Inherit, and say how a projector is made and how tables in its sink `lake` are written and read."""
+
+    def new_projector(self) -> Projector:
+        """A projector, whose sink `lake` is the same each time within a test."""
+        raise NotImplementedError
+
+    def put(self, table: str, rows: pa.Table) -> None:
+        """Have these rows replace those of a table in `lake`, made when it is not there, by another writer in one commit."""
+        raise NotImplementedError
+
+    def add(self, table: str, rows: pa.Table) -> None:
+        """Append to a table in `lake`, likewise."""
+        raise NotImplementedError
+
+    def rows(self, table: str) -> pa.Table:
+        """The rows of a table in `lake`."""
+        raise NotImplementedError
+
+    def commits(self, table: str) -> int:
+        """How many commits the table has."""
+        raise NotImplementedError
+
+    def race(self, projector: Projector, meanwhile: Any) -> None:
+        """Have `meanwhile` called before the projector's next commit."""
+        raise NotImplementedError
+
+    def test_groups_are_replaced_in_one_commit(self) -> None:
+        """Those of rows that came, went and changed, a group of nulls among them; the others stay."""
+        self.put("orders", _table(FIRST))
+        assert self._refresh(sums()).kind == "full"
+        before = self.commits("sums")
+        self.put("orders", _table([(1, "Oslo", 11, "a"), *FIRST[1:3], (6, None, 2, "f"), FIRST[4]]))
+        done = self._refresh(sums())
+        assert (done.kind, done.groups, done.rows) == ("groups", 2, 2)
+        assert self.commits("sums") == before + 1
+        assert self._found() == {("Oslo", 2, 31), ("Rome", 1, 5), (None, 1, 2), ("it's", 1, 7)}
+        assert self._refresh(sums()).kind == "current"
+        assert self.commits("sums") == before + 1
+
+    def test_groups_of_changed_rows(self) -> None:
+        """Of the old row and of the new one; a change that the query does not look at touches none."""
+        self.put("orders", _table(FIRST))
+        self._refresh(sums())
+        self.put("orders", _table([(1, "Rome", 10, "a"), *FIRST[1:]]))
+        assert self._refresh(sums()).groups == 2
+        self.put("orders", _table([(1, "Rome", 10, "another"), *FIRST[1:]]))
+        done = self._refresh(sums())
+        assert (done.kind, done.groups) == ("none", 0)
+        self.put("orders", _table(FIRST[1:]))
+        assert self._refresh(sums()).groups == 1
+        assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
+        self.put("orders", _table([]))
+        assert self._refresh(sums()).rows == 0
+        assert self._found() == set()
+
+    def test_without_groups_everything_is_computed(self) -> None:
+        """A projection that does not say what divides it."""
+        whole = sums(key=None, partition_by=None)
+        self.put("orders", _table(FIRST))
+        self._refresh(whole)
+        self.add("orders", _table([(9, "Rome", 1, "x")]))
+        done = self._refresh(whole)
+        assert (done.kind, done.rows) == ("full", 4)
+        assert ("Rome", 2, 6) in self._found()
+
+    def test_an_input_that_is_not_there_is_named(self) -> None:
+        """By its sink and its name."""
+        with pytest.raises(Fatal, match=r"lake\.orders"):
+            self._refresh(sums())
+
+    def test_a_table_that_somebody_changed_is_computed_anew(self) -> None:
+        """What somebody else wrote to it does not stay."""
+        self.put("orders", _table(FIRST))
+        self._refresh(sums())
+        found = self._found()
+        self.add("sums", self.rows("sums").slice(0, 1))
+        assert self._refresh(sums()).kind == "full"
+        assert self._found() == found
+
+    def test_a_table_that_no_refresh_made_is_left_alone(self) -> None:
+        """Whatever rows it has."""
+        self.put("orders", _table(FIRST))
+        self.put("sums", _table(FIRST))
+        with pytest.raises(Fatal, match="did not make it"):
+            self._refresh(sums())
+        assert self.rows("sums").num_rows == len(FIRST)
+
+    def test_rows_of_one_key_are_refused(self) -> None:
+        """Keys that the query keeps are no hindrance."""
+        self.put("orders", _table(FIRST))
+        with pytest.raises(Fatal, match="several rows with the same city"):
+            self._refresh(sums(query="SELECT city, amount AS total FROM orders", keys=("city",)))
+        self._refresh(sums(keys=("city",)))
+
+    def test_a_query_that_fails_writes_nothing(self) -> None:
+        """The table stays at its version."""
+        self.put("orders", _table(FIRST))
+        self._refresh(sums())
+        before = self.commits("sums")
+        with pytest.raises(Fatal):
+            self._refresh(sums(query="SELECT city, no_such_column FROM orders", fingerprint="another"))
+        assert self.commits("sums") == before
+
+    def test_another_query_makes_other_columns(self) -> None:
+        """The table gets those of the query."""
+        self.put("orders", _table(FIRST))
+        self._refresh(sums())
+        done = self._refresh(sums(query="SELECT city, MAX(amount) AS most FROM orders GROUP BY city", fingerprint="another"))
+        assert done.kind == "full"
+        assert self.rows("sums").column_names == ["city", "most"]
+
+    def test_one_of_two_that_race_wins(self) -> None:
+        """The other one may try again, and finds nothing left to do."""
+        self.put("orders", _table(FIRST))
+        self._refresh(sums())
+        self.add("orders", _table([(9, "Rome", 1, "x")]))
+        slow = self.new_projector()
+        self.race(slow, lambda: self._refresh(sums()))
+        with pytest.raises(Retryable):
+            Refreshing(slow, "tests").refresh(sums())
+        slow.close()
+        assert ("Rome", 2, 6) in self._found()
+        assert self._refresh(sums()).kind == "current"
+
+    def _refresh(self, projection: Projection) -> Refreshed:
+        projector = self.new_projector()
+        try:
+            return Refreshing(projector, "tests").refresh(projection)
+        finally:
+            projector.close()
+
+    def _found(self) -> set[tuple[Any, ...]]:
+        return {tuple(row.values()) for row in self.rows("sums").to_pylist()}
+
+
+def sums(
+    query: str = SUMS,
+    key: Key | None = CITY,
+    partition_by: str | None = "city",
+    keys: tuple[str, ...] = (),
+    fingerprint: str = "one",
+) -> Projection:
+    """A projection by example."""
+    read = Input("orders", "lake", "orders", key, READS)
+    return Projection("sums", query, (read,), "lake", "sums", keys, partition_by, fingerprint, "config.yaml:7")
+
+
+def _table(rows: Rows) -> pa.Table:
+    columns: Mapping[str, list[Any]] = {name: [row[n] for row in rows] for n, name in enumerate(SCHEMA.names)}
+    return pa.table(dict(columns), SCHEMA)
