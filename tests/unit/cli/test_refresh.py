@@ -5,14 +5,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
+
+from replicator.application.refreshing import Refreshed
+from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.settings import ConfigError, Loaded
+from replicator.wiring import projections
+from replicator.wiring.checking import refuse_unusable
+from replicator.wiring.configuration import read
+from replicator.wiring.container import Container
+from replicator.wiring.running import run_once
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -77,13 +89,31 @@ def features(project: Path) -> dict[int, tuple[Any, ...]]:
     return {row.pop("user_id"): tuple(row.values()) for row in rows}
 
 
+def config(project: Path) -> Loaded:
+    return read(project / "config" / "replicator.yaml", None, ())
+
+
+def replicate(project: Path) -> None:
+    """What `run --until-caught-up` does, in this process."""
+    made = Container(loaded=config(project))
+    run_once(made)
+    assert made.keeper().refresh_all() is None
+
+
+def refresh(project: Path, *, full: bool = False) -> Refreshed:
+    loaded = config(project)
+    with projections.refreshing(loaded) as refreshing:
+        (done,) = [refreshing.refresh(one, full=full) for one in projections.chosen(loaded, ())]
+    return done
+
+
 def test_users_features(project: Path) -> None:
     """A changed user updates the cities that he was and is in, and no other."""
     done = asked(project, "run", "--until-caught-up")["result"]["projections"]
     assert [(one["name"], one["status"], one["kind"]) for one in done] == [("users_features", "current", "full")]
     assert features(project) == FEATURES
     put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
-    asked(project, "run", "--until-caught-up")
+    replicate(project)
     (entry,) = DeltaTable(project / GOLD).history(1)
     assert entry["operationParameters"]["predicate"] == "city = 'Boston' OR city = 'Charlotte'"
     assert json.loads(entry["replicatorRefresh"])["kind"] == "groups"
@@ -91,35 +121,126 @@ def test_users_features(project: Path) -> None:
     assert after[3] == ("Steve Goodwin", "Boston", date(2021, 9, 19), "Massachusetts", 2, 3 / 4, 4)
     assert after[20] == ("Domingo Byrd", "Charlotte", date(2021, 9, 10), "North Carolina", 1, 1.0, 1)
     assert {user: after[user] for user in (73, 81, 11, 93, 17)} == {user: FEATURES[user] for user in (73, 81, 11, 93, 17)}
-    (again,) = asked(project, "refresh")["result"]
-    assert (again["kind"], again["version"]) == ("current", None)
+    again = refresh(project)
+    assert (again.kind, again.version) == ("current", None)
     (whole,) = asked(project, "refresh", "users_features", "--full")["result"]
     assert (whole["kind"], whole["rows"], whole["reads"]) == ("full", 10, {"users": 2, "cities": 1})
     assert features(project) == after
+    with pytest.raises(ConfigProblem, match="users_features"):
+        projections.chosen(config(project), ["user_features"])
+
+
+def test_gold_follows_while_the_program_runs(project: Path) -> None:
+    made = Container(loaded=config(project))
+    keeper, supervisor = made.keeper(), made.supervisor()
+    running = threading.Thread(target=supervisor.run, kwargs={"once": False})
+    keeper.start()
+    running.start()
+    try:
+        until(lambda: (project / GOLD).is_dir() and len(features(project)) == 10)
+        put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
+        until(lambda: features(project)[3][1] == "Boston")
+        (told,) = made.views().status()["projections"]
+        assert (told["status"], told["error"]) == ("current", None)
+    finally:
+        made.stop().set()
+        running.join()
+        keeper.end(10.0)
+    assert supervisor.problem is None
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_lineage_says_what_was_read_and_written(project: Path) -> None:
+    replicate(project)
+    with pytest.raises(Fatal):
+        (project / "config" / "sql" / "users-features.sql").write_text("SELECT user_id, town AS city FROM users, cities")
+        (project / "config" / "replicator.yaml").write_text(
+            (project / "config" / "replicator.yaml").read_text().replace("    partition_by: city ", "    # ")
+            .replace("    parameters: {reference_date: 2021-10-17}\n", "")
+        )  # fmt: skip
+        refresh(project)
     lines = (project / "state" / "users-features" / "lineage.jsonl").read_text().splitlines()
-    assert [json.loads(line)["eventType"] for line in lines] == ["START", "COMPLETE"] * 3
-    unknown = asked(project, "refresh", "user_features", code=2)["error"]
-    assert "users_features" in unknown["next_step"]
+    events = [json.loads(line) for line in lines]
+    assert [event["eventType"] for event in events] == ["START", "COMPLETE", "START", "FAIL"]
+    for event in events:
+        jsonschema.validate(event, RUN_EVENT, format_checker=jsonschema.FormatChecker())
+    assert [event["run"]["runId"] for event in events][::2] == [event["run"]["runId"] for event in events][1::2]
+    done = events[1]
+    lake = project / "deltalake" / "users-features"
+    assert [one["name"] for one in done["inputs"]] == [str(lake / "silver" / name) for name in ("users", "cities")]
+    assert [one["facets"]["version"]["datasetVersion"] for one in done["inputs"]] == ["1", "1"]
+    (output,) = done["outputs"]
+    assert (output["name"], output["outputFacets"]["outputStatistics"]["rowCount"]) == (str(project / GOLD), 10)
+    assert "town" in events[3]["run"]["facets"]["errorMessage"]["message"]
+
+
+FACET = {
+    "type": "object",
+    "required": ["_producer", "_schemaURL"],
+    "properties": {"_producer": {"type": "string", "format": "uri"}, "_schemaURL": {"type": "string", "format": "uri"}},
+}
+FACETS = {"type": "object", "additionalProperties": FACET}
+DATASETS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["namespace", "name"],
+        "properties": {
+            "namespace": {"type": "string"},
+            "name": {"type": "string"},
+            "facets": FACETS,
+            "outputFacets": FACETS,
+        },
+    },
+}
+RUN_EVENT = {
+    "type": "object",
+    "required": ["eventTime", "producer", "schemaURL", "run", "job"],
+    "properties": {
+        "eventTime": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"},
+        "eventType": {"enum": ["START", "RUNNING", "COMPLETE", "ABORT", "FAIL", "OTHER"]},
+        "producer": {"type": "string", "format": "uri"},
+        "schemaURL": {"type": "string", "pattern": r"^https://openlineage\.io/spec/.+RunEvent$"},
+        "run": {
+            "type": "object",
+            "required": ["runId"],
+            "properties": {
+                "runId": {"type": "string", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"},
+                "facets": FACETS,
+            },
+        },
+        "job": {"type": "object", "required": ["namespace", "name"], "properties": {"facets": FACETS}},
+        "inputs": DATASETS,
+        "outputs": DATASETS,
+    },
+}
+"""What OpenLineage's specification requires of a run event."""
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "words"),
+    ("old", "new", "words"),
     [
-        ("FROM users AS u", "FROM userz AS u", "users-features.sql", "'userz'"),
-        ("SELECT\n", "SELEC\n", "users-features.sql", "not SQL"),
-        ("PARTITION BY u.city ORDER", "ORDER", "users-features.sql", "cannot be computed alone"),
+        ("FROM users AS u", "FROM userz AS u", "'userz'"),
+        ("SELECT\n", "SELEC\n", "not SQL"),
+        ("PARTITION BY u.city ORDER", "ORDER", "cannot be computed alone"),
     ],
 )
-def test_a_query_that_cannot_be_used_is_refused_with_its_place(
-    project: Path, old: str, new: str, place: str, words: str
-) -> None:
+def test_a_query_that_cannot_be_used_is_refused_with_its_place(project: Path, old: str, new: str, words: str) -> None:
     file = project / "config" / "sql" / "users-features.sql"
-    line = file.read_text().splitlines().index(next(part for part in file.read_text().splitlines() if old.strip() in part))
+    line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if old.strip() in text)
     file.write_text(file.read_text().replace(old, new, 1))
-    (finding,) = asked(project, "check", code=2)["result"]
-    assert words in finding["message"]
-    assert finding["file"].endswith(place)
-    assert finding["line"] in (line + 1, line + 2)
+    with pytest.raises(ConfigError) as refused:
+        refuse_unusable(config(project))
+    (finding,) = refused.value.findings
+    assert words in finding.message
+    assert finding.file == str(file)
+    assert finding.line in (line, line + 1)
 
 
 def test_an_input_that_nobody_writes_is_refused(project: Path) -> None:

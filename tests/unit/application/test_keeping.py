@@ -1,0 +1,133 @@
+"""Projections kept current beside lanes: when they are refreshed, and what a failure does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from replicator.application.keeping import Keeper, Kept
+from replicator.application.refreshing import Refreshed, Refreshing
+from replicator.application.retry import Backoff
+from replicator.domain.errors import Retryable
+from replicator.domain.projections import Input, Projection
+
+USERS = Projection("users", "SELECT 1", (Input("u", "lake", "users"),), "lake", "by_city")
+ON_TOP = Projection("top", "SELECT 1", (Input("b", "lake", "by_city"),), "lake", "top")
+
+
+class Refreshes:
+    """Stands in for `Refreshing`: says that every refresh committed the next version, or fails."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.failing: Exception | None = None
+
+    def refresh(self, projection: Projection, *, full: bool = False) -> Refreshed:
+        self.done.append(projection.name)
+        if self.failing:
+            raise self.failing
+        version = len(self.done)
+        return Refreshed(projection.name, projection.label, "groups", "", 1, 1, version, {}, 0.0, "run")
+
+
+class World:
+    def __init__(self, *kept: Kept) -> None:
+        self.refreshes: Any = Refreshes()
+        self.committed: dict[str, object] = {"lake.users": 1}
+        self.time = 0.0
+        for one in kept:
+            one.backoff = Backoff(first=1.0, jitter=lambda: 1.0)
+        self.keeper = Keeper(kept, self.opening, lambda: self.committed, clock=lambda: self.time)
+
+    @contextmanager
+    def opening(self) -> Iterator[Refreshing]:
+        yield self.refreshes
+
+    def looks(self) -> list[str]:
+        self.refreshes.done.clear()
+        self.keeper.look(self.refreshes)
+        return list(self.refreshes.done)
+
+
+def test_on_change_follows_commits():
+    world = World(Kept(USERS), Kept(ON_TOP))
+    assert world.looks() == ["users", "top"]
+    assert world.looks() == []
+    world.committed["lake.other"] = 2
+    assert world.looks() == []
+    world.committed["lake.users"] = 2
+    assert world.looks() == ["users"]  # That commits version 1 again, so nothing has changed for the other one.
+    world.time = 100.0
+    assert world.looks() == ["users", "top"]
+
+
+def test_a_projection_follows_the_projection_that_it_reads():
+    world = World(Kept(USERS), Kept(ON_TOP))
+    world.looks()
+    world.committed["lake.users"] = 2
+    world.refreshes.done = ["one", "two"]
+    world.keeper.look(world.refreshes)
+    assert world.refreshes.done == ["one", "two", "users", "top"]
+
+
+def test_intervals_do_not_follow_commits():
+    world = World(Kept(USERS, every=30.0))
+    assert world.looks() == ["users"]
+    world.committed["lake.users"] = 2
+    world.time = 29.0
+    assert world.looks() == []
+    world.time = 30.0
+    assert world.looks() == ["users"]
+
+
+def test_a_failure_is_told_and_tried_again_later():
+    world = World(Kept(USERS), Kept(ON_TOP))
+    world.refreshes.failing = Retryable("the store is away", next_step="Wait.")
+    assert world.looks() == ["users", "top"]
+    (told, _) = world.keeper.report()
+    assert (told["status"], told["error"], told["next_step"]) == ("failed", "the store is away", "Wait.")
+    world.committed["lake.users"] = 2
+    assert world.looks() == []
+    world.time = 1.0
+    assert world.looks() == ["users", "top"]
+    world.refreshes.failing = None
+    world.time = 2.5
+    assert world.looks() == []
+    world.time = 3.0
+    assert world.looks() == ["users", "top"]
+    assert [one["status"] for one in world.keeper.report()] == ["current", "current"]
+
+
+def test_an_unexpected_exception_does_not_end_the_thread():
+    world = World(Kept(USERS))
+    world.refreshes.failing = KeyError("a value of a row")
+    world.looks()
+    (told,) = world.keeper.report()
+    assert told["status"] == "failed"
+    assert "a value of a row" not in str(told)
+
+
+def test_what_cannot_be_opened_is_told():
+    @contextmanager
+    def broken() -> Iterator[Refreshing]:
+        raise Retryable("no engine")
+        yield
+
+    kept = Kept(USERS)
+    keeper = Keeper([kept], broken, dict)
+    before = threading.active_count()
+    keeper.start()
+    keeper.end(10.0)
+    assert threading.active_count() == before
+    assert keeper.report()[0]["error"] == "no engine"
+
+
+def test_all_are_refreshed_once():
+    world = World(Kept(USERS), Kept(ON_TOP))
+    assert world.keeper.refresh_all() is None
+    assert world.refreshes.done == ["users", "top"]
+    world.refreshes.failing = Retryable("away")
+    problem = world.keeper.refresh_all()
+    assert problem is not None and problem.sentence == "away"
