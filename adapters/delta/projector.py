@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from replicator.domain.errors import ConfigProblem, Fatal, Retryable
@@ -18,7 +18,17 @@ from .errors import translating
 from .folders import Folder, LocalFolder
 from .layout import Lake
 from .options import LakeOptions
-from .refreshes import REFRESH_FULL, last_record, made, next_number, refuse_group_type, target
+from .refreshes import (
+    REFRESH_FULL,
+    group_column,
+    kind_of,
+    last_record,
+    made,
+    next_number,
+    properties,
+    refuse_group_type,
+    target,
+)
 from .table_writer import TableWriter
 from .tables import STATISTICS, exists, opened, schema_of, statistics_columns
 from .upkeep import Upkeep
@@ -87,6 +97,12 @@ class DeltaProjector:
         """Compute and commit; the version, and the rows that were written."""
         raise NotImplementedError
 
+    def _are_groups(self, projection: Projection, values: Iterable[object]) -> bool:
+        """Whether values are of the type that the table's groups have; equal ones of two types are not found again."""
+        table = self._target(projection)
+        kind = None if table is None else kind_of(group_column(projection, schema_of(table)).type)
+        return all(type(value) is kind for value in values if value is not None)
+
     def _folder(self, sink: str, table: str | None) -> Folder:
         lake: Lake = self._lakes[sink].lake
         return lake.root if table is None else lake.table(table)
@@ -119,6 +135,16 @@ class DeltaProjector:
             self._upkeep[projection.sink].writer.set_properties(table, {STATISTICS: covered})
         return table
 
+    def _nothing(self, projection: Projection, record: Record) -> tuple[int, int]:
+        """Commit the record alone."""
+        table = self._target(projection)
+        if table is None:
+            raise Fatal(f"table {projection.label} is gone", next_step="Refresh again.")
+        self.looked_up()
+        said = properties(table, projection, record)
+        write_deltalake(table, schema_of(table).empty_table(), mode="append", commit_properties=said)
+        return self._settled(projection, table), 0
+
     def _settled(self, projection: Projection, table: DeltaTable) -> int:
         """After the commit: durable, and compacted now and then. The version that the commit made."""
         version = int(table.version())
@@ -127,6 +153,25 @@ class DeltaProjector:
             sync_commit(folder, version)
         self._upkeep[projection.sink].after_commit(table, next_number(table, projection) - 1)
         return version
+
+
+def refuse_lacking_keys(projection: Projection, columns: Iterable[str]) -> None:
+    """Raise Fatal when the rows of a query do not have the columns of `keys`."""
+    there = {name.lower() for name in columns}
+    for name in projection.keys:
+        if name.lower() not in there:
+            raise Fatal(
+                f"the query of projection {projection.name} gives no column {name!r}, which is among its keys",
+                next_step=f"Correct `keys` ({projection.config_line}), or the query.",
+            )
+
+
+def repeated_keys(projection: Projection) -> Fatal:
+    """The error for rows that share their key."""
+    return Fatal(
+        f"the query of projection {projection.name} gives several rows with the same {', '.join(projection.keys)}",
+        next_step=f"Correct the query, or `keys` ({projection.config_line}).",
+    )
 
 
 def _first(projection: Projection) -> list[str]:

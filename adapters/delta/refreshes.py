@@ -103,7 +103,11 @@ def group_column(projection: Projection, schema: pa.Schema) -> pa.Field:
 
 def among(column: str, groups: Groups, dialect: Dialect) -> str:
     """The condition that a row is of one of the groups."""
-    name = dialect.quoted(column)
+    return within(dialect.quoted(column), groups, dialect)
+
+
+def within(name: str, groups: Groups, dialect: Dialect) -> str:
+    """`among` for what is SQL already."""
     texts = ", ".join(sorted(literal(value, dialect) for value in groups if value is not None))
     parts = [f"{name} IN ({texts})"] if texts else []
     parts += [f"{name} IS NULL"] if None in groups else []

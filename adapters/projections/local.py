@@ -6,13 +6,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from replicator.domain.errors import Fatal
 from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection, Record, Work
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
-from ..delta.projector import DeltaProjector
-from ..delta.refreshes import among, group_column, kind_of, properties
+from ..delta.projector import DeltaProjector, refuse_lacking_keys, repeated_keys
+from ..delta.refreshes import among, group_column, properties
 from ..delta.tables import schema_of
 from ..delta.types import storage_type, to_storage
 from ..delta.versions_apart import apart, columns_of, stream, version_of
@@ -46,24 +45,14 @@ class LocalProjector(DeltaProjector):
             return None if groups else frozenset()
         return frozenset(groups) if self._are_groups(projection, groups) else None
 
-    def _are_groups(self, projection: Projection, values: list[object]) -> bool:
-        """Whether values are of the type that the table's groups have; equal ones of two types are not found again."""
-        table = self._target(projection)
-        kind = None if table is None else kind_of(group_column(projection, schema_of(table)).type)
-        return all(type(value) is kind for value in values if value is not None)
-
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
-        rows = None if work.groups == frozenset() else self._computed(projection, work.groups, record)
-        table = self._target(projection) if rows is None else self._ready(projection, rows.schema, work)
-        if table is None:
-            raise Fatal(f"table {projection.label} is gone", next_step="Refresh again.")
+        if work.groups == frozenset():
+            return self._nothing(projection, record)
+        rows = self._computed(projection, work.groups, record)
+        table = self._ready(projection, rows.schema, work)
         self.looked_up()
-        said = properties(table, projection, record)
-        if rows is None:
-            write_deltalake(table, schema_of(table).empty_table(), mode="append", commit_properties=said)
-        else:
-            _write(table, rows, projection, work, said)
-        return self._settled(projection, table), 0 if rows is None else rows.num_rows
+        _write(table, rows, projection, work, properties(table, projection, record))
+        return self._settled(projection, table), rows.num_rows
 
     def _rows(self, one: Input, version: int, groups: Groups | None) -> ds.Dataset:
         """The rows of a version, without files that have none of the groups, where the key is a column and that can be
@@ -89,22 +78,10 @@ class LocalProjector(DeltaProjector):
                 key = None if groups is None or one.key is None else one.key.text
                 offer(connection, one.name, stream(rows, names), names, key)
             found = result(connection, projection.query, None if groups is None else projection.partition_by)
-        _refuse_repeated(found, projection)
+        refuse_lacking_keys(projection, found.column_names)
+        if projection.keys and repeated(found, projection.keys):
+            raise repeated_keys(projection)
         return _stored(found)
-
-
-def _refuse_repeated(rows: pa.Table, projection: Projection) -> None:
-    lacking = [name for name in projection.keys if name.lower() not in [n.lower() for n in rows.column_names]]
-    if lacking:
-        raise Fatal(
-            f"the query of projection {projection.name} gives no column {lacking[0]!r}, which is among its keys",
-            next_step=f"Correct `keys` ({projection.config_line}), or the query.",
-        )
-    if projection.keys and repeated(rows, projection.keys):
-        raise Fatal(
-            f"the query of projection {projection.name} gives several rows with the same {', '.join(projection.keys)}",
-            next_step=f"Correct the query, or `keys` ({projection.config_line}).",
-        )
 
 
 def _stored(rows: pa.Table) -> pa.Table:

@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pytest
-from deltalake import DeltaTable, write_deltalake
+from projected_lake import ProjectedLake
 
 from adapters.projections import LocalProjector
 from replicator.ports.projector import Projector
-from replicator.testing.projector_contract import ProjectorContract
 
 
-class Lake(ProjectorContract):
-    """A folder of Delta tables."""
-
-    __test__ = False
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path / "a lake"
-        self.options: dict[str, Any] = {"sinks": {"lake": {"path": str(self.folder)}}}
-
-    def put(self, table: str, rows: pa.Table) -> None:
-        write_deltalake(self.folder / table, rows, mode="overwrite")
-
-    def add(self, table: str, rows: pa.Table) -> None:
-        write_deltalake(self.folder / table, rows, mode="append")
-
-    def rows(self, table: str) -> pa.Table:
-        return DeltaTable(self.folder / table).to_pyarrow_table()
-
-    def commits(self, table: str) -> int:
-        return int(DeltaTable(self.folder / table).version()) + 1
-
-    def race(self, projector: Any, meanwhile: Callable[[], object]) -> None:
-        projector.looked_up = meanwhile
-
-
-class TestLocalProjector(Lake):
+class TestLocalProjector(ProjectedLake):
     __test__ = True
 
     def new_projector(self) -> Projector:
