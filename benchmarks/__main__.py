@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|freshness|memory|spark|policies|decode|columns]`; `throughput` is the default."""
+"""`python -m benchmarks [throughput|freshness|memory|spark|policies|decode|columns|projections]`; the first by default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import columns, decode, freshness, lanes, memory, policies, report, spark, throughput
+from . import columns, decode, freshness, lanes, memory, policies, projections, report, spark, throughput
 from .applying import Case
 
 
@@ -82,6 +82,21 @@ def measure_columns(options: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+def measure_projections(options: argparse.Namespace) -> dict[str, Any]:
+    """A refresh of the groups that were touched beside one of everything."""
+    figures = projections.measure(options.rows, options.groups, options.share, options.rounds, options.layouts)
+    projections.show(figures)
+    return figures
+
+
+def _with_projections(computing: argparse.ArgumentParser) -> None:
+    computing.add_argument("--rows", type=int, default=10_000_000)
+    computing.add_argument("--groups", type=int, default=10_000)
+    computing.add_argument("--share", type=float, default=0.01, help="of the groups is touched")
+    computing.add_argument("--rounds", type=int, default=3, help="of each, in turns; the least counts")
+    computing.add_argument("--layouts", choices=projections.LAYOUTS, nargs="+", default=list(projections.LAYOUTS))
+
+
 def _with_policies(applying: argparse.ArgumentParser) -> None:
     applying.add_argument("--rows", type=int, default=10_000_000)
     applying.add_argument("--changes", type=int, default=100_000)
@@ -95,7 +110,7 @@ def _with_policies(applying: argparse.ArgumentParser) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     _with_throughput(parser)
-    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark|policies|decode|columns")
+    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark|policies|decode|columns|projections")
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
     fresh.add_argument("--rate", type=int, default=500, help="rows a second")
@@ -118,6 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     ruled.add_argument("--events", type=int, default=100_000)
     ruled.add_argument("--rounds", type=int, default=3, help="of each, in turns; the least counts")
     ruled.add_argument("--batch", type=int, default=20_000, metavar="EVENTS")
+    computing = commands.add_parser("projections", help=measure_projections.__doc__)
+    _with_projections(computing)
     measures = {
         fresh: measure_freshness,
         long: measure_memory,
@@ -125,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
         applying: measure_policies,
         decoding: measure_decode,
         ruled: measure_columns,
+        computing: measure_projections,
     }
     for command, run in measures.items():
         command.add_argument("--json", type=Path, help="file for all figures")

@@ -38,7 +38,8 @@ class LocalProjector(DeltaProjector):
                 return None if found is None else frozenset()
             sides = {"_removed": stream(found.removed, found.names), "_added": stream(found.added, found.names)}
             with asking(projection.name) as connection:
-                groups = differing(connection, sides, found.names, one.key and one.key.text, MOST_GROUPS if one.key else 0)
+                key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
+                groups = differing(connection, sides, found.names, key, most)
         except FileNotFoundError:
             return None  # Files of the old version were cleaned away.
         if one.key is None:

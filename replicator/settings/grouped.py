@@ -227,9 +227,8 @@ def _refuse_mixed(query: exp.Select, inner: exp.Expr, scope: Scope) -> None:
         _refuse_without(inner, distinct.args["on"].expressions, scope, "DISTINCT ON", distinct)
     group = query.args.get("group")
     if group is not None:
-        for part in SEVERAL:
-            if group.args.get(part):
-                raise NotByGroup("totals over several groups are of no group", group)
+        if any(group.args.get(name) for name in SEVERAL):
+            raise NotByGroup("totals over several groups are of no group", group)
         _refuse_without(inner, _grouped_by(query, group), scope, "GROUP BY", group)
     for part in own_parts(query):
         for node in part.walk(prune=lambda node: isinstance(node, (exp.Query, exp.Window))):

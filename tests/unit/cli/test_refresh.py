@@ -162,7 +162,7 @@ def test_lineage_says_what_was_read_and_written(project: Path) -> None:
         (project / "config" / "sql" / "users-features.sql").write_text("SELECT user_id, town AS city FROM users, cities")
         (project / "config" / "replicator.yaml").write_text(
             (project / "config" / "replicator.yaml").read_text().replace("    partition_by: city ", "    # ")
-            .replace("    parameters: {reference_date: 2021-10-17}\n", "")
+            .replace('    parameters: {reference_date: "2021-10-17"}\n', "")
         )  # fmt: skip
         refresh(project)
     lines = (project / "state" / "users-features" / "lineage.jsonl").read_text().splitlines()

@@ -1,0 +1,127 @@
+"""A refresh of the groups that were touched beside one of everything, in process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from rich.console import Console
+from rich.table import Table
+
+from adapters.projections import LocalProjector
+from replicator.application.refreshing import Refreshed, Refreshing
+from replicator.domain.projections import Input, Projection
+from replicator.settings.queries import Said, read_query
+
+QUERIES = {
+    "sums": "SELECT city, COUNT(*) AS users, SUM(amount) AS amount, MAX(seen) AS seen FROM users GROUP BY city",
+    "ranks": "SELECT id, city, amount, RANK() OVER (PARTITION BY city ORDER BY amount DESC, id) AS place, "
+    "COUNT(*) OVER (PARTITION BY city) AS users FROM users",
+}
+"""One row for each group, and one for each row of the input."""
+
+LAYOUTS = ("scattered", "sorted", "appended")
+"""Rows of a group are in all files of the input, or in a few, and a merge changes a row of each group that is touched; or
+groups come one after another, as days do, and the last ones get rows more."""
+
+FILES = 32 * 1024 * 1024
+
+
+def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence[str]) -> dict[str, Any]:
+    """Seconds of both kinds of refresh for each query and layout; the least of the rounds counts."""
+    cases = []
+    for layout in layouts:
+        with tempfile.TemporaryDirectory(prefix="replicator-projections-") as folder:
+            lake = Path(folder)
+            _make(lake, rows, groups, layout)
+            refreshing = Refreshing(LocalProjector({"sinks": {"lake": {"path": folder, "compact_every": 0}}}), "benchmarks")
+            for name in QUERIES:
+                refreshing.refresh(_projection(name))
+            for number in range(rounds):
+                touched = (_append if layout == "appended" else _merge)(lake, rows, groups, share, number)
+                cases += [_case(refreshing, layout, name, touched) for name in QUERIES]
+    return {"rows": rows, "groups": groups, "cases": _least(cases)}
+
+
+def _case(refreshing: Refreshing, layout: str, name: str, touched: int) -> dict[str, Any]:
+    part, seconds = _timed(refreshing, name, full=False)
+    if (part.kind, part.groups) != ("groups", touched):
+        raise SystemExit(f"{name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")
+    whole, of_all = _timed(refreshing, name, full=True)
+    return {"layout": layout, "query": name, "touched": touched, "part": seconds, "full": of_all, "rows": part.rows,
+            "of": whole.rows}  # fmt: skip
+
+
+def _timed(refreshing: Refreshing, name: str, *, full: bool) -> tuple[Refreshed, float]:
+    began = time.perf_counter()
+    done = refreshing.refresh(_projection(name), full=full)
+    return done, time.perf_counter() - began
+
+
+def _least(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    kept: dict[tuple[str, str], dict[str, Any]] = {}
+    for case in cases:
+        best = kept.setdefault((case["layout"], case["query"]), dict(case))
+        best |= {key: min(best[key], case[key]) for key in ("part", "full")}
+    return list(kept.values())
+
+
+def _projection(name: str) -> Projection:
+    query, wrong = read_query(QUERIES[name], Said("local", ["users"], "city"))
+    if query is None:
+        raise SystemExit(str(wrong))
+    read = Input("users", "lake", "users", query.keys["users"], query.columns)
+    return Projection(name, query.text, (read,), "lake", name, (), "city", name)
+
+
+def _make(lake: Path, rows: int, groups: int, layout: str) -> None:
+    random = np.random.default_rng(7)
+    city = random.integers(0, groups, rows)
+    if layout != "scattered":
+        city.sort()
+    columns = {"id": np.arange(rows), "city": city, "amount": random.integers(0, 10**6, rows)}
+    days = pa.array(random.integers(18_000, 20_000, rows).astype("int32"), pa.int32()).cast(pa.date32())
+    write_deltalake(lake / "users", pa.table({**columns, "seen": days}), target_file_size=FILES)
+
+
+def _merge(lake: Path, rows: int, groups: int, share: float, number: int) -> int:
+    """Change one row of each of so many groups, by a merge; how many groups that were."""
+    wanted = np.random.default_rng(number).choice(groups, max(1, int(groups * share)), replace=False)
+    table = DeltaTable(lake / "users")
+    there = table.to_pyarrow_table(columns=["id", "city"])
+    cities, first = np.unique(there["city"].to_numpy(), return_index=True)
+    chosen = first[np.isin(cities, wanted)]
+    ids = there["id"].to_numpy()[chosen]
+    source = pa.table({"id": ids, "amount": np.full(len(ids), rows + number)})
+    merger = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merger.when_matched_update({"amount": "s.amount"}).execute()
+    return len(ids)
+
+
+def _append(lake: Path, rows: int, groups: int, share: float, number: int) -> int:
+    """A row more for each of the last groups; how many groups that were."""
+    wanted = max(1, int(groups * share))
+    city = np.arange(groups - wanted, groups)
+    days = pa.array(np.full(wanted, 20_000 + number, "int32"), pa.int32()).cast(pa.date32())
+    columns = {"id": rows + number * groups + city, "city": city, "amount": np.full(wanted, number)}
+    write_deltalake(lake / "users", pa.table({**columns, "seen": days}), mode="append")
+    return wanted
+
+
+def show(figures: Mapping[str, Any]) -> None:
+    """Print what was measured."""
+    table = Table(title=f"{figures['rows']:,} rows in {figures['groups']:,} groups")
+    for name in ("input", "query", "groups touched", "rows written", "of all", "touched s", "everything s", "ratio"):
+        table.add_column(name, justify="left" if name in ("input", "query") else "right")
+    for case in figures["cases"]:
+        table.add_row(
+            case["layout"], case["query"], f"{case['touched']:,}", f"{case['rows']:,}", f"{case['of']:,}",
+            f"{case['part']:.2f}", f"{case['full']:.2f}", f"{case['part'] / case['full']:.2f}",
+        )  # fmt: skip
+    Console(width=150).print(table)
