@@ -143,6 +143,15 @@ class DeltaLane:
         self._hold.expect(self._log.version(snapshot))
         return snapshot
 
+    def set_properties(self, wanted: Mapping[str, str]) -> None:
+        """Give the table the properties of these that it has not."""
+        table = self.newest()
+        there = table.metadata().configuration
+        missing = {name: value for name, value in wanted.items() if value is not None and there.get(name) != value}
+        if missing:
+            self._writer.set_properties(table, missing)
+            self.forget_snapshot()
+
     def forget_snapshot(self) -> None:
         """Read the table anew next time: its schema has changed."""
         self._shelf.pop(self._path, None)

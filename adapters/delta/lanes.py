@@ -11,7 +11,7 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
-from replicator.ports.sink import Erased
+from replicator.ports.sink import Erased, Judge
 
 from .dropping import Remains, refuse_half_dropped, remove_written
 from .errors import translating
@@ -19,6 +19,7 @@ from .folders import Folder
 from .lane import DeltaLane, Shelf, Stages, lane_log
 from .layout import Lake
 from .options import TableOptions, config_place
+from .swapping import finish, swap
 from .table_writer import TableWriter
 from .tables import exists, opened
 from .upkeep import EVERY_COMMITS, Upkeep
@@ -60,6 +61,7 @@ class Lanes:
             try:
                 with translating(lane.into):
                     refuse_half_dropped(self._lake, lane)
+                    finish(self._lake, held)
             except ReplicatorError:
                 held.close()
                 raise
@@ -181,6 +183,21 @@ class Lanes:
         found: list[Erased] = []
         self._briefly(lane, lambda held: found.append(held.erase(key, beside)))
         return found[0]
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge, forget: Callable[[], None]) -> LaneState:
+        """See `ports.sink.Swaps.swap`, of lanes whose tables are their own; `forget`: see `swapping.swap`."""
+        with translating(lane.into):
+            if not exists(self._path_of(lane)):
+                raise Fatal(f"lane {lane.id} has no table yet", next_step="Start the program, which makes it.")
+            self.remains(lane).refuse_others()
+        states: list[LaneState] = []
+
+        def act(held: DeltaLane) -> None:
+            with translating(lane.into):
+                self._briefly(rebuilt, lambda other: states.append(swap(self._lake, held, other, judge, forget)))
+
+        self._briefly(lane, act)
+        return states[0]
 
     def alone(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
         """Act on a lane that has a table, as the one that writes it."""

@@ -14,8 +14,8 @@ from replicator.domain.sequence import Sequence, SequenceValue
 
 def state_to_json(state: LaneState) -> dict[str, object]:
     """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark,
-    `cuts` where a history was truncated, `beside` where it counts, and of deletes
-    that are forgotten only where there are some."""
+    `cuts` where a history was truncated, `beside` where it counts, `took` where something is still to be taken, and of
+    deletes that are forgotten only where there are some."""
     return {
         "position": state.position.to_json(),
         "high": _sequence_to_json(state.high),
@@ -26,6 +26,7 @@ def state_to_json(state: LaneState) -> dict[str, object]:
         **({"reached": Position(state.reached).to_json()} if state.reached else {}),
         **({"cuts": [[_sequence_to_json(cut.sequence), cut.at] for cut in state.cuts]} if state.cuts else {}),
         **({} if state.beside is None else {"beside": state.beside}),
+        **({"took": state.took} if state.took else {}),
         **retention.to_json(state, _sequence_to_json),
     }
 
@@ -42,6 +43,7 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         reached=Position.from_json(data.get("reached", {})).offsets,
         cuts=tuple(Cut(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
         beside=_version(data.get("beside")),
+        took=_text(data.get("took", "")),
     )
     return retention.from_json(data, state, _sequence_from_json)
 

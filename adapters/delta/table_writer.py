@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.schema import Field
 
@@ -81,20 +81,7 @@ class DeltaRsTableWriter:
 
     def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
         """See `TableWriter.rewrite`. Rows pass through memory by the batch."""
-        schema = pa.schema([kept.field for kept in columns])
-        rows = pa.RecordBatchReader.from_stream(table.scan())
-        batches = (
-            pa.record_batch([pc.cast(batch[kept.was], kept.field.type) for kept in columns], schema=schema) for batch in rows
-        )
-        write_deltalake(
-            table,
-            pa.RecordBatchReader.from_batches(schema, batches),
-            mode="overwrite",
-            schema_mode="overwrite",
-            partition_by=table.metadata().partition_columns or None,
-            target_file_size=FILE_BYTES,
-            writer_properties=WRITER,
-        )
+        overwrite(table, table, columns)
 
     def mark_deletes(self, _: DeltaTable, /) -> bool:
         """Not by delta-rs, which would add unrelated features."""
@@ -119,3 +106,25 @@ class DeltaRsTableWriter:
     def compact(self, table: DeltaTable) -> None:
         """See `TableWriter.compact`."""
         table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=WRITER)
+
+
+def overwrite(
+    table: DeltaTable, source: DeltaTable, columns: Sequence[Kept], properties: CommitProperties | None = None
+) -> None:
+    """Let `table` have these columns, with the rows and the partitions of `source`, in one commit. Rows pass through memory by
+    the batch."""
+    schema = pa.schema([kept.field for kept in columns])
+    rows = pa.RecordBatchReader.from_stream(source.scan())
+    batches = (
+        pa.record_batch([pc.cast(batch[kept.was], kept.field.type) for kept in columns], schema=schema) for batch in rows
+    )
+    write_deltalake(
+        table,
+        pa.RecordBatchReader.from_batches(schema, batches),
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by=source.metadata().partition_columns or None,
+        target_file_size=FILE_BYTES,
+        writer_properties=WRITER,
+        commit_properties=properties,
+    )

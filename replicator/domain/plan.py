@@ -248,7 +248,7 @@ class LaneState:
     truncate of a history. `forgotten`: remembered deletes that were older than the retention are gone, none above its
     sequence; `deletes`: what had been deleted by which moment since (`domain.retention`). `owed`: they are perhaps still
     to be removed. `beside`: the version of what a lake keeps beside the target that belongs to these rows, where it
-    has several.
+    has several. `took`: the target that these rows came from, where what is kept beside them is still to be taken from.
     """
 
     position: Position = field(default_factory=Position)
@@ -263,6 +263,7 @@ class LaneState:
     deletes: tuple[Deleted, ...] = ()
     owed: bool = False
     beside: int | None = None
+    took: str = ""
 
 
 def overlaps(facts: Facts, state: LaneState) -> bool:

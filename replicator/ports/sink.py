@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -122,6 +122,27 @@ class Drops(Protocol):
         raise DataLoss that names `replicator drop`: never a state whose rows are gone.
 
         A target that this sink did not make stays. The rows that the lane wrote to it go, others do not.
+        """
+
+
+Judge = Callable[[LaneState | None, LaneState], LaneState]
+"""Given the states of a lane and of the one that made its target anew, the state from which the lane goes on; raises where
+it may not."""
+
+
+class Swaps(Protocol):
+    """A sink in which a lane can have its target exchanged for another one that was made beside it."""
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
+        """Let the rows of `rebuilt`, a lane of the same sink, be those of `lane`, under the state that `judge` gives; the
+        state after that. `rebuilt` is taken as `lane` is; it may be gone afterwards, or is to be dropped.
+
+        Rows and state change in one commit: who reads at any time finds the old target or the new one
+        (test_a_reader_finds_the_old_rows_or_the_new). Killed anywhere, it is the one or the other, whoever opens the lane
+        next finds everything that belongs to it, and to do it again does what is left (test_swaps_that_are_killed). Changes
+        after it are judged as they were by `rebuilt`, deletes that it remembers included
+        (test_what_is_remembered_goes_along). Fatal, and nothing is changed, for a target that this sink did not make, or
+        with what would not outlive it.
         """
 
 
