@@ -122,8 +122,6 @@ def _copied(source: Folder, target: Folder, version: int | None, name: str) -> i
         return None
     found = opened(source, version)
     settings = {key: value for key, value in found.metadata().configuration.items() if value is not None}
-    made = DeltaTable.create(
-        target.uri, schema_of(found), name=name, configuration=settings, storage_options=target.options
-    )
+    made = DeltaTable.create(target.uri, schema_of(found), name=name, configuration=settings, storage_options=target.options)
     overwrite(made, found, [Kept(field.name, field) for field in schema_of(found)])
     return int(made.version())

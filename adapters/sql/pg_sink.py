@@ -265,12 +265,12 @@ class PostgresLanes:
         self._lanes.let_go(lane)
 
     @contextmanager
-    def _alone(self, lane: Lane, doing: str) -> Iterator[psycopg.Cursor]:
-        """A transaction of this instance's lane, committed when the block ends."""
+    def _alone(self, lane: Lane, doing: str, *others: Lane) -> Iterator[psycopg.Cursor]:
+        """A transaction of this instance's lane (and of others), committed when the block ends."""
         doing = f"{doing} lane {lane.id}"
         try:
             with self.session.transaction(doing) as cursor:
-                self._locked_states(cursor, [lane], careful=False)
+                self._locked_states(cursor, [lane, *others], careful=False)
                 yield cursor
                 cursor.execute("COMMIT")
         except psycopg.Error as error:

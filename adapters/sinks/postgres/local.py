@@ -11,14 +11,14 @@ from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.selection import Choose
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
-from replicator.ports.sink import Belonging, Erased, SinkCapabilities
+from replicator.ports.sink import Belonging, Erased, Judge, SinkCapabilities
 
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from ...sql.explain import explain
-from ...sql.pg_dropping import DroppableLanes
 from ...sql.pg_names import quoted
 from ...sql.pg_options import PostgresOptions
 from ...sql.pg_reader import TableReader
+from ...sql.pg_swapping import SwappableLanes
 from ...sql.pg_views import view_statements
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
@@ -41,7 +41,7 @@ class PostgresSink:
         given = PostgresOptions.checked(options)
         dsn = given.dsn.get_secret_value()
         self._schema = given.schema_name
-        self.lanes = DroppableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
+        self.lanes = SwappableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
@@ -79,6 +79,10 @@ class PostgresSink:
     def drop(self, lane: Lane) -> None:
         """See `ports.sink.Drops.drop`, and `DroppableLanes.drop`."""
         self.lanes.drop(lane)
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
+        """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
+        return self.lanes.swap(lane, rebuilt, judge)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
         """See `ports.sink.Erases.erase`."""
