@@ -111,8 +111,8 @@ class DeltaRsTableWriter:
 def overwrite(
     table: DeltaTable, source: DeltaTable, columns: Sequence[Kept], properties: CommitProperties | None = None
 ) -> None:
-    """Let `table` have these columns, with the rows and the partitions of `source`, in one commit. Rows pass through memory by
-    the batch."""
+    """Let `table` have these columns, with the rows and the partitions of `source`, in one commit. Rows pass through memory
+    by the batch."""
     schema = pa.schema([kept.field for kept in columns])
     rows = pa.RecordBatchReader.from_stream(source.scan())
     batches = (

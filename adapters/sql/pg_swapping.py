@@ -131,7 +131,7 @@ def _refuse(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> None
     """Raise Fatal for a table that is not the lane's alone, or has what would not be kept."""
     if not remains(cursor, lane, schema, table).goes:
         raise Fatal(
-            f"table {schema}.{table} is not there, was there before lane {lane.id} wrote to it, or another lane writes it, too",
+            f"table {schema}.{table} is not there, or was there before lane {lane.id} wrote it, or another lane does, too",
             next_step="Name another table with `--into`.",
         )
     held = [name for (name,) in cursor.execute(NOT_KEPT, {"t": quoted(schema, table)}).fetchall()]
@@ -184,7 +184,7 @@ def _dress(cursor: psycopg.Cursor, old: str, new: str) -> None:
 
 
 def _index(cursor: psycopg.Cursor, old: str, new: str, number: int) -> list[tuple[str, str]]:
-    """Make the indexes of the old table that the new one lacks: under which names for now, and what they are to be called."""
+    """Make the indexes of the old table that the new one lacks: their names for now, and what they are to be called."""
     there = {text for _, _, text in cursor.execute(INDEXES, (new,)).fetchall()}
     made = []
     for at, (name, unique, text) in enumerate(cursor.execute(INDEXES, (old,)).fetchall()):

@@ -17,6 +17,7 @@ from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 
+from . import joining
 from .lanes import LaneRun, Lanes, LaneStatus
 from .pipeline import Pipeline
 from .remembering import remembered
@@ -74,6 +75,24 @@ class Control(Generic[F]):
             return roster.restart(run, lambda sink: skipped(sink, run.lane, move))
 
         asked.add_done_callback(lambda _: self._post(run, skip, done))
+        return done
+
+    def swap(self, lane_id: str, into: str) -> Future[None]:
+        """Let the lane have the rows and the state of the lane that made `into` anew, and go on from there. The future is an
+        error, and the lane as it was, where it could not go on without a gap."""
+        run = self._find(lane_id)
+        rebuilt = joining.beside(run.lane, into)
+        worker = self._pipelines[run.lane.source].place.workers[run.lane.sink]
+        asked = worker.ask(lambda sink: (sink.state(run.lane), sink.state(rebuilt)))
+        done: Future[None] = Future()
+
+        def swap(pipeline: Pipeline[F]) -> Future[None]:
+            joining.refuse_lost(pipeline.place.source, run.lane, *asked.result())
+            together = pipeline.place.transactions is not None and pipeline.place.transactions.together
+            judge = joining.Joined(run.lane, run.begun, together)
+            return pipeline.roster.restart(run, lambda sink: joining.swapped(sink, run.lane, rebuilt, judge))
+
+        asked.add_done_callback(lambda _: self._post(run, swap, done))
         return done
 
     def _find(self, lane_id: str) -> LaneRun:

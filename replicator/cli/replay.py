@@ -3,54 +3,93 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from replicator.domain.errors import ConfigProblem, Fatal
+
 from .session import Session, command
+
+if TYPE_CHECKING:
+    from replicator.settings import Loaded
 
 TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
 
 
 @command("replay")
 @click.argument("table")
-@click.option("--into", required=True, help="The new target's name, in the sink of the lane.")
+@click.option("--into", help="Another target, in the sink of the lane; the lane's own stays as it is.")
 @click.option("--lane", help="Which lane of the table (SINK.TARGET), where it has several.")
 @click.option("--policy", type=click.Choice(["scd1", "scd2", "append"]), help="Another policy than the lane's.")
-@click.option("--since", type=TIME, help="Only records of this time at the source or later.")
+@click.option("--since", "--from", "since", type=TIME, help="Only records of this time at the source or later.")
 @click.option("--until", type=TIME, help="Only records of this time at the source or earlier.")
+@click.option("--dry-run", is_flag=True, help="Tell what would be different, and change nothing.")
 def replay(
     session: Session,
     table: str,
-    into: str,
+    into: str | None,
     lane: str | None,
     policy: Any,
     since: datetime | None,
     until: datetime | None,
+    dry_run: bool,
 ) -> None:
-    """Make a target of TABLE (SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config, beside
-    the one there is. The daemon may run meanwhile. Killed or failed, the command goes on where it was when it is repeated;
-    repeated when it is done, it applies what has come since. `replicator drop SINK.TARGET` takes it away."""
-    from replicator.wiring import rebuilding
+    """Make the target of TABLE (SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config, beside
+    the one there is, and put it in its place in one commit; with `--into` keep both. The daemon may run meanwhile, and goes
+    on with it. Killed or failed, the command goes on where it was when it is repeated."""
+    from replicator.wiring import exchanging, rebuilding
+
+    mine = rebuilding.lane_of(session.loaded, table, lane)
+    times = {name: time.isoformat() for name, time in (("since", since), ("until", until)) if time is not None}
+    if dry_run:
+        if into is not None:
+            raise ConfigProblem("`--dry-run` keeps nothing, and `--into` says where", next_step="Leave one of the two out.")
+        _dry_run(session, mine, {"policy": policy, **times})
+        return
+    if into is None:
+        if policy is not None or times:
+            raise ConfigProblem(
+                "a part of the records, or another policy, makes no target that the lane could go on with",
+                next_step="Keep it beside with `--into NAME`, or see the difference with `--dry-run`.",
+            )
+        result = exchanging.exchange(session.loaded, mine, _made)
+        session.emit(result, _summary(result) + ", in its place")
+        return
+    asked = rebuilding.Replay(mine, into, policy, **times)
+    result = {"lane": asked.id, **_made(rebuilding.prepared(session.loaded, asked))}
+    session.emit(result, _summary(result))
+
+
+def _dry_run(session: Session, lane: Any, asked: dict[str, Any]) -> None:
+    from replicator.wiring import comparing
+
+    result = comparing.compare(session.loaded, lane, _made, **asked)
+    session.emit(result, "", text=lambda: click.echo("\n".join(comparing.told(result))))
+
+
+def _made(config: Loaded) -> dict[str, Any]:
+    """What became of a replay that ran to its end."""
     from replicator.wiring.container import Container
     from replicator.wiring.running import run_once
 
     from .progress import telling_progress
     from .run import on_signals
 
-    times = (None if time is None else time.isoformat() for time in (since, until))
-    asked = rebuilding.Replay(rebuilding.lane_of(session.loaded, table, lane), into, policy, *times)
-    made = Container(loaded=rebuilding.prepared(session.loaded, asked))
-    on_signals(made.stop())
+    made = Container(loaded=config)
+    stop = made.stop()
+    on_signals(stop)
     supervisor = run_once(made, telling_progress)
+    if stop.is_set():
+        raise Fatal("the replay was ended before it was complete", next_step="Repeat the command: it goes on.")
     report = made.status().report().to_dict()
-    result = _result(report, asked.id, supervisor.rejected)
-    figures = {name: f"{result[name]:,}" for name in ("records", "applied", "rejected")}
-    summary = "{id}: {records} records read, {applied} changes applied, {rejected} rejected".format(id=asked.id, **figures)
-    session.emit(result, summary)
-
-
-def _result(report: dict[str, Any], lane: str, rejected: int) -> dict[str, Any]:
     applied = sum(one["counts"]["applied"] for one in report["lanes"])
     records = sum(source["records"] for source in report["sources"])
-    return {"lane": lane, "records": records, "applied": applied, "rejected": rejected}
+    return {"records": records, "applied": applied, "rejected": supervisor.rejected}
+
+
+def _summary(result: dict[str, Any]) -> str:
+    figures = {name: f"{result[name]:,}" for name in ("records", "applied", "rejected")}
+    return "{id}: {records} records read, {applied} changes applied, {rejected} rejected".format(
+        id=result["lane"], **figures
+    )

@@ -20,6 +20,8 @@ from replicator.domain.position import Position
 from replicator.ports.monitor import Views
 from replicator.settings import Loaded
 
+from .digests import digest_of, swap_said
+
 ASK_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 """How long a command waits for its lane: a sink may be in the midst of a batch."""
@@ -43,6 +45,7 @@ def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Cal
             "resume": lambda: control.resume(lane, parse_number(until) if until else None),
             "resync": lambda: control.resync(lane),
             "skip": lambda: control.skip(lane, parse_position(until) if until else None),
+            "swap": lambda: control.swap(lane, _rebuilt(loaded, lane, until or "")),
         }
         if action not in commands:
             raise ConfigProblem(f"there is no action {action!r}", next_step=f"There are: {', '.join(commands)}.")
@@ -64,6 +67,18 @@ def answered(command: Callable[[], Future[None] | None], lane: str, seconds: flo
         ) from None
     except Stopped:
         raise EnvironmentProblem("The daemon is ending.", next_step="Ask again once it has ended.") from None
+
+
+def _rebuilt(loaded: Loaded, lane: str, words: str) -> str:
+    """The target in `digests.swap_words`. ConfigProblem where this program has another configuration."""
+    said = swap_said(words)
+    for one in loaded.settings.lanes_for(said.table):
+        if f"{one.sink}.{one.into}" == lane and digest_of(loaded, one) == said.digest:
+            return said.into
+    raise ConfigProblem(
+        f"the daemon has another configuration than the one under which {lane} was made anew",
+        next_step="Stop it, repeat the command, and start it again.",
+    )
 
 
 def parse_number(text: str) -> int:

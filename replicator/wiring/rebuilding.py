@@ -16,6 +16,7 @@ from pydantic import PrivateAttr
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import into_problem
+from replicator.settings.sinks import DeadLetterSettings
 from replicator.settings.sources import DeltaSourceSettings, SourceSettings
 from replicator.settings.tables import Policy, TableSettings
 
@@ -36,6 +37,8 @@ class Replay:
     policy: Policy | None = None
     since: str | None = None
     until: str | None = None
+    apart: str = ""
+    """Its rejected records are kept apart, for a target of no lane; and the digest of the config that it is made under."""
 
     @property
     def id(self) -> str:
@@ -88,7 +91,7 @@ def prepared(loaded: Loaded, asked: Replay) -> Loaded:
     """
     _, log = log_of(loaded, asked.lane.table)
     _refuse_name(loaded, asked)
-    folder = adapters.state_folder(loaded) / "replays" / quote(asked.id, safe="")
+    folder = folder_of(loaded, asked)
     _remember(loaded, asked, folder)
     times = {name: value for name in ("since", "until") if (value := getattr(asked, name)) is not None}
     from_log = LogSettings.of(loaded.settings.sources[asked.lane.source], **reading(loaded, asked.lane.source, log), **times)
@@ -98,9 +101,15 @@ def prepared(loaded: Loaded, asked: Replay) -> Loaded:
             "tables": [_table(loaded, asked)],
             "state": folder,
             "erasures": str(adapters.erasures(loaded).path.parent),
+            **({"dead_letters": DeadLetterSettings.model_construct(path=str(folder / "rejected"))} if asked.apart else {}),
         }
     )
     return replace(loaded, settings=settings, origins=_origins(loaded, asked))
+
+
+def folder_of(loaded: Loaded, asked: Replay) -> Path:
+    """What is kept of it on this machine."""
+    return adapters.state_folder(loaded) / "replays" / quote(asked.id, safe="")
 
 
 def _refuse_name(loaded: Loaded, asked: Replay) -> None:
