@@ -15,7 +15,7 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.selection import Choose
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane
-from replicator.ports.sink import Belonging, Erased, Judge, SinkCapabilities
+from replicator.ports.sink import Belonging, Erased, SinkCapabilities
 
 from ..sql.made import made_for
 from .chosen import kept_names
@@ -186,12 +186,6 @@ class Mirrors(LaneSink[F]):
         hold a file of that name."""
         self._transactions.take_back(lane)
         self._lanes.drop(lane, lambda: self._ledger.drop(lane))
-
-    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
-        """See `ports.sink.Swaps.swap`. The rows are written once more, into new files of the lane's table; older versions of
-        it stay, and `rebuilt` is to be dropped."""
-        self._transactions.take_back(lane)
-        return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
         """See `ports.sink.Erases.erase`. Files that held the rows are written anew; older versions hold them until these

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Lane
+from replicator.ports.sink import Judge
 
 from ..delta.beside import DeltaBeside
 from ..delta.column_names import as_stored
@@ -34,6 +35,12 @@ class DeltaRsSink(Mirrors[pa.Table]):
         stages = Mirror(ledger, marks, DeltaBeside(lake, said.compact_every))
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every)
         super().__init__(lake, lanes, ledger)
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
+        """See `ports.sink.Swaps.swap`. The rows are written once more, into new files of the lane's table; older versions of
+        it stay, and `rebuilt` is to be dropped."""
+        self._transactions.take_back(lane)
+        return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

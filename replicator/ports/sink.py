@@ -135,14 +135,14 @@ class Swaps(Protocol):
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
         """Let the rows of `rebuilt`, a lane of the same sink, be those of `lane`, under the state that `judge` gives; the
-        state after that. `rebuilt` is taken as `lane` is; it may be gone afterwards, or is to be dropped.
+        state after that (test_a_target_is_exchanged). Both lanes are taken as by `Drops.drop` (test_swap_takes_the_lane);
+        `rebuilt` may be gone afterwards, or is to be dropped. The lane needs another `prepare`.
 
-        Rows and state change in one commit: who reads at any time finds the old target or the new one
-        (test_a_reader_finds_the_old_rows_or_the_new). Killed anywhere, it is the one or the other, whoever opens the lane
-        next finds everything that belongs to it, and to do it again does what is left (test_swaps_that_are_killed). Changes
-        after it are judged as they were by `rebuilt`, deletes that it remembers included
-        (test_what_is_remembered_goes_along). Fatal, and nothing is changed, for a target that this sink did not make, or
-        with what would not outlive it.
+        Rows and state change in one commit: who reads at any time finds the old target or the new one. Killed anywhere, it
+        is the one or the other, and whoever opens the lane next finds everything that belongs to it. Changes after it are
+        judged as they were by `rebuilt`, deletes that it remembers included (test_what_is_remembered_goes_along). Fatal,
+        and nothing is changed, where `judge` raises it (test_a_swap_that_is_refused), for a target that this sink did not
+        make, and for one with what would not outlive it.
         """
 
 

@@ -29,6 +29,7 @@ from .sink_drops import SinkDrops
 from .sink_erasing import SinkErasing
 from .sink_retention import SinkRetention
 from .sink_shapes import SinkShapes
+from .sink_swaps import SinkSwaps
 from .sink_watermarks import SinkWatermarks
 from .source import Event, Shape, Statement
 
@@ -53,7 +54,7 @@ def span(start: int, end: int) -> Span:
     return Span(Position({partition: start}), Position({partition: end}))
 
 
-class SinkContract(SinkBeside, SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkErasing, SinkShapes):
+class SinkContract(SinkBeside, SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkErasing, SinkSwaps, SinkShapes):
     """Every promise of `ports.sink.Sink` as a test.
 
     Give `new_target` (an empty target system, with a way to open sinks on it and to read its rows) and `new_engine`, and

@@ -175,7 +175,7 @@ def _swap_here(loaded: Loaded, found: Standing) -> LaneState:
     seen: Seen = FileRegister(parts.register_folder(loaded)).load(lane.source)
     held = parts.transactions(loaded, lane.source)
     judge = joining.Joined(lane, seen.beginnings.get(lane.id, Position()), held is not None and held.together)
-    with closing(cast(Any, adapters.sink_that_drops(loaded, lane.sink))) as sink:
+    with closing(cast(Any, adapters.sink(loaded, lane.sink))) as sink:
         return joining.swapped(sink, lane, found.rebuilt, judge)
 
 

@@ -130,6 +130,8 @@ def _refuse_name(loaded: Loaded, asked: Replay) -> None:
 def _remember(loaded: Loaded, asked: Replay, folder: Path) -> None:
     """What was asked for, beside how far it is. What was left of a target that is gone is removed."""
     said = {**asdict(asked), "lane": f"{asked.lane.sink}.{asked.lane.into}"}
+    if not asked.apart:
+        del said["apart"]
     file, is_there = folder / ASKED, _is_there(loaded, asked)
     if not is_there:
         shutil.rmtree(folder, ignore_errors=True)

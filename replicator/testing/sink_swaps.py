@@ -1,0 +1,120 @@
+"""What a sink promises that can exchange targets (`ports.sink.Swaps`); a part of `sink_contract.SinkContract`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from replicator.domain.errors import Fatal, Fenced, ReplicatorError
+from replicator.domain.plan import LaneState
+from replicator.ports.frames import Lane
+from replicator.ports.sink import Sink, Swaps
+
+from .contract import needs
+from .delivery import lane_of
+from .sink_base import SinkBase, no_rejects, simple, writes
+from .sink_beside import LeftOut
+from .source import Statement
+
+HISTORY = simple(*writes(0, 1), Statement("delete", 0), *writes(1, salt=5), *writes(2))
+LATE = simple(*writes(0), Statement("delete", 0))
+"""An insert, and the delete after it."""
+
+
+def as_rebuilt(_: LaneState | None, rebuilt: LaneState) -> LaneState:
+    """A judge that has nothing to say."""
+    return rebuilt
+
+
+def anew(lane: Lane) -> Lane:
+    """The lane that makes the target anew."""
+    return replace(lane, id=f"{lane.id}_anew", into=f"{lane.into}_anew")
+
+
+class SinkSwaps(SinkBase):
+    """The promises of `Swaps`, of sinks that are one."""
+
+    def exchanging(self, sink: Sink[Any]) -> Any:
+        """The sink as a `Swaps`; skips the running test where it is none."""
+        needs(hasattr(sink, "swap"), "the sink exchanges no targets")
+        found: Swaps = sink  # type: ignore[assignment]
+        return found
+
+    def test_a_target_is_exchanged(self) -> None:
+        """Of each policy: rows and state are those of the other lane, which was behind, and the lane goes on from there."""
+        for policy in sorted(self.capabilities().policies - {"event_log"}):
+            lane = lane_of(policy)
+            with self.target() as target:
+                sink = self.exchanging(target.open())
+                whole, part = self.write(HISTORY, 0, 5, lane), self.write(HISTORY, 0, 3, anew(lane))
+                self.put(sink, whole)
+                self.put(sink, part)
+                state = sink.state(part.lane)
+                assert sink.swap(lane, part.lane, as_rebuilt) == state == sink.state(lane)
+                sink.drop(part.lane)
+                self.assert_holds(target, HISTORY, replace(part, lane=lane), 3)
+                again = self.put(sink, self.write(HISTORY, 0, 3, lane))
+                assert again.counts.applied == 0, policy
+                rest = self.write(HISTORY, 3, 5, lane)
+                self.put(sink, rest)
+                self.assert_holds(target, HISTORY, rest)
+                sink.close()
+
+    def test_what_is_remembered_goes_along(self) -> None:
+        """A delete that only the other lane has seen keeps out what is older."""
+        lane = lane_of("scd1")
+        with self.target() as target:
+            late = LeftOut(self, target, LATE, "scd1")
+            sink = self.exchanging(late.sink)
+            self.put(sink, self.write(LATE, 0, 1, lane))
+            self.put(sink, self.write(LATE, 0, 2, anew(lane)))
+            assert len(target.rows(lane)) == 1
+            sink.swap(lane, anew(lane), as_rebuilt)
+            assert not target.rows(lane)
+            sink.prepare(lane, late.plan)
+            late.beside(LATE.events[:1])
+            assert not target.rows(lane) and late.counts.superseded + late.counts.duplicate == 1
+            sink.close()
+
+    def test_a_swap_that_is_refused(self) -> None:
+        """By who judges it, or since nothing was made: nothing is changed."""
+
+        def no(_: LaneState | None, __: LaneState) -> LaneState:
+            raise Fatal("no")
+
+        lane = lane_of("scd1")
+        with self.target() as target:
+            sink = self.exchanging(target.open())
+            whole = self.write(HISTORY, 0, 5, lane)
+            self.put(sink, whole)
+            self.put(sink, self.write(HISTORY, 0, 3, anew(lane)))
+            before = sink.state(lane), sink.state(anew(lane))
+            with pytest.raises(Fatal, match="no"):
+                sink.swap(lane, anew(lane), no)
+            assert (sink.state(lane), sink.state(anew(lane))) == before
+            self.assert_holds(target, HISTORY, whole)
+            sink.close()
+
+    def test_swap_takes_the_lane(self) -> None:
+        """While another instance holds the lane, either nothing is changed, or that one fails before its next commit is
+        there."""
+        lane = lane_of("scd1")
+        with self.target() as target:
+            first, second = target.open(), self.exchanging(target.open())
+            self.put(second, self.write(HISTORY, 0, 3, anew(lane)))
+            self.put(first, self.write(HISTORY, 0, 4, lane))
+            rest = self.write(HISTORY, 4, 5, lane)
+            first.prepare(lane, rest.plan)
+            try:
+                state = second.swap(lane, anew(lane), as_rebuilt)
+            except Fenced:
+                first.apply([rest], no_rejects)
+                self.assert_holds(target, HISTORY, rest)
+            else:
+                with pytest.raises(ReplicatorError):
+                    first.apply([rest], no_rejects)
+                assert second.state(lane) == state
+            first.close()
+            second.close()
