@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from replicator.domain.patterns import matches
+from replicator.domain.patterns import best, matches
 from replicator.ports.diagnosis import Diagnosis
 
 from .pg_ask import ask, asking, transport
@@ -30,9 +30,25 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"""
 
+LACKED = """
+SELECT n.nspname || '.' || c.relname, a.attname,
+       a.attstorage <> 'p' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p' AND c.relreplident <> 'f'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND NOT EXISTS (
+    SELECT FROM pg_index i WHERE i.indrelid = c.oid AND a.attnum = ANY (i.indkey)
+      AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END)
+ORDER BY 1, a.attnum"""
+"""Columns that a delete does not send; and whether an update that leaves them as they are may not send them either."""
+UNSENT = {
+    "deletes": "deletes do not send it, and are rejected",
+    "updates": "an update that leaves a large value as it is does not send it, and is rejected",
+}
+
 
 class SourceDatabaseCheck:
-    """`ports.diagnosis.Check`; options `dsn`, `publication`, `slot`, and `tables`: the names and globs that are wanted."""
+    """`ports.diagnosis.Check`; options `dsn`, `publication`, `slot`, `tables`: the names and globs that are wanted, and
+    `whole_rows`: by `match` the `columns` that a `key` of a `lane` needs of all changes, `of` deletes or of updates."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
@@ -40,6 +56,7 @@ class SourceDatabaseCheck:
         self._publication = str(options["publication"])
         self._slot = str(options["slot"])
         self._wanted = tuple(options.get("tables", ()))
+        self._whole_rows = tuple(options.get("whole_rows", ()))
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
@@ -62,6 +79,7 @@ class SourceDatabaseCheck:
             f"As a superuser: ALTER ROLE {user} REPLICATION; (on RDS: GRANT rds_replication TO {user};)",
         )
         yield from self._publications(connection)
+        yield from self._not_sent(ask(connection, LACKED))
         yield from slot_state(self._name, connection, self._slot)
 
     def _publications(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
@@ -92,6 +110,21 @@ class SourceDatabaseCheck:
         for name in (name for name, published, told_apart in wanted if published and not told_apart):
             sentence = f"Table {name} has no primary key, so while it is published PostgreSQL refuses to update or delete."
             yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {name} REPLICA IDENTITY FULL; or give it a key.")
+
+    def _not_sent(self, lacked: Sequence[tuple[str, str, bool]]) -> Iterator[Diagnosis]:
+        """Tables whose changes do not send columns that a lane needs of them."""
+        for need in self._whole_rows:
+            for table in dict.fromkeys(name for name, *_ in lacked if self._decides(need["match"], name)):
+                columns = {c for name, c, is_large in lacked if name == table and (is_large or need["of"] == "deletes")}
+                for column in (c for c in need["columns"] if c in columns):
+                    sentence = (
+                        f"Lane {need['lane']} needs column {column} of {table} for `{need['key']}`: {UNSENT[need['of']]}."
+                    )
+                    yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {table} REPLICA IDENTITY FULL;")
+
+    def _decides(self, match: str, table: str) -> bool:
+        """The match is the one of the config by which the table goes."""
+        return best(self._wanted, table) == match
 
     def _told(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
         return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)

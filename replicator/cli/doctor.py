@@ -15,11 +15,14 @@ GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 @command("doctor")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
-def doctor(session: Session, strict: bool) -> int:
-    """Look at the broker, topics, source database, targets, lake, and Java; exit 3 when something is wrong."""
+@click.option("--connect", metavar="URL", help="Look at the connectors of this Kafka Connect worker.")
+def doctor(session: Session, strict: bool, connect: str | None) -> int:
+    """Look at the broker, topics, connectors, source database, targets, lake, and Java; exit 3 when something is wrong."""
     from replicator.wiring.checks import diagnose
 
-    found = list(diagnose(session.loaded))
+    if connect is not None and not connect.startswith(("http://", "https://")):
+        raise click.UsageError("--connect takes the worker's REST interface: http://HOST:PORT.")
+    found = list(diagnose(session.loaded, connect))
     bad = [d for d in found if d.severity == "error" or (strict and d.severity == "warning")]
     result = [
         {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in found

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from replicator.domain.conditions import columns_of
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
@@ -21,18 +22,21 @@ GROUP = "replicator.checks"
 OWN_SCHEMA = "_replicator"
 LETTERS = "dead_letters"
 """Schema and table in which a PostgreSQL database keeps dead letters."""
-BROUGHT_BY_SOURCES = ("database", "connect", "registry")
+BROUGHT_BY_SOURCES = ("database", "registry")
 """Keys of a source with options of a check of their own, which is called as they are."""
 OF_DATABASES = {"postgresql": "source_database", "mariadb": "mariadb_database"}
 """Those of `database`, by its kind."""
+
+CONNECTORS = "connectors"
+"""The folder of the project in which connectors are described as they are registered."""
 
 Task = tuple[str, str, Mapping[str, Any]]
 """A kind of check, its subject, and its options."""
 
 
-def diagnose(loaded: Loaded) -> Iterator[Diagnosis]:
+def diagnose(loaded: Loaded, connect: str | None = None) -> Iterator[Diagnosis]:
     """Everything found, in the order of the stream. The checks run at once: servers that do not answer are waited for
-    together."""
+    together. `connect` is the address of a Kafka Connect worker to look at instead of those of the config."""
     lanes: Sequence[Lane] = ()
     status: Mapping[str, Any] = {"lanes": ()}
     try:
@@ -40,13 +44,13 @@ def diagnose(loaded: Loaded) -> Iterator[Diagnosis]:
         status = ask_status(loaded) or stored_status(loaded)
     except ReplicatorError as problem:
         yield Diagnosis("error", "lanes", problem.sentence, problem.next_step)
-    tasks = list(_tasks(loaded, lanes, status))
+    tasks = list(_tasks(loaded, lanes, status, connect))
     with ThreadPoolExecutor(len(tasks)) as pool:
         for found in pool.map(_check, tasks):
             yield from found
 
 
-def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]) -> Iterator[Task]:
+def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], connect: str | None) -> Iterator[Task]:
     settings = loaded.settings
     for name, source in settings.sources.items():
         yield (
@@ -57,9 +61,10 @@ def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]) -> 
         for key in BROUGHT_BY_SOURCES:
             own = plain_options(source).get(key)
             if own is not None:
-                tables = [table.match for table in settings.tables if table.source == name]
                 kind = OF_DATABASES[getattr(source, key).kind] if key == "database" else key
-                yield kind, f"{key} of source {name}", {**own, "tables": tables}
+                yield kind, f"{key} of source {name}", {**own, **_of_database(loaded, name, kind)}
+        if source.transport == "kafka" and source.format.startswith("debezium"):
+            yield from _of_connector(loaded, name, connect)
     for name, sink in settings.sinks.items():
         targets = [lane.into for lane in lanes if lane.sink == name]
         yield sink.kind, f"sink {name}", {**adapters.options(sink), "targets": targets}
@@ -67,6 +72,42 @@ def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]) -> 
     if settings.engine in names(GROUP):
         yield settings.engine, f"engine {settings.engine}", {"stores": adapters.stores(loaded)}
     yield "machine", "machine", {"state": settings.state}
+
+
+def _of_database(loaded: Loaded, name: str, kind: str) -> dict[str, Any]:
+    """What the check of a source's database is told of the tables that are wanted of it."""
+    told: dict[str, Any] = {"tables": [table.match for table in loaded.settings.tables if table.source == name]}
+    return {**told, "whole_rows": list(_whole_rows(loaded, name))} if kind == "source_database" else told
+
+
+def _whole_rows(loaded: Loaded, name: str) -> Iterator[dict[str, Any]]:
+    """The columns that lanes need of every change, also where a source sends what changed only; `of` says of which."""
+    settings = loaded.settings
+    for table in (table for table in settings.tables if table.source == name):
+        for lane in settings.lanes_of(table, table.match):
+            who = {"match": table.match, "lane": f"{lane.sink} into {lane.into}"}
+            if lane.shape.sequence_by and not lane.shape.without_deletes:
+                yield {**who, "of": "deletes", "columns": list(lane.shape.sequence_by), "key": "sequence_by"}
+            if lane.shape.where is not None:
+                yield {**who, "of": "updates", "columns": sorted(columns_of(lane.shape.where)), "key": "where"}
+
+
+def _of_connector(loaded: Loaded, name: str, connect: str | None) -> Iterator[Task]:
+    """The check of the connector that writes the topics of a source, and of the files that describe connectors."""
+    source = loaded.settings.sources[name]
+    own = dict(plain_options(source).get("connect") or {})
+    files = [str(file) for file in sorted((loaded.root / CONNECTORS).glob("*.json"))]
+    if not (own or connect or files):
+        return
+    tables = [table for table in loaded.settings.tables if table.source == name]
+    lanes = [lane for table in tables for lane in loaded.settings.lanes_of(table, table.match)]
+    wanted = {
+        "transactions": source.transactions is not None,
+        "tombstones": any(lane.tombstones == "delete" for lane in lanes),
+    }
+    own |= {"url": connect} if connect else {}
+    told = {"topics": plain_options(source)["topics"], "wanted": [what for what, holds in wanted.items() if holds]}
+    yield "connect", f"connect of source {name}", {**own, **told, "files": files}
 
 
 def _of_letters(loaded: Loaded) -> Task:

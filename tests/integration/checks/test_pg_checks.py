@@ -202,3 +202,27 @@ def test_a_server_that_is_away():
     assert "not reachable" in problem.sentence and problem.next_step.startswith("Start the server")
     assert time.monotonic() - began < 10
     assert "s3cret-word" not in json.dumps([problem.sentence, problem.next_step])
+
+
+def test_rows_of_which_a_lane_needs_more_than_is_sent(shop):
+    run(shop, "CREATE TABLE notes (id int PRIMARY KEY, at timestamptz, body text)")
+    needs = [
+        {"match": "public.*", "lane": "lake into notes", "of": "deletes", "columns": ["at"], "key": "sequence_by"},
+        {"match": "public.*", "lane": "lake into notes", "of": "updates", "columns": ["at", "body", "id"], "key": "where"},
+    ]
+    warned = [d for d in looked(shop, whole_rows=needs) if "Lane" in d.sentence]
+    assert [(d.sentence, d.next_step) for d in warned] == [
+        (
+            "Lane lake into notes needs column at of public.notes for `sequence_by`: deletes do not send it, "
+            "and are rejected.",
+            "ALTER TABLE public.notes REPLICA IDENTITY FULL;",
+        ),
+        (
+            "Lane lake into notes needs column body of public.notes for `where`: an update that leaves a large value as it "
+            "is does not send it, and is rejected.",
+            "ALTER TABLE public.notes REPLICA IDENTITY FULL;",
+        ),
+    ]
+    assert not [d for d in looked(shop, whole_rows=needs, tables=["public.*", "public.notes"]) if "Lane" in d.sentence]
+    run(shop, "ALTER TABLE notes REPLICA IDENTITY FULL")
+    assert not [d for d in looked(shop, whole_rows=needs) if "Lane" in d.sentence]
