@@ -129,17 +129,38 @@ class Replay(Generic[F]):
         letters = [letter for letter in letters if letter.lane or letter.event_id not in left]
         good = [letter for letter in good if letter.event_id not in left]
         tables |= {letter.table for letter in letters if letter.lane}
-        for lane in self._lanes(tables):
-            own = [letter for letter in letters if letter.lane == lane.id]
+        lanes = {lane.id: lane for lane in self._lanes(tables)}
+        lost = self._lost(letters, lanes)
+        for lane in lanes.values():
+            own = [letter for letter in letters if letter.lane == lane.id and letter.event_id not in lost]
             mine = [*own, *(letter for letter in good if _at(letter) not in {_at(o) for o in own})]
             failed |= self._through(lane, sorted(mine, key=_at))
-        known = {lane.id for lane in self._lanes(tables)}
-        lost = {
-            o.event_id: f"there is no lane {o.lane} any more; purge it" for o in letters if o.lane and o.lane not in known
-        }
         tried = [letter for letter in letters if letter.event_id not in lost]
         self._store.mark([letter for letter in tried if letter.lane or letter in good], REPLAYED)
         return Replayed(len([o for o in tried if o.event_id not in failed]), len(failed), {**left, **lost})
+
+    def _lost(self, letters: Sequence[DeadLetter], lanes: Mapping[str, Lane]) -> dict[str, str]:
+        """Letters of lanes that are gone, and those whose record is of a table by now that their lane does not read."""
+        found = {}
+        for name in sorted({letter.lane for letter in letters if letter.lane}):
+            lane, own = lanes.get(name), [letter for letter in letters if letter.lane == name]
+            if lane is None:
+                found |= {letter.event_id: f"there is no lane {name} any more; purge it" for letter in own}
+            elif self._tables_of(own) - {lane.table}:
+                found |= {letter.event_id: why for letter in own if (why := self._astray(letter, lane))}
+        return found
+
+    def _astray(self, letter: DeadLetter, lane: Lane) -> str:
+        tables = self._tables_of([letter])
+        if not tables or lane.table in tables:
+            return ""
+        said = f"its record is of table {', '.join(sorted(tables))} now, which lane {lane.id} does not read"
+        return f"{said}; correct the source, or purge it"
+
+    def _tables_of(self, letters: Sequence[DeadLetter]) -> set[str]:
+        """The tables that records are of now; none of those that cannot be routed."""
+        raw = Again(self._shared, self._store, letters).raw
+        return {run.table for run in self._engine.route(raw, self._decoder).runs}
 
     def _strays(self, again: Again[F]) -> dict[str, str]:
         """Letters whose records are of tables that the configuration does not name any more: nobody would take them."""

@@ -7,16 +7,16 @@ from datetime import datetime
 import click
 
 from .query import print_table, result_of, write_csv
-from .replay import TIME
 from .session import COUNT, Session, command
+from .times import IN_UTC, MOMENT
 
 SHOWN = 100
 
 
 @command("audit")
 @click.argument("table")
-@click.option("--since", type=TIME, help="Changes of this time at the source or later.")
-@click.option("--until", type=TIME, help="Changes of this time at the source or earlier.")
+@click.option("--since", type=MOMENT, help=f"Changes of this time at the source or later ({IN_UTC}).")
+@click.option("--until", type=MOMENT, help=f"Changes of this time at the source or earlier ({IN_UTC}).")
 @click.option("--limit", type=COUNT, help="At most so many, the last ones, 0: all. As a table by default 100.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def audit(

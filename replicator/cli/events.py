@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .emit import told
-from .query import TIMES
 from .session import COUNT, Session, command
+from .times import IN_UTC, MOMENT
 
 if TYPE_CHECKING:
     from replicator.domain.events import Event
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @command("events")
 @click.argument("aggregate_type")
 @click.argument("aggregate_id", required=False)
-@click.option("--until", type=click.DateTime(TIMES), help="As they were at that time (UTC where it has no zone).")
+@click.option("--until", type=MOMENT, help=f"As they were at that time ({IN_UTC}).")
 @click.option("--limit", type=COUNT, help="At most so many, the first ones.")
 def events(
     session: Session, aggregate_type: str, aggregate_id: str | None, until: datetime | None, limit: int | None

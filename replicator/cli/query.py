@@ -15,12 +15,11 @@ from replicator.domain.plain import plain, values
 from replicator.domain.plain import rows as plain_rows
 
 from .session import COUNT, Session, command
+from .times import IN_UTC, MOMENT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TIMES = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%d"]
-"""How a time may be written."""
 SHOWN = 100
 """Rows that are printed for people when they do not say how many."""
 PIPED = 250
@@ -30,7 +29,7 @@ PIPED = 250
 @command("query")
 @click.argument("table")
 @click.option("--version", type=COUNT, help="The table's version (Delta).")
-@click.option("--as-of", type=click.DateTime(TIMES), help="The time.")
+@click.option("--as-of", type=MOMENT, help=f"The time ({IN_UTC}).")
 @click.option("--from-log", is_flag=True, help="With --as-of: from the event log, by the time at the source.")
 @click.option("--where", help="A SQL condition on the table's columns.")
 @click.option("--limit", type=COUNT, help="At most so many rows, 0: all. As a table by default 100.")

@@ -10,11 +10,10 @@ import click
 from replicator.domain.errors import ConfigProblem, Fatal
 
 from .session import Session, command
+from .times import IN_UTC, MOMENT
 
 if TYPE_CHECKING:
     from replicator.settings import Loaded
-
-TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
 
 
 @command("replay")
@@ -22,8 +21,8 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
 @click.option("--into", help="Another target, in the sink of the lane; the lane's own stays as it is.")
 @click.option("--lane", help="Which lane of the table (SINK.TARGET), where it has several.")
 @click.option("--policy", type=click.Choice(["scd1", "scd2", "append"]), help="Another policy than the lane's.")
-@click.option("--since", "--from", "since", type=TIME, help="Only records of this time at the source or later.")
-@click.option("--until", type=TIME, help="Only records of this time at the source or earlier.")
+@click.option("--since", "--from", "since", type=MOMENT, help=f"Only records of this time at the source or later ({IN_UTC}).")
+@click.option("--until", type=MOMENT, help=f"Only records of this time at the source or earlier ({IN_UTC}).")
 @click.option("--dry-run", is_flag=True, help="Tell what would be different, and change nothing.")
 def replay(
     session: Session,

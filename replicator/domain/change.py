@@ -112,11 +112,16 @@ NUMBERED = re.compile(r"_(?:from_|seq_|v|p)\d+")
 names, so a source column may not have them in any case."""
 
 
+def is_of_frames(name: str) -> bool:
+    """A bookkeeping column of the frames or of the stages has such a name, in any case."""
+    taken = {f.name for f in changes_schema(TableSpec("", (), (), 4))} | {MOVED_FROM, RESET} | WORKING
+    return name.casefold() in taken or NUMBERED.fullmatch(name.casefold()) is not None
+
+
 def refuse_frame_names(table: TableSpec) -> None:
     """Raise Fatal when a source column has the name of a bookkeeping column of the frames or of the stages, in any case."""
-    taken = {f.name for f in changes_schema(TableSpec(table.name, (), (), 4))} | {MOVED_FROM, RESET} | WORKING
     for name in table.column_names:
-        if name.casefold() in taken or NUMBERED.fullmatch(name.casefold()):
+        if is_of_frames(name):
             raise Fatal(
                 f"column {name!r} of table {table.name} has a name that replicator keeps for itself",
                 next_step="Leave the column out at the source, or rename it there.",

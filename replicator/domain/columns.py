@@ -4,7 +4,7 @@ the same, one change at a time."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -129,7 +129,7 @@ class Remade:
         for name, rule in self.changed:
             if name not in table.column_names:
                 raise _unknown(name, table)
-            _refuse(rule, table.column(name), table)
+            refuse_change(rule, table.column(name), table)
         kept = [_remade(column, self.rule_of(column.name)) for column in table.columns if self.now(column.name)]
         for name, added in self.added:
             if added.expression is not None:
@@ -195,7 +195,8 @@ def _remade(column: Column, rule: Changed) -> Column:
     return Column(rule.rename or column.name, kind, nullable, column.source_type if same else "")
 
 
-def _refuse(rule: Changed, column: Column, table: TableSpec) -> None:
+def refuse_change(rule: Changed, column: Column, table: TableSpec) -> None:
+    """Raise ConfigProblem for a rule that a column of this type, or of the key, cannot have."""
     is_key = column.name in table.keys
     if is_key and rule.drop:
         raise _problem(column, table, "leaves out a key column", "Keep it; what identifies a row must be there.")
@@ -230,9 +231,14 @@ def _unknown(name: str, table: TableSpec) -> ConfigProblem:
     )
 
 
+def made_twice(names: Sequence[str], before: Iterable[str]) -> list[str]:
+    """Those of the names that several columns have now, other than the source's own columns `before`."""
+    now, own = (Counter(map(str.casefold, some)) for some in (names, before))
+    return [name for name in names if now[name.casefold()] > max(1, own[name.casefold()])]
+
+
 def _refuse_same(names: list[str], table: TableSpec) -> None:
-    now, before = (Counter(map(str.casefold, some)) for some in (names, table.column_names))
-    same = next((name for name in names if now[name.casefold()] > max(1, before[name.casefold()])), None)
+    same = next(iter(made_twice(names, table.column_names)), None)
     if same is not None:
         raise ConfigProblem(
             f"'columns' of table {table.name} makes two columns of the name {same!r}", next_step="Choose another name."

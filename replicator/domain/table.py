@@ -14,6 +14,11 @@ BYTE_ORDER = "replicator.byte_order"
 RESERVED_PREFIXES = ("_cdc_", "__START_AT", "__END_AT", "_event_id")
 
 
+def is_reserved(name: str) -> bool:
+    """Targets use such a name for bookkeeping, in any case."""
+    return name.casefold().startswith(tuple(prefix.casefold() for prefix in RESERVED_PREFIXES))
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A source column: its name as the source spells it, and the Arrow type its values are decoded to."""
@@ -96,7 +101,7 @@ class TableSpec:
     def refuse_reserved_names(self) -> None:
         """Raise Fatal when a column's name is one that targets use for bookkeeping, in any case."""
         for name in self.column_names:
-            if name.casefold().startswith(tuple(p.casefold() for p in RESERVED_PREFIXES)):
+            if is_reserved(name):
                 raise Fatal(
                     f"column {name!r} of table {self.name} has a name that replicator keeps for itself",
                     next_step="Leave the column out at the source, or rename it there.",

@@ -12,6 +12,7 @@ from .expression_problems import expression_problems
 from .expressions import NoExpression
 from .findings import Path, Problem, place, quoted
 from .nearest import did_you_mean
+from .remade_problems import remade_problems
 from .views import EntryView, Rule, TableView, View, text
 
 ADDING = frozenset({"metadata", "constant", "expression"})
@@ -33,6 +34,7 @@ def column_problems(config: View) -> Iterator[Problem]:
         yield from _held(config, table, veiled)
         yield from _unknown(table, (*table.path, "columns"), table.columns)
         yield from expression_problems(table)
+        yield from remade_problems(config, table)
         for entry in table.to or ():
             if config.kind(entry.sink) != "event_log":
                 yield from _unknown(table, (*entry.path, "columns"), entry.columns)

@@ -38,7 +38,7 @@ def condition_problems(table: TableView, entry: EntryView) -> Iterator[Problem]:
     for key in CONDITIONS:
         path, said = entry.shape.get(key, ((), None))
         made = _read(said, condition)
-        types = _types(table)
+        types = declared_types(table)
         if made is not None and types is not None and columns_of(made) <= set(types.column_names):
             yield from _senseless(path, partial(refuse_condition, made, types, key))
 
@@ -71,12 +71,12 @@ def _wrong(table: TableView, path: Path, made: Expr) -> Iterator[Problem]:
         sentence = f"{place(path)} names {quoted(name)}, which is no column of the declared 'schema'"
         hint = did_you_mean(name, table.declared) or f"declared: {', '.join(map(quoted, table.declared))}"
         yield Problem(path, "unknown_column", sentence, hint)
-    types = _types(table)
+    types = declared_types(table)
     if types is not None and not unknown:
         yield from _senseless(path, partial(computed, str(path[-1]), made, types))
 
 
-def _types(table: TableView) -> TableSpec | None:
+def declared_types(table: TableView) -> TableSpec | None:
     """The table as the config declares it; None where it does not, or by types of its format alone."""
     found = [(name, type_named(str(kind))) for name, kind in table.types.items()]
     columns = [Column(name, kind) for name, kind in found if kind is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from replicator.domain.archived import written
@@ -49,10 +50,21 @@ def found(loaded: Loaded, which: Which, limit: int | None = None) -> Sequence[De
 
 def named(loaded: Loaded, event: str, lane: str | None) -> Sequence[DeadLetter]:
     """The letters of one record: one, or one per lane that rejected it. ConfigProblem when there is none."""
-    letters = found(loaded, Which(events=frozenset({event}), lane=lane))
-    if not letters:
-        raise ConfigProblem(f"there is no dead letter {event!r}", next_step="`replicator dlq list` names those there are.")
-    return letters
+    which = Which(events=frozenset({event}), lane=lane)
+    with store(loaded) as opened:
+        refuse_unknown(opened, which)
+        return opened.read(which)
+
+
+def refuse_unknown(opened: DeadLetters, which: Which) -> None:
+    """Raise ConfigProblem when a record that is named has no letter, in whatever state."""
+    if not which.events:
+        return
+    known = {letter.event_id for letter in opened.read(replace(which, state=None))}
+    missing = sorted(which.events - known)
+    if missing:
+        named = ", ".join(map(repr, missing))
+        raise ConfigProblem(f"there is no dead letter {named}", next_step="`replicator dlq list` names those there are.")
 
 
 def purge(loaded: Loaded, letters: Sequence[DeadLetter]) -> None:

@@ -12,7 +12,7 @@ from replicator.domain.errors import Fenced
 from replicator.ports.dead_letters import Which
 from replicator.settings import Loaded
 
-from . import parts
+from . import letters, parts
 from .container import Container
 from .daemon import ask_status
 
@@ -38,14 +38,16 @@ def _replayed(container: Any, pipelines: parts.Pipelines, which: Which) -> Repla
     by_source: dict[str, list[Any]] = {}
     # A letter from before its source was kept has no place either, and any pipeline says so.
     some = next(iter(pipelines))
-    for letter in container.dead_letters().read(which):
+    store = container.dead_letters()
+    letters.refuse_unknown(store, which)
+    for letter in store.read(which):
         source = letter.source or some
         if source not in pipelines:
             raise of_no_source(letter)
         by_source.setdefault(source, []).append(letter)
     done = Replayed()
-    for source, letters in by_source.items():
-        done += pipelines[source].replay.run(letters)
+    for source, found in by_source.items():
+        done += pipelines[source].replay.run(found)
     return done
 
 

@@ -147,7 +147,8 @@ CONFIG = """\
 pipeline: p
 sources:
   s: {format: debezium_json, transport: kafka, bootstrap_servers: "127.0.0.1:1",
-      topics: ['^cdc\\.public\\..*', cdc.transaction], transactions: {topic: cdc.transaction}, options: {socket.timeout.ms: 500}}
+      topics: ['^cdc\\.public\\..*', cdc.transaction], transactions: {topic: cdc.transaction},
+      options: {socket.timeout.ms: 500}}
 sinks: {lake: {kind: delta, path: ./lake}}
 dead_letters: {path: ./letters}
 tables: [{match: public.*, source: s, to: [{sink: lake}]}]

@@ -71,6 +71,18 @@ class Picky(DebeziumJsonDecoder):
         return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)
 
 
+class Elsewhere(DebeziumJsonDecoder):
+    """Takes every record for one of another table."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        routes = super().route(raw)
+        other = pc.if_else(routes["table"].is_valid(), pa.scalar("shop.other"), routes["table"])
+        return routes.set_column(routes.column_names.index("table"), "table", other.cast(routes["table"].type))
+
+
 class Program:
     """One start of the program over what outlives it."""
 
@@ -210,3 +222,14 @@ def test_a_record_that_a_lane_rejected_and_nobody_can_route_now_is_rejected_agai
     done = program(Picky({letter.offset}, set())).replay([of_a_lane])
     assert (done.applied, done.rejected) == (0, 1)
     assert [(one.lane, one.stage, one.attempts) for one in letters.read(OPEN)] == [("scd1.x", "route", 2)]
+
+
+def test_a_record_that_is_of_another_table_by_now_is_not_replayed_by_its_lane() -> None:
+    program, letters, letter = rejected()
+    of_a_lane = replace(letter, lane="scd1.x", stage="apply")
+    letters.remove([letter])
+    letters.write([of_a_lane])
+    done = program(Elsewhere()).replay([of_a_lane])
+    assert (done.applied, done.rejected) == (0, 0)
+    assert "is of table shop.other now, which lane scd1.x does not read" in done.left[letter.event_id]
+    assert letters.read(OPEN) == [of_a_lane]

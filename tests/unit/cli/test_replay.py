@@ -82,5 +82,7 @@ def test_letters_that_cannot_be_tried_say_why(tmp_path: Path) -> None:
     caught_up(tmp_path)
     path = tmp_path / "config" / "replicator.yaml"
     path.write_text(path.read_text().replace("  feed:", "  food:").replace("source: feed", "source: food"))
+    unknown = ask(tmp_path, "dlq", "replay", "--event", "NOSUCH", "--event", "items-0-1", code=2)["error"]
+    assert unknown["sentence"] == "there is no dead letter 'NOSUCH'" and "dlq list" in unknown["next_step"]
     said = ask(tmp_path, "dlq", "replay", code=2)["error"]
     assert said["sentence"] == "the source 'feed' of items-0-1 is not in the configuration"

@@ -190,3 +190,35 @@ def test_keys_that_are_not_kept_hold_nothing_back(folder):
         assert finding.message.startswith(place) and "stop_lane" in finding.suggestion
         assert folder.load(overrides=[private, f"{place}=stop_lane"])
     assert folder.load(overrides=[said(ENTRY, email=HMAC), "on_reject=hold_key"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "at", "told"),
+    [
+        ([said(ENTRY, a={"rename": "x"}, b={"rename": "X"})], "columns.a.rename", "makes another column of the name 'x'"),
+        ([said("tables[1]", a={"rename": "x"}), said(ENTRY, x={"constant": 1})], "a.rename", "of the name 'x'"),
+        ([said("tables[2]", at={"rename": "id"})], "columns.at.rename", "of the name 'id'"),
+        ([said(ENTRY, a={"rename": "_cdc_op"})], "columns.a.rename", "which replicator keeps for itself"),
+        ([said(ENTRY, a={"rename": "_OFFSET"})], "columns.a.rename", "which replicator keeps for itself"),
+        ([said("tables[1]", __start_at={"metadata": "offset"})], "columns.__start_at", "which replicator keeps for itself"),
+        ([said(ENTRY, a={"expression": "cast(b as date)", "cast": "bool"})], "columns.a.cast", "cannot become bool"),
+        ([said("tables[2]", a={"expression": "id = 5", "cast": "date"})], "columns.a.cast", "cannot become date32"),
+        ([said(ENTRY, a={"metadata": "source_time", "cast": "bool"})], "columns.a.cast", "cannot become bool"),
+        ([said("tables[2]", id={"cast": "date"})], "columns.id.cast", "casts int64 to date32[day], which cannot be"),
+    ],
+)
+def test_what_would_stop_a_lane_at_its_first_record(folder, overrides, at, told):
+    findings = folder.findings(overrides=overrides)
+    assert findings and all(told in f.message for f in findings), findings
+    assert any(at in f.message for f in findings) and all(f.suggestion for f in findings)
+
+
+def test_names_and_casts_that_may_be(folder):
+    swapped = said(ENTRY, a={"rename": "b"}, b={"rename": "a"}, c="drop", d={"rename": "c"})
+    again = said(
+        "tables[2]", at={"rename": "id2", "cast": "string"}, day={"expression": "cast(id as text)", "cast": "int32"}
+    )
+    other = said("tables[1]", amount={"expression": "price * 2", "cast": "date"})
+    folder.load(overrides=[swapped])
+    folder.load(overrides=[again, other])
+    folder.load(overrides=["tables[2].except_column_list=[at]", said("tables[2]", id={"rename": "at"})])

@@ -1,0 +1,44 @@
+"""Times that commands take."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from replicator.cli import main
+from replicator.cli.times import IN_UTC, MOMENT
+
+BERLIN = timezone(timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2026-11-20", datetime(2026, 11, 20, tzinfo=UTC)),
+        ("2026-11-20T17:46:50", datetime(2026, 11, 20, 17, 46, 50, tzinfo=UTC)),
+        ("2026-11-20T17:46:50.25", datetime(2026, 11, 20, 17, 46, 50, 250_000, tzinfo=UTC)),
+        ("2026-11-20T17:46:50+0100", datetime(2026, 11, 20, 17, 46, 50, tzinfo=BERLIN)),
+        ("2026-11-20T17:46:50Z", datetime(2026, 11, 20, 17, 46, 50, tzinfo=UTC)),
+    ],
+)
+def test_a_time_without_a_zone_is_of_utc(text, found):
+    made = MOMENT.convert(text, None, None)
+    assert (made, made.utcoffset()) == (found, found.utcoffset())
+
+
+def test_what_is_no_time_is_refused():
+    with pytest.raises(click.BadParameter, match="does not match the formats"):
+        MOMENT.convert("yesterday", None, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [("audit", 2), ("replay", 2), ("query", 1), ("events", 1)],
+)
+def test_every_command_takes_times_the_same_way_and_says_so(command, options):
+    asked = main.get_command(click.Context(main), command)
+    assert [p.type for p in asked.params].count(MOMENT) == options
+    assert " ".join(CliRunner().invoke(main, [command, "--help"]).stdout.split()).count(IN_UTC) == options
