@@ -195,7 +195,7 @@ def test_keys_that_are_not_kept_hold_nothing_back(folder):
 @pytest.mark.parametrize(
     ("overrides", "at", "told"),
     [
-        ([said(ENTRY, a={"rename": "x"}, b={"rename": "X"})], "columns.a.rename", "makes another column of the name 'x'"),
+        ([said(ENTRY, a={"rename": "x"}, b={"rename": "X"})], "columns.a.rename", "makes another column of the name"),
         ([said("tables[1]", a={"rename": "x"}), said(ENTRY, x={"constant": 1})], "a.rename", "of the name 'x'"),
         ([said("tables[2]", at={"rename": "id"})], "columns.at.rename", "of the name 'id'"),
         ([said(ENTRY, a={"rename": "_cdc_op"})], "columns.a.rename", "which replicator keeps for itself"),
