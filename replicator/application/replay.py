@@ -141,7 +141,7 @@ class Replay(Generic[F]):
 
     def _lost(self, letters: Sequence[DeadLetter], lanes: Mapping[str, Lane]) -> dict[str, str]:
         """Letters of lanes that are gone, and those whose record is of a table by now that their lane does not read."""
-        found = {}
+        found: dict[str, str] = {}
         for name in sorted({letter.lane for letter in letters if letter.lane}):
             lane, own = lanes.get(name), [letter for letter in letters if letter.lane == name]
             if lane is None:

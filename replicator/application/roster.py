@@ -273,7 +273,8 @@ def target_taken(lane: Lane, other: str = "") -> ConfigProblem:
     """Why the lane cannot run: the table `other` came first, and its rows are in the target."""
     return ConfigProblem(
         f"Tables {other or 'of two schemas'} and {lane.table} both go to {lane.into} in sink {lane.sink}.",
-        next_step=f"Give one of them another name with `into` ({lane.config_line}), and restart.",
+        next_step=f"A target has the rows of one table. Give one of them another name with `into` ({lane.config_line}), and "
+        "restart; read them together through a view.",
     )
 
 

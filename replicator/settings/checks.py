@@ -18,6 +18,7 @@ from .lanes import own_name
 from .nearest import did_you_mean
 from .projection_problems import projection_problems
 from .shape_problems import shape_problems
+from .shared_targets import TOGETHER, shared_target_problems
 from .source_options import source_option_problems
 from .tables import EXCLUSIVE, EntrySettings
 from .target_options import target_option_problems
@@ -74,6 +75,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _matches(config, where)
     yield from _bare(config)
     yield from _targets(config, where)
+    yield from shared_target_problems(config)
     yield from _places(config, where)
     yield from _read_again(config)
     yield from _unused(config)
@@ -205,11 +207,12 @@ def _targets(config: View, where: Where) -> Iterator[Problem]:
             at = (*entry.path, "into") if entry.into else entry.path
             sentence = f"{place(entry.path)}: every table that 'match' matches would have the target {quoted(into)}"
             step = "leave 'into' out, name one table in 'match', or take {1} of a regular expression (^a_([0-9]+)$) into it"
+            step = f"{step}; {TOGETHER}"
             yield Problem(at, "same_target", sentence, step)
         elif (key := (entry.sink, into)) in seen:
             target = f"target {quoted(into)} of sink {quoted(entry.sink)}"
             sentence = f"{place(entry.path)}: {target} is taken, at {where(seen[key])}"
-            yield Problem(entry.path, "same_target", sentence, "give one of them another 'into'")
+            yield Problem(entry.path, "same_target", sentence, f"give one of them another 'into'; {TOGETHER}")
         else:
             seen[key] = entry.path
 

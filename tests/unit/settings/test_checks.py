@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replicator.settings import Plugins
+from replicator.settings.shared_targets import TOGETHER
 
 ACROSS = [
     ("      - sink: lake\n  - match", "      - sink: lak\n  - match", "unknown_sink", "did you mean 'lake'?"),
@@ -15,9 +16,10 @@ ACROSS = [
         "  - match: public.orders\n",
         "  - match: '*.orders'\n",
         "same_target",
-        "leave 'into' out, name one table in 'match', or take {1} of a regular expression (^a_([0-9]+)$) into it",
+        "leave 'into' out, name one table in 'match', or take {1} of a regular expression (^a_([0-9]+)$) into it"
+        f"; {TOGETHER}",
     ),
-    ("        into: orders_now", "        into: log", "same_target", "give one of them another 'into'"),
+    ("        into: orders_now", "        into: log", "same_target", f"give one of them another 'into'; {TOGETHER}"),
     ("    to:\n      - sink: target\n\n", "    to: []\n\n", "empty", "name at least one sink"),
     ("      - sink: raw\n", "      - sink: raw\n        policy: append\n", "inapplicable", "remove it"),
     ("        policy: scd1", "        policy: append", "inapplicable", "remove it"),

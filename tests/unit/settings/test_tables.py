@@ -192,3 +192,23 @@ def test_literal_characters_make_a_pattern_specific():
     assert malformed("a[b")
     assert malformed("")
     assert not malformed("a[]b]c")
+
+
+@pytest.mark.parametrize(
+    ("match", "into", "told"),
+    [
+        ("shop_*.orders", None, "would all have the target 'orders'"),
+        (REGEX, "{2}", "differ in group {1} of 'match' alone"),
+        (REGEX, "o_{shop}", "differ in group {2} of 'match' alone"),
+        (REGEX, "{2}_{1}", None),
+        (r"^shop_(?:\d+)\.(\w*)$", "{1}", None),
+        ("shop.*", None, None),
+        ("audit.log", "orders_of_all", None),
+    ],
+)
+def test_patterns_by_which_tables_may_share_a_target_are_warned_of(folder, match, into, told):
+    said = [f"tables[2].match='{match}'", "tables[2].to=[{sink: lake}]", *([f"tables[2].into='{into}'"] if into else [])]
+    found = [w for w in folder.load(overrides=said).warnings if w.code == "shared_target"]
+    assert bool(found) == bool(told)
+    if told:
+        assert told in found[0].message and "read them together through a view" in found[0].suggestion
