@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--into", help="Another target, in the sink of the lane; the lane's own stays as it is.")
 @click.option("--lane", help="Which lane of the table (SINK.TARGET), where it has several.")
 @click.option("--policy", type=click.Choice(["scd1", "scd2", "append"]), help="Another policy than the lane's.")
-@click.option("--since", "--from", "since", type=MOMENT, help=f"Only records of this time at the source or later ({IN_UTC}).")
+@click.option(
+    "--since", "--from", "since", type=MOMENT, help=f"Only records of this time at the source or later ({IN_UTC})."
+)
 @click.option("--until", type=MOMENT, help=f"Only records of this time at the source or earlier ({IN_UTC}).")
 @click.option("--dry-run", is_flag=True, help="Tell what would be different, and change nothing.")
 def replay(
