@@ -25,6 +25,8 @@ from .digests import digest_of, swap_said
 ASK_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 """How long a command waits for its lane: a sink may be in the midst of a batch."""
+SWAP_SECONDS = 3_600.0
+"""The same for one that writes a whole table."""
 ALIVE_SECONDS = 60.0
 HEALTHY = ("running", "catching_up", "starting")
 
@@ -49,7 +51,7 @@ def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Cal
         }
         if action not in commands:
             raise ConfigProblem(f"there is no action {action!r}", next_step=f"There are: {', '.join(commands)}.")
-        answered(commands[action], lane)
+        answered(commands[action], lane, _seconds(action))
 
     return Views(report, lambda: time.monotonic() - pulse() < ALIVE_SECONDS, command)
 
@@ -67,6 +69,10 @@ def answered(command: Callable[[], Future[None] | None], lane: str, seconds: flo
         ) from None
     except Stopped:
         raise EnvironmentProblem("The daemon is ending.", next_step="Ask again once it has ended.") from None
+
+
+def _seconds(action: str) -> float:
+    return SWAP_SECONDS if action == "swap" else ANSWER_SECONDS
 
 
 def _rebuilt(loaded: Loaded, lane: str, words: str) -> str:
@@ -122,7 +128,7 @@ def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bo
         return False
     query = urlencode({"action": action, **({"until": until} if until else {})})
     path = f"/lanes/{quote(lane)}?{query}"
-    if _ask(loaded, path, method="POST", seconds=ANSWER_SECONDS + ASK_SECONDS) is None:
+    if _ask(loaded, path, method="POST", seconds=_seconds(action) + ASK_SECONDS) is None:
         # Not False: who finds no daemon changes the targets himself, and this one runs.
         raise EnvironmentProblem(
             f"The daemon did not say what became of lane {lane}.", next_step="See `replicator status`, then ask again."

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 from cli_program import PROGRAM, run_program
 from deltalake import DeltaTable, write_deltalake
 
-from replicator.wiring import exchanging
+from replicator.settings import Loaded
+from replicator.wiring import adapters, exchanging
 
 Answer = Callable[..., dict[str, Any]]
 BIG = "  - {match: public.orders, source: recorded, where: id > 1, to: [{sink: raw}, {sink: lake}]}\n"
@@ -144,6 +146,23 @@ def test_what_the_log_lacks_is_named(project: Path, answer: Answer) -> None:
     refused = answer("replay", "public.orders", code=4)["error"]
     assert f"lacks records from 0 to 1 of {ORDERS}[0]" in refused["sentence"] and "--into" in refused["next_step"]
     assert rows(project) == before and nothing_left(project)
+
+
+def test_what_was_rejected_is_the_lanes(project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no other lane afterwards."""
+    real = exchanging.up_to_the_lane
+
+    def rejecting(loaded: Loaded, config: Loaded, asked: Any, make: Any) -> dict[str, Any]:
+        done = real(loaded, config, asked, make)
+        store = adapters.dead_letters(config)
+        store.write([replace(store.read()[0], event_id="of-a-lane", lane=asked.id, stage="apply")])
+        store.close()
+        return done
+
+    monkeypatch.setattr(exchanging, "up_to_the_lane", rejecting)
+    answer("replay", "public.orders")
+    letters = {one["event_id"]: one["lane"] for one in answer("dlq", "list")["result"]}
+    assert letters["of-a-lane"] == "lake.orders" and len(letters) == 2
 
 
 REFUSED = {
