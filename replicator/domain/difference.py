@@ -51,7 +51,7 @@ def difference(
         columns_only_before=[name for name in known if name not in common],
         columns_only_after=[name for name in others if name not in common],
     )
-    by = list(keys) if set(keys) <= set(common) else common
+    by = list(keys) if keys and set(keys) <= set(common) else common
     left = {key: (number, row) for number, (key, row) in enumerate(_digests(before.select(common), by))}
     pairs: list[tuple[int, int]] = []
     added: list[int] = []
