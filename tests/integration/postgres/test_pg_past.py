@@ -35,7 +35,7 @@ def url(dsn: str) -> str:
     return f"postgresql://{parts['user']}:{parts.get('password', '')}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
 
-def ask(folder: Path, *words: str) -> list[dict[str, Any]]:
+def ask(folder: Path, *words: str) -> Any:
     done = run_program(folder, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)["result"]
@@ -60,3 +60,10 @@ def test_rows_as_they_were(postgres_dsn: str, tmp_path: Path) -> None:
     for row in (*again, *now):
         del row["_cdc_applied_at"]
     assert len(now) == 3 and sorted(map(repr, again)) == sorted(map(repr, now))
+    said = ask(tmp_path, "replay", "public.orders", "--lane", "target.orders", "--dry-run")
+    assert (said["same"], said["only_live"], said["only_rebuilt"], said["differing"], said["exact"]) == (3, 0, 0, 0, True)
+    said = ask(tmp_path, "replay", "public.orders", "--lane", "target.orders")
+    after = ask(tmp_path, "query", "target.orders")
+    for row in after:
+        del row["_cdc_applied_at"]
+    assert said["lane"] == "target.orders" and sorted(map(repr, after)) == sorted(map(repr, now))
