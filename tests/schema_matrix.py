@@ -79,6 +79,9 @@ CASES: dict[str, Case] = {
     "table re-created with a column more": Case(
         "recreated", [ID, NAME, N], [ID, NAME, N, NOTE], {"name": "b", "n": 2, "note": "y"}
     ),
+    "table re-created with a column less": Case("recreated_less", [ID, NAME, N], [ID, NAME], {"name": "b"}),
+    "table re-created with another key": Case("rekeyed", [ID, NAME], [ID, NAME], {"name": "b"}, new_keys=(NAME,)),
+    "table re-created as it was": Case("recreated_same", [ID, NAME], [ID, NAME], {"name": "b"}),
 }  # fmt: skip
 
 
@@ -142,6 +145,7 @@ OUTCOMES: dict[str, Callable[[Case], Expected]] = {
     "stops": lambda c: Expected(old_rows(c), stopped=True),
     "waits": lambda c: Expected(old_rows(c), stopped=True, waits=True),
     "rows stay": lambda c: Expected(old_rows(c)),
+    "goes on": lambda c: Expected(_followed(c, _union(c))),
 }
 """What each word of the docs' table means, of one case."""
 MADE = {"id": ("long", "bigint"), "name": ("string", "text"), "n": ("integer", "integer"), "note": ("string", "text")}
