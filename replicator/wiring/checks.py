@@ -63,7 +63,7 @@ def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], con
             if own is not None:
                 kind = OF_DATABASES[getattr(source, key).kind] if key == "database" else key
                 yield kind, f"{key} of source {name}", {**own, **_of_database(loaded, name, kind)}
-        if source.transport == "kafka" and source.format.startswith("debezium"):
+        if source.transport == "kafka":
             yield from _of_connector(loaded, name, connect)
     for name, sink in settings.sinks.items():
         targets = [lane.into for lane in lanes if lane.sink == name]
@@ -96,6 +96,8 @@ def _of_connector(loaded: Loaded, name: str, connect: str | None) -> Iterator[Ta
     """The check of the connector that writes the topics of a source, and of the files that describe connectors."""
     source = loaded.settings.sources[name]
     own = dict(plain_options(source).get("connect") or {})
+    if not own and not source.format.startswith("debezium"):
+        return
     files = [str(file) for file in sorted((loaded.root / CONNECTORS).glob("*.json"))]
     if not (own or connect or files):
         return
