@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,10 +27,9 @@ def events(
     `result` is the list."""
     from replicator.wiring import events as wiring
 
-    moment = until.replace(tzinfo=UTC) if until is not None and until.tzinfo is None else until
     store = wiring.store(session.loaded)
     try:
-        found = store.read(aggregate_type, aggregate_id, until=moment, limit=limit)
+        found = store.read(aggregate_type, aggregate_id, until=until, limit=limit)
     finally:
         store.close()
     summary = f"{' '.join(filter(None, (aggregate_type, aggregate_id)))}: {len(found):,} events"
