@@ -84,7 +84,9 @@ def measure_columns(options: argparse.Namespace) -> dict[str, Any]:
 
 def measure_projections(options: argparse.Namespace) -> dict[str, Any]:
     """A refresh of the groups that were touched beside one of everything."""
-    figures = projections.measure(options.rows, options.groups, options.share, options.rounds, options.layouts)
+    figures = projections.measure(
+        options.rows, options.groups, options.share, options.rounds, options.layouts, feed=options.feed
+    )
     projections.show(figures)
     return figures
 
@@ -93,6 +95,7 @@ def _with_projections(computing: argparse.ArgumentParser) -> None:
     computing.add_argument("--rows", type=int, default=10_000_000)
     computing.add_argument("--groups", type=int, default=10_000)
     computing.add_argument("--share", type=float, default=0.01, help="of the groups is touched")
+    computing.add_argument("--feed", action="store_true", help="with the change data feed of the input")
     computing.add_argument("--rounds", type=int, default=3, help="of each, in turns; the least counts")
     computing.add_argument("--layouts", choices=projections.LAYOUTS, nargs="+", default=list(projections.LAYOUTS))
 

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 from rich.table import Table
 
+from adapters.delta.mirrors import CHANGE_DATA_FEED
 from adapters.projections import LocalProjector
 from replicator.application.refreshing import Refreshed, Refreshing
 from replicator.domain.projections import Input, Projection
@@ -33,13 +34,13 @@ groups come one after another, as days do, and the last ones get rows more."""
 FILES = 32 * 1024 * 1024
 
 
-def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence[str]) -> dict[str, Any]:
+def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence[str], *, feed: bool) -> dict[str, Any]:
     """Seconds of both kinds of refresh for each query and layout; the least of the rounds counts."""
     cases = []
     for layout in layouts:
         with tempfile.TemporaryDirectory(prefix="replicator-projections-") as folder:
             lake = Path(folder)
-            _make(lake, rows, groups, layout)
+            _make(lake, rows, groups, layout, feed=feed)
             refreshing = Refreshing(LocalProjector({"sinks": {"lake": {"path": folder, "compact_every": 0}}}), "benchmarks")
             for name in QUERIES:
                 refreshing.refresh(_projection(name))
@@ -80,14 +81,16 @@ def _projection(name: str) -> Projection:
     return Projection(name, query.text, (read,), "lake", name, (), "city", name)
 
 
-def _make(lake: Path, rows: int, groups: int, layout: str) -> None:
+def _make(lake: Path, rows: int, groups: int, layout: str, *, feed: bool) -> None:
     random = np.random.default_rng(7)
     city = random.integers(0, groups, rows)
     if layout != "scattered":
         city.sort()
     columns = {"id": np.arange(rows), "city": city, "amount": random.integers(0, 10**6, rows)}
     days = pa.array(random.integers(18_000, 20_000, rows).astype("int32"), pa.int32()).cast(pa.date32())
-    write_deltalake(lake / "users", pa.table({**columns, "seen": days}), target_file_size=FILES)
+    table = pa.table({**columns, "seen": days})
+    settings = {CHANGE_DATA_FEED: str(feed).lower()}
+    write_deltalake(lake / "users", table, target_file_size=FILES, configuration=settings)
 
 
 def _merge(lake: Path, rows: int, groups: int, share: float, number: int) -> int:

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from .column_names import source_name
 from .folders import Folder, LocalFolder
+from .mirrors import CHANGE_DATA_FEED, ON
 from .tables import opened, schema_of
 
 SPARKS_TIMES = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 """Spark may write times in a form that Arrow reads as nanoseconds, which end in 2262."""
+
+
+LONGEST_FEED = 2_000_000
+"""Rows of a change data feed that are held in memory; of more, files are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,8 @@ def stream(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
 
 
 def apart(folder: Folder, since: int, until: int, columns: Collection[str] | None) -> Apart | None:
-    """The files that differ, as to `columns` (lower case; None: all). None when the columns themselves differ."""
+    """The files that differ, as to `columns` (lower case; None: all). None when the columns themselves differ, or files
+    of the older version were cleaned away."""
     old, new = version_of(folder, since), version_of(folder, until)
     wanted = [_kinds(one, columns) for one in (old, new)]
     if wanted[0] != wanted[1]:
@@ -67,7 +74,29 @@ def apart(folder: Folder, since: int, until: int, columns: Collection[str] | Non
     before, after = _files(old), _files(new)
     removed = [file for path, file in before.items() if path not in after]
     added = [file for path, file in after.items() if path not in before]
+    if removed and any(
+        info.type is fs.FileType.NotFound for info in old.filesystem.get_file_info([f.path for f in removed])
+    ):
+        return None
     return Apart(_only(old, removed), _only(new, added), columns_of(new, columns))
+
+
+def fed(folder: Folder, since: int, until: int, names: Collection[str]) -> pa.Table | None:
+    """What the change data feed has between two versions, with `_change_type`; None where it was not on, is not there any
+    more, or is too long to be held."""
+    if opened(folder, since).metadata().configuration.get(CHANGE_DATA_FEED) != ON:
+        return None
+    batches, rows = [], 0
+    try:
+        feed = opened(folder, until).load_cdf(since + 1, until, columns=[*names, "_change_type"])
+        for batch in pa.RecordBatchReader.from_stream(feed):
+            batches.append(batch)
+            rows += batch.num_rows
+            if rows > LONGEST_FEED:
+                return None
+    except (DeltaError, OSError, pa.ArrowException):
+        return None  # It was off for a while, or its files are cleaned away.
+    return pa.Table.from_batches(batches) if batches else None
 
 
 def _only(of: ds.Dataset, files: list[ds.Fragment]) -> ds.Dataset:

@@ -14,9 +14,9 @@ from ..delta.projector import DeltaProjector, refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import among, group_column, properties
 from ..delta.tables import schema_of
 from ..delta.types import storage_type, to_storage
-from ..delta.versions_apart import apart, columns_of, stream, version_of
+from ..delta.versions_apart import Apart, apart, columns_of, fed, stream, version_of
 from ..sql.dialect import DELTA_RS
-from ..sql.projecting import asking, differing, offer, offer_groups, repeated, result, unreadable
+from ..sql.projecting import ADDED, Part, asking, differing, offer, offer_groups, repeated, result, unreadable
 
 FEW = 1000
 """Groups that are looked for in the statistics of files, to leave files out."""
@@ -32,19 +32,22 @@ class LocalProjector(DeltaProjector):
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
         """See `ports.projector.Projector.touched`."""
-        try:
-            found = apart(self._folder(one.sink, one.table), since, until, one.columns)
-            if found is None or found.is_empty:
-                return None if found is None else frozenset()
-            sides = {"_removed": stream(found.removed, found.names), "_added": stream(found.added, found.names)}
-            with asking(projection.name) as connection:
-                key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
-                groups = differing(connection, sides, found.names, key, most)
-        except FileNotFoundError:
-            return None  # Files of the old version were cleaned away.
+        found = apart(self._folder(one.sink, one.table), since, until, one.columns)
+        if found is None or found.is_empty:
+            return None if found is None else frozenset()
+        with asking(projection.name) as connection:
+            key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
+            groups = differing(connection, self._parts(one, since, until, found), found.names, key, most)
         if one.key is None:
             return None if groups else frozenset()
         return frozenset(groups) if self._are_groups(projection, groups) else None
+
+    def _parts(self, one: Input, since: int, until: int, found: Apart) -> list[Part]:
+        """The rows that are compared: of the change data feed, which has few, or else of whole files."""
+        feed = fed(self._folder(one.sink, one.table), since, until, found.names)
+        if feed is not None:
+            return [(feed, f"CASE WHEN {ADDED} THEN 1 ELSE -1 END")]
+        return [(stream(found.removed, found.names), "-1"), (stream(found.added, found.names), "1")]
 
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
         if work.groups == frozenset():

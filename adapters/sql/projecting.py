@@ -19,6 +19,9 @@ GROUPS, NULL_TOO = "_groups", "_null_too"
 NARROWER = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"}
 """Sums of whole numbers are wider here than on other engines."""
 
+Part = tuple[Any, str]
+"""Rows, and what is 1 for those that are there now, and -1 for those that were."""
+
 q = DUCKDB.quoted
 
 
@@ -48,24 +51,27 @@ def asking(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
             ) from error
 
 
+ADDED = "_change_type IN ('insert', 'update_postimage')"
+"""Rows of a change data feed that are there after the change; the others were there before."""
+
+
 def differing(
-    connection: duckdb.DuckDBPyConnection, sides: Mapping[str, Any], names: Mapping[str, str], key: str | None, most: int
+    connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], names: Mapping[str, str], key: str | None, most: int
 ) -> list[Any]:
-    """The groups of which rows differ on the two `sides`, `_removed` and `_added`, at most one more than `most`; without
-    a key something where any differ. `names`: the columns that are compared, and what the query calls them."""
-    for side, rows in sides.items():
-        connection.register(side, rows)
+    """The groups of which rows differ, at most one more than `most`; without a key something where any differ. `names`: the
+    columns that are compared, and what the query calls them."""
     listed = ", ".join(q(name) for name in names.values())
-    group = key or "TRUE"
-    signed = " UNION ALL ".join(
-        f"SELECT {group} AS _group, {by} AS _by, hash(hash({listed})) AS _one, hash(hash(1, {listed})) AS _other FROM "
-        f"(SELECT {_columns(names)} FROM {name})"
-        for name, by in (("_added", 1), ("_removed", -1))
-    )
+    signed = []
+    for number, (rows, by) in enumerate(parts):
+        connection.register(f"_part_{number}", rows)
+        hashes = f"hash(hash({listed})) AS _one, hash(hash(1, {listed})) AS _other"
+        of_part = f"SELECT {_columns(names)}, {by} AS _by FROM _part_{number}"
+        signed.append(f"SELECT {key or 'TRUE'} AS _group, _by, {hashes} FROM ({of_part})")
     # The same rows on both sides have the same sums; others have them once in 2^64. Hashed twice: where two rows swap a
     # value, sums of what DuckDB makes of several columns stay the same more often than that.
     sums = " OR ".join(f"sum({term}) <> 0" for term in ("_by", "_by * _one::HUGEINT", "_by * _other::HUGEINT"))
-    found = connection.sql(f"SELECT _group FROM ({signed}) GROUP BY _group HAVING {sums} LIMIT {most + 1}")
+    together = " UNION ALL ".join(signed)
+    found = connection.sql(f"SELECT _group FROM ({together}) GROUP BY _group HAVING {sums} LIMIT {most + 1}")
     return [one for (one,) in found.fetchall()]
 
 

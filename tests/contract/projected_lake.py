@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,11 @@ class ProjectedLake(ProjectorContract):
         self.folder = tmp_path / "a lake"
         self.options: dict[str, Any] = {"sinks": {"lake": {"path": str(self.folder)}}}
 
+    settings: Mapping[str, str] | None = None
+    """Properties of tables of the other writer."""
+
     def put(self, table: str, rows: pa.Table) -> None:
-        write_deltalake(self.folder / table, rows, mode="overwrite")
+        write_deltalake(self.folder / table, rows, mode="overwrite", configuration=self.settings)
 
     def add(self, table: str, rows: pa.Table) -> None:
         write_deltalake(self.folder / table, rows, mode="append")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
 from projected_lake import ProjectedLake
 
 from adapters.projections import LocalProjector
 from replicator.ports.projector import Projector
+from replicator.testing.projector_contract import FIRST, SCHEMA, sums
 
 
 class TestLocalProjector(ProjectedLake):
@@ -13,3 +17,22 @@ class TestLocalProjector(ProjectedLake):
 
     def new_projector(self) -> Projector:
         return LocalProjector(self.options)
+
+    @pytest.mark.parametrize("feed", [None, {"delta.enableChangeDataFeed": "true"}])
+    def test_old_files_that_are_cleaned_away(self, feed: dict[str, str] | None) -> None:
+        """What has changed cannot be told then, so everything is computed."""
+        self.settings = feed
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        self._refresh(sums())
+        self.put("orders", rows.slice(1))
+        table = DeltaTable(self.folder / "orders")
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        done = self._refresh(sums())
+        assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+
+
+class TestLocalProjectorByFeed(TestLocalProjector):
+    """Changes come from the change data feed of the input."""
+
+    settings = {"delta.enableChangeDataFeed": "true"}  # noqa: RUF012 - as in the base

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import strategies as st
 
+from adapters.delta.mirrors import CHANGE_DATA_FEED
 from adapters.projections import LocalProjector
 from replicator.application.refreshing import Refreshing
 from replicator.domain.projections import Input, Projection
@@ -59,16 +60,19 @@ steps = st.one_of(
 def test_incremental_is_full() -> None:
     kinds: Counter[str] = Counter()
 
-    @for_all(max(2, EXAMPLES // 4), history=st.lists(st.lists(steps, min_size=1, max_size=2), min_size=1, max_size=4))
-    def check(history: list[list[tuple[str, Any]]]) -> None:
+    histories = st.lists(st.lists(steps, min_size=1, max_size=2), min_size=1, max_size=4)
+
+    @for_all(max(2, EXAMPLES // 4), history=histories, feed=st.booleans())
+    def check(history: list[list[tuple[str, Any]]], feed: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
+            write_deltalake(Path(folder) / "users", users([]), configuration={CHANGE_DATA_FEED: str(feed).lower()})
             _check(Path(folder), history, kinds)
 
     assert kinds["groups"] > kinds["full"] / 2
 
 
 def _check(lake: Path, history: list[list[tuple[str, Any]]], kinds: Counter[str]) -> None:
-    write_deltalake(lake / "users", users([(1, "Oslo", 1), (2, "Rome", 2), (3, None, 3)]))
+    write_deltalake(lake / "users", users([(1, "Oslo", 1), (2, "Rome", 2), (3, None, 3)]), mode="append")
     write_deltalake(lake / "places", places([("Oslo", "x"), ("Rome", "y")]))
     refreshing = Refreshing(LocalProjector({"sinks": {"lake": {"path": str(lake)}}}), "tests")
     for batch in ([], *history):
