@@ -1,0 +1,69 @@
+"""What a refresh has to compute, by what the last one read and what has changed since."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replicator.domain.projections import MOST_GROUPS, Groups, Input, Key, Projection, Read, Record, work
+
+USERS = Input("users", "lake", "users", Key("city", "city"))
+CITIES = Input("cities", "lake", "cities", Key("name", "name"))
+RATES = Input("rates", "lake", "rates")
+PROJECTION = Projection("gold", "SELECT 1", (USERS, CITIES, RATES), "lake", "gold", partition_by="city", fingerprint="one")
+READS = {"users": Read("u", 3), "cities": Read("c", 1), "rates": Read("r", 7)}
+LAST = Record("run", "one", READS, "full", "2024-01-01T00:00:00+00:00")
+
+
+def now(**versions: int) -> dict[str, Read]:
+    return {name: replace(read, version=versions.get(name, read.version)) for name, read in READS.items()}
+
+
+def told(groups: dict[str, Groups | None]):
+    def touched(one: Input, since: int, until: int) -> Groups | None:
+        assert since < until
+        return groups[one.name]
+
+    return touched
+
+
+def nothing(*_: object) -> Groups | None:
+    raise AssertionError("nothing is to be compared")
+
+
+def test_nothing_has_changed():
+    assert work(PROJECTION, LAST, now(), nothing) is None
+
+
+def test_groups_of_all_inputs_together():
+    found = work(PROJECTION, LAST, now(users=4, cities=2), told({"users": frozenset({"a", None}), "cities": frozenset("b")}))
+    assert found.groups == frozenset({"a", "b", None})
+    assert found.kind == "groups"
+    found = work(PROJECTION, LAST, now(users=4), told({"users": frozenset()}))
+    assert (found.groups, found.kind) == (frozenset(), "none")
+    # Rows of an input that every group is computed from are the same.
+    assert work(PROJECTION, LAST, now(rates=8), told({"rates": frozenset()})).groups == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("last", "reads", "groups", "why"),
+    [
+        (None, now(), {}, "no earlier refresh"),
+        (replace(LAST, fingerprint="another"), now(), {}, "was changed"),
+        (replace(LAST, reads={"users": READS["users"]}), now(), {}, "was changed"),
+        (LAST, now(users=2), {}, "users was made anew"),
+        (LAST, {**now(users=9), "users": Read("other", 9)}, {}, "users was made anew"),
+        (LAST, now(users=4, rates=8), {"users": frozenset("a"), "rates": None}, "every group is computed from"),
+        (LAST, now(users=4), {"users": None}, "cannot be told"),
+        (LAST, now(users=4), {"users": frozenset(range(MOST_GROUPS + 1))}, "groups were touched"),
+    ],
+)
+def test_everything_is_computed(last, reads, groups, why):
+    found = work(PROJECTION, last, reads, told(groups))
+    assert (found.groups, found.kind) == (None, "full")
+    assert why in found.reason
+
+
+def test_a_record_is_read_as_it_was_written():
+    assert Record.from_json(LAST.to_json()) == LAST

@@ -1,0 +1,99 @@
+"""Lineage in a file and to a server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from adapters.monitor.lineage import FileLineage, HttpLineage
+from replicator.application.refreshing import Refreshing
+from replicator.domain.errors import EnvironmentProblem, Retryable
+from replicator.domain.lineage import dataset
+from replicator.domain.projections import Projection, Read, Record, Work
+from replicator.ports.projector import Replaced
+
+
+class Server(HTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.taken: list[tuple[str | None, dict[str, object]]] = []
+        self.code = 201
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/api/v1/lineage"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.taken.append((self.headers["Authorization"], json.loads(body)))
+        self.send_response(self.server.code)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def test_a_line_for_each_event(tmp_path):
+    file = tmp_path / "folder" / "lineage.jsonl"
+    for number in range(2):
+        FileLineage({"path": str(file)}).tell({"number": number, "text": "line\nend"})
+    assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == [0, 1]
+    with pytest.raises(EnvironmentProblem):
+        FileLineage({"path": str(tmp_path)}).tell({})
+
+
+def test_a_request_for_each_event(server):
+    HttpLineage({"url": server.url, "token": "t0ken"}).tell({"number": 1})
+    HttpLineage({"url": server.url}).tell({"number": 2})
+    assert server.taken == [("Bearer t0ken", {"number": 1}), (None, {"number": 2})]
+    server.code = 401
+    with pytest.raises(EnvironmentProblem, match="401"):
+        HttpLineage({"url": server.url}).tell({})
+
+
+class Projector:
+    """Has nothing, and says that it wrote."""
+
+    def place(self, sink, table):
+        return f"/lake/{table}"
+
+    def reads(self, projection):
+        return {"users": Read("u", 1)}
+
+    def last(self, projection):
+        return None
+
+    def replace(self, projection, work: Work, record: Record) -> Replaced:
+        return Replaced(1, 2)
+
+
+def test_a_refresh_counts_though_nobody_takes_its_lineage(server):
+    server.shutdown()
+    server.server_close()
+    away = HttpLineage({"url": server.url})
+    with pytest.raises(Retryable):
+        away.tell({})
+    done = Refreshing(Projector(), "tests", away).refresh(Projection("gold", "SELECT 1", (), "lake", "gold"))
+    assert (done.version, done.rows) == (1, 2)
+
+
+def test_tables_are_named_by_where_they_lie():
+    assert dataset("/a/lake/users") == ("file", "/a/lake/users")
+    assert dataset("s3://bucket/lake/users") == ("s3://bucket", "lake/users")
