@@ -8,6 +8,7 @@ from deltalake import DeltaTable
 from projected_lake import ProjectedLake
 
 from adapters.projections import LocalProjector
+from replicator.application.refreshing import Refreshing
 from replicator.ports.projector import Projector
 from replicator.testing.projector_contract import FIRST, SCHEMA, sums
 
@@ -30,6 +31,30 @@ class TestLocalProjector(ProjectedLake):
         table.vacuum(0, dry_run=False, enforce_retention_duration=False)
         done = self._refresh(sums())
         assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+
+    def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Before its commit nothing has happened, after it everything."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        self._refresh(sums())
+        for place, then in (("looked_up", "groups"), ("_settled", "current")):
+            self.add("orders", rows.slice(2, 1))
+            before = self.commits("sums")
+            dying = LocalProjector(self.options)
+            monkeypatch.setattr(dying, place, _die)
+            with pytest.raises(Killed):
+                Refreshing(dying, "tests").refresh(sums())
+            assert self._refresh(sums()).kind == then
+            assert self.commits("sums") == before + 1
+        assert ("Rome", 3, 15) in self._found()
+
+
+class Killed(BaseException):
+    """As a kill comes: nobody catches it."""
+
+
+def _die(*_: object) -> None:
+    raise Killed
 
 
 class TestLocalProjectorByFeed(TestLocalProjector):
