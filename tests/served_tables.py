@@ -15,6 +15,8 @@ from adapters.monitor.server import HttpServer
 from replicator.wiring.configuration import read
 from replicator.wiring.read_side import Targets
 
+MOST_PAGES = 200
+
 
 def served(folder: Path, sink: dict[str, Any], keys: dict[str, list[str]], **serve: Any) -> TestClient:
     """A client of the tables in a sink called `s`, each with its key; nothing was replicated into them."""
@@ -48,7 +50,10 @@ def url(*parts: str, **query: str) -> str:
 def pages(client: TestClient, first: str) -> Iterator[list[dict[str, Any]]]:
     """The rows of each page."""
     following: str | None = first
+    count = 0
     while following is not None:
+        count += 1
+        assert count < MOST_PAGES, "the pages have no end"
         answer = client.get(following)
         assert answer.status_code == 200, answer.text
         yield answer.json()["rows"]
