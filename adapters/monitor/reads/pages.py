@@ -39,6 +39,7 @@ table{border-collapse:collapse;margin:.4rem 0 0;width:100%;table-layout:fixed}
 th,td{text-align:left;vertical-align:top;padding:.25rem .6rem;border-bottom:1px solid var(--line);overflow-wrap:anywhere;
 white-space:pre-wrap}
 th{font-weight:600;width:25%}
+td bdi{display:inline-block;max-width:100%;max-height:12rem;overflow:auto;vertical-align:top}
 thead th{font-size:.8rem;color:var(--dim);font-weight:400}
 del{text-decoration:none;color:var(--d)}ins{text-decoration:none;color:var(--c)}
 i{color:var(--dim)}
