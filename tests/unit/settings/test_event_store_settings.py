@@ -21,7 +21,8 @@ def test_places(folder):
 def test_serve(folder):
     assert folder.load().settings.serve.address == "127.0.0.1:8091"
     settings = folder.load(overrides=["serve={address: '0.0.0.0:80', token: s3cr3t}"]).settings
-    assert plain_options(settings.serve) == {"address": "0.0.0.0:80", "token": "s3cr3t"}
+    asked = {"address": "0.0.0.0:80", "token": "s3cr3t"}
+    assert plain_options(settings.serve) == {**asked, "max_rows": 10_000, "query_timeout": "30 seconds"}
     assert "s3cr3t" not in repr(settings) + settings.model_dump_json()
 
 
