@@ -32,6 +32,7 @@ from .refreshes import (
 from .table_writer import TableWriter
 from .tables import STATISTICS, exists, opened, schema_of, statistics_columns
 from .upkeep import Upkeep
+from .versions import end_versions, held_by_versions
 
 
 class DeltaProjector:
@@ -88,6 +89,18 @@ class DeltaProjector:
             finally:
                 self._targets.pop(projection.name, None)
             return Replaced(version, rows)
+
+    def versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.versions`."""
+        folder = self._target_folder(projection)
+        with translating(projection.label):
+            return held_by_versions(folder, opened(folder)) if exists(folder) else ""
+
+    def end_versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.end_versions`."""
+        folder = self._target_folder(projection)
+        with translating(projection.label):
+            return end_versions(folder, opened(folder)) if exists(folder) else ""
 
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from replicator.domain.errors import Retryable
+
 from .column_names import source_name
+from .errors import translated
 from .folders import Folder, LocalFolder
 from .mirrors import CHANGE_DATA_FEED, ON
-from .tables import opened, schema_of
+from .tables import exists, opened, schema_of
 
 SPARKS_TIMES = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 """Spark may write times in a form that Arrow reads as nanoseconds, which end in 2262."""
@@ -50,6 +54,16 @@ def version_of(folder: Folder, version: int, only: str | None = None) -> ds.Data
     )
 
 
+def earlier(folder: Folder, version: int) -> DeltaTable | None:
+    """A version before the newest; None where the table's log does not reach back to it any more."""
+    try:
+        return opened(folder, version)
+    except DeltaError as error:
+        if isinstance(translated(error, str(folder)), Retryable) or not exists(folder):
+            raise
+        return None
+
+
 def columns_of(rows: ds.Dataset, columns: Collection[str] | None) -> dict[str, str]:
     """Of `columns` (lower case; None: all) those that there are, as they are stored and as the source calls them; one at
     least."""
@@ -65,8 +79,10 @@ def stream(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
 
 
 def apart(folder: Folder, since: int, until: int, columns: Collection[str] | None) -> Apart | None:
-    """The files that differ, as to `columns` (lower case; None: all). None when the columns themselves differ, or files
-    of the older version were cleaned away."""
+    """The files that differ, as to `columns` (lower case; None: all). None when the columns themselves differ, or the older
+    version or files of it were cleaned away."""
+    if earlier(folder, since) is None:
+        return None
     old, new = version_of(folder, since), version_of(folder, until)
     wanted = [_kinds(one, columns) for one in (old, new)]
     if wanted[0] != wanted[1]:

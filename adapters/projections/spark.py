@@ -20,6 +20,7 @@ from ..delta.projector import DeltaProjector, refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import RECORD, among, app_of, group_column, next_number, within
 from ..delta.tables import opened
 from ..delta.types import storage_type
+from ..delta.versions_apart import earlier
 from ..spark.errors import translating
 from ..spark.frames import column, quoted
 from ..spark.session import split_later
@@ -50,7 +51,10 @@ class SparkProjector(DeltaProjector):
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
         """See `ports.projector.Projector.touched`."""
         folder = self._folder(one.sink, one.table)
-        before, after = _files(opened(folder, since)), _files(opened(folder, until))
+        old = earlier(folder, since)
+        if old is None:
+            return None
+        before, after = _files(old), _files(opened(folder, until))
         files = (before - after, after - before)
         if not any(files):
             return frozenset()

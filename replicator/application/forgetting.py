@@ -10,12 +10,14 @@ import msgspec
 import pyarrow as pa
 
 from replicator.domain.erasures import Erasure, Hashes, among
+from replicator.domain.projections import Projection
 from replicator.ports.dead_letters import DeadLetters, KeepsVersions
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.sink import Erases, ErasesRecords
 
 from .erasures import ErasureList
+from .refreshing import Refreshed, Refreshing
 from .replay import records_of
 from .withholding import withholding
 
@@ -36,11 +38,12 @@ class Places:
 @dataclass
 class Outcome:
     """What became of it. `removed`: how many rows or records, by place. `versions`: what still holds them, for people.
-    `linked`: other keys that the row had before or got, as texts."""
+    `linked`: other keys that the row had before or got, as texts. `refreshed`: tables that are computed from the targets."""
 
     removed: dict[str, int] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
     linked: set[tuple[str, ...]] = field(default_factory=set)
+    refreshed: list[Refreshed] = field(default_factory=list)
 
 
 class Forgetting:
@@ -117,6 +120,15 @@ class Forgetting:
         if isinstance(self._places.letters, KeepsVersions):
             left.append(self._places.letters.end_versions())
         done.versions = list(filter(None, left))
+
+
+def refresh(refreshing: Refreshing, projections: Sequence[Projection], done: Outcome, *, end_versions: bool) -> None:
+    """Have tables that are computed from the targets hold nothing of the key either, as far as their queries take it from
+    there; may be repeated."""
+    for one in projections:
+        done.refreshed.append(refreshing.refresh(one))
+        held = refreshing.projector.end_versions if end_versions else refreshing.projector.versions
+        done.versions += filter(None, [held(one)])
 
 
 class _Looking:

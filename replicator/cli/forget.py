@@ -9,6 +9,7 @@ import click
 from replicator.domain.errors import ConfigProblem, ExitCode
 
 from .drop import on_terminal
+from .refresh import told
 from .session import Session, command
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def forget(session: Session, table: str, key: tuple[str, ...], source: str | Non
     notes += [f"The row had another key too: {table} {' '.join(other)}. Forget it as well." for other in sorted(done.linked)]
     notes += [f"Not changed: {one}." for one in found.stays]
     removed = ", ".join(f"{count:,} from {place}" for place, count in done.removed.items())
+    notes += [f"Computed anew: {told(one)}." for one in done.refreshed]
     summary = f"{table}: one key forgotten; rows and records removed: {removed}"
     result = {**_plain(found), "removed": done.removed, "versions": done.versions, "linked": sorted(map(list, done.linked))}
     session.emit(result, summary, text=lambda: click.echo("\n".join([*(lines if yes else ()), summary, *notes])))
@@ -63,6 +65,7 @@ def _lines(found: Found, vacuum: bool) -> list[str]:
         *(f"  target        {lane.id}" for lane in found.targets),
         *(f"  event log     {lane.sink}" for lane in found.logs),
         f"  dead letters  {found.letters}",
+        *(f"  projection    {one.label}" for one in found.projections),
         *(["  older versions of these tables"] if vacuum else []),
     ]
 
@@ -74,5 +77,6 @@ def _plain(found: Found) -> dict[str, Any]:
         "columns": list(found.columns),
         "targets": [lane.id for lane in found.targets],
         "event_logs": [lane.sink for lane in found.logs],
+        "projections": [one.label for one in found.projections],
         "stays": list(found.stays),
     }

@@ -114,6 +114,17 @@ class Work:
         return "full" if self.groups is None else "groups" if self.groups else "none"
 
 
+def reading(projections: Iterable[Projection], tables: Iterable[str]) -> tuple[Projection, ...]:
+    """Those that read one of the tables (their labels), or the table of another one of them. `projections`: each after those
+    whose tables it reads."""
+    labels, found = {*tables}, []
+    for one in projections:
+        if labels & {read.label for read in one.inputs}:
+            labels.add(one.label)
+            found.append(one)
+    return tuple(found)
+
+
 Touched = Callable[[Input, int, int], Groups | None]
 """The groups of which rows of an input differ between two versions; None where that may be all, or cannot be told."""
 

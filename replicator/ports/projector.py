@@ -49,5 +49,12 @@ class Projector(Protocol):
         share the values of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
         """
 
+    def versions(self, projection: Projection) -> str:
+        """Where older versions of the table hold what its rows were, for people; empty where there is no table."""
+
+    def end_versions(self, projection: Projection) -> str:
+        """Remove what older versions of the table hold; nobody can read these afterwards. What could not be removed, for
+        people (test_versions_end)."""
+
     def close(self) -> None:
         """Release everything; may be called twice."""

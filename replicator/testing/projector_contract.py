@@ -148,6 +148,23 @@ class ProjectorContract(Contract):
         assert ("Rome", 2, 6) in self._found()
         assert self._refresh(sums()).kind == "current"
 
+    def test_versions_end(self) -> None:
+        """The rows stay, and the next refresh goes on; of a table that is not there nothing is told."""
+        projector = self.new_projector()
+        assert (projector.versions(sums()), projector.end_versions(sums())) == ("", "")
+        self.put("orders", _table(FIRST))
+        self._refresh(sums())
+        self.add("orders", _table([(9, "Rome", 1, "x")]))
+        self._refresh(sums())
+        found = self._found()
+        assert "older versions" in projector.versions(sums())
+        assert projector.end_versions(sums()) == ""
+        projector.close()
+        assert self._found() == found and ("Rome", 2, 6) in found
+        self.add("orders", _table([(10, "Rome", 1, "x")]))
+        self._refresh(sums())
+        assert ("Rome", 3, 7) in self._found()
+
     def _refresh(self, projection: Projection) -> Refreshed:
         projector = self.new_projector()
         try:

@@ -16,19 +16,20 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from replicator.application.forgetting import Forgetting, Outcome, Places
+from replicator.application.forgetting import Forgetting, Outcome, Places, refresh
 from replicator.application.instance import InstanceLock
 from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
 from replicator.application.roster import refused_id
 from replicator.domain.erasures import Erasure, texts
 from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.domain.projections import Projection, reading
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 from replicator.settings.lanes import private_columns
 
-from . import adapters, parts
+from . import adapters, parts, projections
 from .daemon import ask_status
 from .histories import BACKFILLS, key_values
 from .rebuilding import ASKED
@@ -38,8 +39,9 @@ HASHED = re.compile(r"[0-9a-f]{64}\Z")
 
 @dataclass(frozen=True)
 class Found:
-    """The row that is meant, and where it is kept: `targets`, `logs` (event logs) and `letters` (where dead letters are).
-    `stays`: what this program keeps of it and cannot change, with why. `texts` are the key in clear."""
+    """The row that is meant, and where it is kept: `targets`, `logs` (event logs), `letters` (where dead letters are) and
+    `projections` that read one of these. `stays`: what this program keeps of it and cannot change, with why. `texts` are the
+    key in clear."""
 
     source: str
     table: str
@@ -48,6 +50,7 @@ class Found:
     targets: Sequence[Lane]
     logs: Sequence[Lane]
     letters: str
+    projections: Sequence[Projection]
     stays: Sequence[str]
 
 
@@ -61,7 +64,8 @@ def look(loaded: Loaded, table: str, key: Sequence[str], source: str | None = No
         keyed = tuple(_texts(loaded, spec, name, key))
         letters = adapters.dead_letters_kind(loaded)
         logs = parts.event_logs(loaded, name)
-        return Found(name, table, spec.keys, keyed, targets, logs, letters, list(_stays(loaded, table, name)))
+        read = _projections(loaded, [*(lane.id for lane in targets), *(lane.sink for lane in logs)])
+        return Found(name, table, spec.keys, keyed, targets, logs, letters, read, list(_stays(loaded, table, name)))
 
 
 def forget(loaded: Loaded, found: Found, *, end_versions: bool, tell: Callable[[str], None]) -> Outcome:
@@ -75,7 +79,15 @@ def forget(loaded: Loaded, found: Found, *, end_versions: bool, tell: Callable[[
         asked = Erasure(found.source, found.table, found.columns, "", datetime.now(UTC), _user(), frozenset(topics))
         decoder = adapters.decoder_of_all(loaded, found.source)
         forgetting = Forgetting(adapters.erasures(loaded), decoder, Places(targets, logs, letters), tell)
-        return forgetting.run(asked, found.texts, end_versions=end_versions)
+        done = forgetting.run(asked, found.texts, end_versions=end_versions)
+        if found.projections:
+            with projections.refreshing(loaded) as refreshing:
+                refresh(refreshing, found.projections, done, end_versions=end_versions)
+        return done
+
+
+def _projections(loaded: Loaded, tables: Sequence[str]) -> tuple[Projection, ...]:
+    return reading(projections.projections(loaded), tables) if loaded.settings.projections else ()
 
 
 def _user() -> str:

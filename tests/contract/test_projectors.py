@@ -7,6 +7,9 @@ import pytest
 from deltalake import DeltaTable
 from projected_lake import ProjectedLake
 
+from adapters.delta.folders import LocalFolder
+from adapters.delta.tables import opened
+from adapters.delta.versions import end_versions
 from adapters.projections import LocalProjector
 from replicator.application.refreshing import Refreshing
 from replicator.ports.projector import Projector
@@ -31,6 +34,18 @@ class TestLocalProjector(ProjectedLake):
         table.vacuum(0, dry_run=False, enforce_retention_duration=False)
         done = self._refresh(sums())
         assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+
+    def test_a_log_that_does_not_reach_back(self) -> None:
+        """As after the table's log retention."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        self._refresh(sums())
+        self.add("orders", rows.slice(2, 1))
+        folder = LocalFolder(self.folder / "orders")
+        assert end_versions(folder, opened(folder)) == ""
+        done = self._refresh(sums())
+        assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+        assert ("Rome", 2, 10) in self._found()
 
     def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Before its commit nothing has happened, after it everything."""

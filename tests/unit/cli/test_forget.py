@@ -241,6 +241,36 @@ def test_a_row_is_forgotten(shop: Path) -> None:
     assert (shop / "state" / "shop" / "erasures.key").stat().st_mode & 0o077 == 0
 
 
+def test_what_is_computed_from_the_row_is_forgotten(shop: Path) -> None:
+    """Tables of projections over a target, over one of these, and over the event log; by groups that are the person too."""
+    config = shop / "config" / "replicator.yaml"
+    queries = {
+        "names": "SELECT name, COUNT(*) AS n FROM rows AS r GROUP BY name",
+        "again": "SELECT name, n + 1 AS m FROM rows AS r",
+        "logged": "SELECT CAST(value AS STRING) AS v FROM rows AS r",
+    }
+    inputs = {"names": "lake.customers", "again": "gold.names", "logged": "raw"}
+    said = {
+        name: {"sql": f"./config/{name}.sql", "inputs": {"rows": inputs[name]}, "sink": "gold", "refresh": "manual"}
+        for name in queries
+    }
+    said["names"] |= {"partition_by": "name"}
+    for name, query in queries.items():
+        (shop / "config" / f"{name}.sql").write_text(query)
+    gold = "  gold: {kind: delta, path: ./gold}\n"
+    config.write_text(config.read_text().replace("sinks:\n", f"sinks:\n{gold}") + f"projections: {json.dumps(said)}\n")
+    record(shop, [(key(ADA), event(9_000, "u", customer(ADA, PLANTED, 44)))])
+    caught_up(shop)
+    program(shop, "refresh")
+    assert {"gold/names", "gold/again", "gold/logged"} <= set(secrets_in(now(shop)))
+    done = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    assert sorted(done["projections"]) == ["gold.again", "gold.logged", "gold.names"]
+    assert not secrets_in(now(shop)) and OTHERS[1] in now(shop)["gold/again"]
+    assert len([told for told in done["versions"] if f"{shop}/gold/" in told]) == 3
+    program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    assert not held(shop)
+
+
 def test_other_keys_of_the_row_are_told(shop: Path) -> None:
     """A change that has the key on one side is of the row; what another key was before or got is for the operator."""
     record(shop, moved(9_000))
