@@ -12,8 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from replicator.domain.timeline import told
+from replicator.wiring import adapters
 from replicator.wiring.configuration import nearest
 from replicator.wiring.configuration import read as read_config
+from replicator.wiring.histories import audit, history
 from replicator.wiring.plugins import load, names
 from replicator.wiring.reading import read
 
@@ -39,6 +42,34 @@ def load_table(
     """
     loaded = read_config(Path(config or nearest()), env, ())
     return read(loaded, name, version=version, as_of=as_of, where=where, limit=limit)
+
+
+def load_audit(table: str, *, config: str | Path | None = None, env: str | None = None) -> pa.Table:
+    """Every change of a table (its name in the source) that its event log has, as `replicator audit` tells them: the columns
+    of `replicator.domain.audited.AUDIT`, in the order of their times at the source. Errors as of `load_table`, and
+    `ConfigProblem` where no event log has the table."""
+    found, _ = audit(read_config(Path(config or nearest()), env, ()), table, {}, lambda _: None)
+    return found
+
+
+def load_history(table: str, *key: object, config: str | Path | None = None, env: str | None = None) -> list[dict[str, Any]]:
+    """Every change of the row of a table (its name in the source) with that key, a value for each key column: what
+    `replicator history --json` tells, its values as Python has them. Errors as of `load_audit`."""
+    loaded = read_config(Path(config or nearest()), env, ())
+    entries, _ = history(loaded, table, [str(value) for value in key], lambda _: None)
+    return [told(entry) for entry in entries]
+
+
+def spark_session(*, config: str | Path | None = None, env: str | None = None) -> Any:
+    """The Spark session of `engine: spark` under the config's `spark` options, with Delta and our functions. It needs the
+    packages of requirements-spark.lock and a Java.
+
+    >>> spark_session().read.format("delta").load("deltalake/customers").show()
+    """
+    loaded = read_config(Path(config or nearest()), env, ("engine=spark",))
+    engine: Any = adapters.engine(loaded)
+    register_functions(engine.spark)
+    return engine.spark
 
 
 def register_functions(spark: Any) -> list[str]:

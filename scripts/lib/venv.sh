@@ -1,7 +1,7 @@
 # Sourced by the scripts beside it: a virtual environment with exactly the locked packages and this project.
 #
-#   ensure_venv [spark]   creates it or brings it up to date, only when a lock or the project's metadata changed;
-#                         with `spark` also the packages of the Spark engine
+#   ensure_venv [spark|notebook]   creates it or brings it up to date, only when a lock or the project's metadata changed;
+#                         with `spark` also the packages of the Spark engine, with `notebook` those of Jupyter too
 #   $VENV                 its folder (.venv, or REPLICATOR_VENV)
 
 PROJECT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
@@ -49,5 +49,8 @@ ensure_venv() {
         "$python" -m venv "$VENV" || die "Could not create $VENV (on Debian and Ubuntu the package python3-venv is needed)."
     fi
     install_lock requirements.lock
-    [ "${1:-}" != spark ] || install_lock requirements-spark.lock
+    case "${1:-}" in
+        spark | notebook) install_lock requirements-spark.lock ;;
+    esac
+    [ "${1:-}" != notebook ] || install_lock requirements-notebook.lock
 }
