@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from many_batches import MANY_BATCHES
 from object_store import ObjectStore
 
 from adapters.engines.local import LocalEngine
@@ -34,6 +35,7 @@ class TestDeltaRsSinkInAnObjectStore(SinkContract):
     """`DeltaRsSink`; of the random histories one in forty is tried, for a request takes a moment."""
 
     one_in = 40
+    long_tests = MANY_BATCHES
 
     @pytest.fixture(autouse=True)
     def server(self, s3):

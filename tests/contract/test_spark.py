@@ -11,6 +11,7 @@ from threading import Event
 import pyarrow as pa
 import pytest
 from debezium_events import ID, event, key, raw
+from many_batches import MANY_BATCHES
 from postgres_target import PostgresTarget
 from pyspark.sql import functions as sf
 from recorded_log import TIMES, LogStream, RecordedLog
@@ -37,24 +38,6 @@ from replicator.testing.source_contract import SourceContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
-
-
-SECONDS_PER_BATCH = frozenset(
-    {
-        "test_a_write_beside_that_fails_is_repeated",
-        "test_changes_that_tie_come_in_the_order_of_the_log",
-        "test_deleted_rows_age_out",
-        "test_deleted_rows_stay_without_a_retention",
-        "test_drop_leaves_nothing",
-        "test_employees_in_any_order",
-        "test_null_changes_nothing_where_there_is_a_row",
-        "test_sales_in_any_order",
-        "test_soft_deletes_leave_rows",
-        "test_text_is_ordered_by_its_bytes",
-        "test_what_a_lower_truncate_marked_ages_out",
-    }
-)
-"""Many batches, of which each takes seconds here: long, and shown by the local sinks, which share what they show."""
 
 
 class TestSparkEngine(OnSpark, EngineContract):
@@ -115,7 +98,7 @@ class TestSparkEngine(OnSpark, EngineContract):
 class TestDeltaSparkSink(OnSpark, SinkContract):
     """`DeltaSparkSink`, on a local disk."""
 
-    long_tests = SECONDS_PER_BATCH
+    long_tests = MANY_BATCHES
     numbers = count(1)
 
     @pytest.fixture(autouse=True)
@@ -218,7 +201,7 @@ class TestRowsSparkSource(ReadsRows, SourceContract):
 class TestPostgresSparkSink(OnSpark, SinkContract):
     """`PostgresSparkSink`, every row of which the executors copy."""
 
-    long_tests = SECONDS_PER_BATCH
+    long_tests = MANY_BATCHES
 
     @pytest.fixture(autouse=True)
     def database(self, postgres_dsn):
