@@ -18,7 +18,7 @@ run() {
 FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 --dist worksteal -m "not slow" -q)
 case "${1:-}" in
     "")
-        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-4}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-3}"
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
         run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist worksteal -q
         # Much of it waits for servers.
         run tests/integration -n 3 --dist loadfile -q

@@ -13,7 +13,7 @@ from small_spark import SMALL
 
 from .daemon import PROGRAM, Daemon, free_port, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 ARCHIVE = Path(__file__).parents[1] / "golden" / "decoders" / "debezium" / "postgres"
 PATIENCE = 200.0
