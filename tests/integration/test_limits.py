@@ -48,6 +48,7 @@ def test_records_of_20_megabytes(shop: Shop) -> None:
     shop.nothing_else_happened()
 
 
+@pytest.mark.long
 def test_thousands_of_columns(shop: Shop) -> None:
     """PostgreSQL has room for 1,600 in a table, replicator's own among them."""
     widths = {"narrow": 1_500, "wide": 2_900, "wider": 3_100}

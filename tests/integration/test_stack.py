@@ -277,7 +277,10 @@ def data_folders(stack: EmbeddedStack) -> list[Path]:
     return [s.data for s in stack.services if isinstance(s, PostgresService)]
 
 
-@pytest.mark.parametrize("moment", HALF_WAY)
+OFTEN = ("first data folder whole", "broker launched")
+
+
+@pytest.mark.parametrize("moment", [*OFTEN, *(pytest.param(m, marks=pytest.mark.long) for m in HALF_WAY if m not in OFTEN)])
 def test_killed_half_way_then_started_again(moment: str, tmp_path: Path) -> None:
     second = EmbeddedStack(PROJECT, tmp_path / "killed", StackPorts.free())
     ports = ",".join(f"{name}={port}" for name, port in second.home.ports.mapping().items())

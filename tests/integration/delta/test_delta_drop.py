@@ -153,6 +153,7 @@ def test_a_drop_that_was_killed(tmp_path: Path, lane: Lane, seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("lane", [LANE, LOG], ids=lambda lane: lane.policy)
 def test_a_drop_that_was_killed_in_a_store(s3: ObjectStore, lane: Lane) -> None:
     def arm(killer: Killer) -> Callable[[pytest.MonkeyPatch], None]:

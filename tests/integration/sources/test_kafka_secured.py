@@ -216,7 +216,9 @@ def test_who_is_not_known_is_told(secured: Secured, read: Read, listener: str, w
     assert not seen.values and WORD not in told and CLIENT_SECRET not in told and "security" in told
 
 
-@pytest.mark.parametrize(("listener", "wrong"), WRONG, ids=str)
+@pytest.mark.parametrize(
+    ("listener", "wrong"), [WRONG[0], *(pytest.param(*one, marks=pytest.mark.long) for one in WRONG[1:])], ids=str
+)
 def test_who_is_not_known_keeps_no_dead_letters(secured: Secured, listener: str, wrong: dict[str, str]) -> None:
     store = letters_of(secured.options(listener, **wrong))
     with pytest.raises(ReplicatorError, match=r"(?i)auth|certificate") as refused:
