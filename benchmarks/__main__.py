@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|freshness|memory|spark|policies|decode|columns|projections]`; the first by default."""
+"""`python -m benchmarks [throughput|freshness|memory|spark|policies|decode|columns|projections|replay]`, or the first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import columns, decode, freshness, lanes, memory, policies, projections, report, spark, throughput
+from . import columns, decode, freshness, lanes, memory, policies, projections, replay, report, spark, throughput
 from .applying import Case
 
 
@@ -91,6 +91,22 @@ def measure_projections(options: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+def measure_replay(options: argparse.Namespace) -> dict[str, Any]:
+    """An event log into a table, beside DuckDB alone."""
+    figures = replay.measure(options.events, options.policy, options.columns, options.rounds)
+    replay.show(figures)
+    return figures
+
+
+def _with_replay(replaying: argparse.ArgumentParser) -> None:
+    replaying.add_argument("--events", type=int, default=5_000_000)
+    replaying.add_argument("--rounds", type=int, default=1, help="of each, in turns; the least counts")
+    replaying.add_argument("--policy", choices=replay.POLICIES, nargs="+", default=list(replay.POLICIES))
+    replaying.add_argument(
+        "--columns", choices=replay.COLUMNS, nargs="+", default=list(replay.COLUMNS), help="that DuckDB reads"
+    )
+
+
 def _with_projections(computing: argparse.ArgumentParser) -> None:
     computing.add_argument("--rows", type=int, default=10_000_000)
     computing.add_argument("--groups", type=int, default=10_000)
@@ -113,7 +129,7 @@ def _with_policies(applying: argparse.ArgumentParser) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     _with_throughput(parser)
-    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark|policies|decode|columns|projections")
+    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark|policies|decode|columns|projections|replay")
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
     fresh.add_argument("--rate", type=int, default=500, help="rows a second")
@@ -138,6 +154,8 @@ def _parser() -> argparse.ArgumentParser:
     ruled.add_argument("--batch", type=int, default=20_000, metavar="EVENTS")
     computing = commands.add_parser("projections", help=measure_projections.__doc__)
     _with_projections(computing)
+    replaying = commands.add_parser("replay", help=measure_replay.__doc__)
+    _with_replay(replaying)
     measures = {
         fresh: measure_freshness,
         long: measure_memory,
@@ -146,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
         decoding: measure_decode,
         ruled: measure_columns,
         computing: measure_projections,
+        replaying: measure_replay,
     }
     for command, run in measures.items():
         command.add_argument("--json", type=Path, help="file for all figures")

@@ -12,7 +12,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from replicator.ports.frames import Lane, Write
 
 from .applying import Case
 
+SMALL = 10_000
+"""Rows of the table that the batch before the measured one goes into."""
 LANE = Lane("lake.items", "bench", "shop", "public.items", "lake", "items", "scd1")
 
 
@@ -49,9 +51,9 @@ def applied(case: Case, engine: Any, sink: Any, frame: Any) -> float:
 
 
 def in_process(case: Case, sink: Any) -> float:
-    """Seconds for fold and apply in this process, after a small batch of another table: what is loaded once in the life of a
-    program that applies many batches, is not the batch's."""
-    engine, small = LocalEngine(), replace(case, rows=10_000, changes=1_000)
+    """Seconds for fold and apply in this process, after as large a batch into a small table: what is loaded once in the life
+    of a program that applies many batches, is not the batch's."""
+    engine, small = LocalEngine(), replace(case, rows=SMALL)
     first = replace(lane(case), id="lake.first", into="first")
     for which in (first, lane(case)):
         sink.prepare(which, case.plan)
@@ -120,22 +122,33 @@ def postgres_alone(case: Case, place: str) -> float:
 
 
 def _by_hand(case: Case, place: str, *statements: str) -> float:
-    """The changes are copied into a table `s`."""
+    """Seconds for the changes, copied into a table `s`, and these statements, in a session that has done the same with a
+    small table."""
+    small = replace(case, rows=SMALL)
+    with psycopg.connect(place) as connection:
+        connection.execute("CREATE TABLE first (LIKE items INCLUDING ALL)")
+        connection.execute(f"INSERT INTO first SELECT * FROM items WHERE id < {SMALL}".encode())
+        _by_statements(
+            connection, small, [s.replace(" items ", " first ").replace(" items.", " first.") for s in statements]
+        )
+        return _by_statements(connection, case, statements)
+
+
+def _by_statements(connection: psycopg.Connection, case: Case, statements: Sequence[str]) -> float:
     columns = ("_op", "_offset", *case.table.column_names)
     source = case.frame()
     rows = list(zip(*(source[n].to_pylist() for n in columns), strict=True))
     shape = f"SELECT ''::text AS _op, 0::bigint AS _offset, {', '.join(columns[2:])} FROM items LIMIT 0"
-    with psycopg.connect(place) as connection:
-        began = time.monotonic()
-        connection.execute(f"CREATE TEMP TABLE s ON COMMIT DROP AS {shape}".encode())
-        with connection.cursor().copy(f"COPY s ({', '.join(columns)}) FROM STDIN".encode()) as copy:
-            for row in rows:
-                copy.write_row(row)
-        connection.execute("ANALYZE s")
-        for statement in statements:
-            connection.execute(statement.encode())
-        connection.commit()
-        return time.monotonic() - began
+    began = time.monotonic()
+    connection.execute(f"CREATE TEMP TABLE s ON COMMIT DROP AS {shape}".encode())
+    with connection.cursor().copy(f"COPY s ({', '.join(columns)}) FROM STDIN".encode()) as copy:
+        for row in rows:
+            copy.write_row(row)
+    connection.execute("ANALYZE s")
+    for statement in statements:
+        connection.execute(statement.encode())
+    connection.commit()
+    return time.monotonic() - began
 
 
 TARGETS: dict[str, Callable[[Case, str], float]] = {

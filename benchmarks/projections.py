@@ -27,15 +27,22 @@ QUERIES = {
 }
 """One row for each group, and one for each row of the input."""
 
-LAYOUTS = ("scattered", "sorted", "appended")
-"""Rows of a group are in all files of the input, or in a few, and a merge changes a row of each group that is touched; or
-groups come one after another, as days do, and the last ones get rows more."""
+LAYOUTS = ("scattered", "partitioned", "appended")
+"""Rows of a group are in all files of the input, or in those of one partition, and a merge changes a row of each group
+that is touched; or groups come one after another, as days do, and the last ones get rows more."""
 
 FILES = 32 * 1024 * 1024
+PARTITIONS = 1000
+"""At most; where there are more groups each has some that lie beside each other."""
+
+
+TAKEN = ("part", "part_cpu", "full", "full_cpu")
+"""Seconds of a refresh of the groups that were touched, and of everything."""
 
 
 def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence[str], *, feed: bool) -> dict[str, Any]:
-    """Seconds of both kinds of refresh for each query and layout; the least of the rounds counts."""
+    """Seconds, and seconds of processor time, of both kinds of refresh for each query and layout, in turns; the least of the
+    rounds counts."""
     cases = []
     for layout in layouts:
         with tempfile.TemporaryDirectory(prefix="replicator-projections-") as folder:
@@ -51,25 +58,26 @@ def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence
 
 
 def _case(refreshing: Refreshing, layout: str, name: str, touched: int) -> dict[str, Any]:
-    part, seconds = _timed(refreshing, name, full=False)
+    part, taken = _timed(refreshing, name, full=False)
     if (part.kind, part.groups) != ("groups", touched):
         raise SystemExit(f"{name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")
     whole, of_all = _timed(refreshing, name, full=True)
-    return {"layout": layout, "query": name, "touched": touched, "part": seconds, "full": of_all, "rows": part.rows,
-            "of": whole.rows}  # fmt: skip
+    return {"layout": layout, "query": name, "touched": touched, "rows": part.rows, "of": whole.rows,
+            **dict(zip(TAKEN, (*taken, *of_all), strict=True))}  # fmt: skip
 
 
-def _timed(refreshing: Refreshing, name: str, *, full: bool) -> tuple[Refreshed, float]:
-    began = time.perf_counter()
-    done = refreshing.refresh(_projection(name), full=full)
-    return done, time.perf_counter() - began
+def _timed(refreshing: Refreshing, name: str, *, full: bool) -> tuple[Refreshed, tuple[float, float]]:
+    projection = _projection(name)
+    began, used = time.perf_counter(), time.process_time()
+    done = refreshing.refresh(projection, full=full)
+    return done, (time.perf_counter() - began, time.process_time() - used)
 
 
 def _least(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     kept: dict[tuple[str, str], dict[str, Any]] = {}
     for case in cases:
         best = kept.setdefault((case["layout"], case["query"]), dict(case))
-        best |= {key: min(best[key], case[key]) for key in ("part", "full")}
+        best |= {key: min(best[key], case[key]) for key in TAKEN}
     return list(kept.values())
 
 
@@ -90,7 +98,11 @@ def _make(lake: Path, rows: int, groups: int, layout: str, *, feed: bool) -> Non
     days = pa.array(random.integers(18_000, 20_000, rows).astype("int32"), pa.int32()).cast(pa.date32())
     table = pa.table({**columns, "seen": days})
     settings = {CHANGE_DATA_FEED: str(feed).lower()}
-    write_deltalake(lake / "users", table, target_file_size=FILES, configuration=settings)
+    by = None
+    if layout == "partitioned":
+        by = ["part"]
+        table = table.append_column("part", pa.array(city // -(-groups // PARTITIONS)))
+    write_deltalake(lake / "users", table, partition_by=by, target_file_size=FILES, configuration=settings)
 
 
 def _merge(lake: Path, rows: int, groups: int, share: float, number: int) -> int:
@@ -120,11 +132,16 @@ def _append(lake: Path, rows: int, groups: int, share: float, number: int) -> in
 def show(figures: Mapping[str, Any]) -> None:
     """Print what was measured."""
     table = Table(title=f"{figures['rows']:,} rows in {figures['groups']:,} groups")
-    for name in ("input", "query", "groups touched", "rows written", "of all", "touched s", "everything s", "ratio"):
+    for name in ("input", "query", "groups touched", "rows written", "of all", "touched s", "everything s", "ratio",
+                 "touched CPU s", "everything CPU s", "ratio"):  # fmt: skip
         table.add_column(name, justify="left" if name in ("input", "query") else "right")
     for case in figures["cases"]:
         table.add_row(
             case["layout"], case["query"], f"{case['touched']:,}", f"{case['rows']:,}", f"{case['of']:,}",
-            f"{case['part']:.2f}", f"{case['full']:.2f}", f"{case['part'] / case['full']:.2f}",
+            *_beside(case["part"], case["full"]), *_beside(case["part_cpu"], case["full_cpu"]),
         )  # fmt: skip
-    Console(width=150).print(table)
+    Console(width=170).print(table)
+
+
+def _beside(part: float, full: float) -> tuple[str, ...]:
+    return f"{part:.2f}", f"{full:.2f}", f"{part / full:.2f}"

@@ -7,9 +7,10 @@ from functools import cached_property
 from itertools import combinations
 from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, model_validator
 
 from replicator.domain.change import Op
+from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
 from replicator.domain.sequence import MAX_EPOCH
 
@@ -33,7 +34,8 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 class RowOptions(BaseModel):
     """`operation_column`: the column that says what became of a row. `operations`: the values that mean each. `schema`: per
     table (exact name or glob) its columns and their types. `keys`: per table its key. `epoch`: see
-    `domain.sequence.with_epoch`."""
+    `domain.sequence.with_epoch`. `private`: per table the masks of columns whose values nobody is to get; a table without is
+    there too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
@@ -46,6 +48,7 @@ class RowOptions(BaseModel):
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     tombstones: Literal["ignore"] | dict[str, Literal["ignore"]] = "ignore"
     epoch: int = Field(default=0, ge=0, le=MAX_EPOCH)
+    private: dict[str, dict[str, InstanceOf[Mask]]] = Field(default_factory=dict)
     limits: Limits = Limits()
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ version is read from the very snapshot that commits, and a commit that did not h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
@@ -46,8 +46,12 @@ class Attempt:
     @property
     def properties(self) -> CommitProperties:
         """The same for delta-rs, which is not to try again by itself."""
-        transaction = Transaction(self.app, self.version, int(time.time() * 1000))
-        return CommitProperties(custom_metadata={ATTEMPT: self.name}, max_commit_retries=0, app_transactions=[transaction])
+        return self.with_transactions(())
+
+    def with_transactions(self, more: Sequence[Transaction]) -> CommitProperties:
+        """`properties`, and transactions of other applications in the same commit."""
+        own = Transaction(self.app, self.version, int(time.time() * 1000))
+        return CommitProperties(custom_metadata={ATTEMPT: self.name}, max_commit_retries=0, app_transactions=[own, *more])
 
 
 Operation = Callable[[DeltaTable, Attempt], None]

@@ -34,12 +34,15 @@ def sync_commit(table: Path, version: int) -> None:
     """Return when a commit of a Delta table and the data files it added are on the disk (delta-rs does not ask for it)."""
     log = table / "_delta_log"
     entry = log / f"{version:020}.json"
+    folders = set()
     # Not by str.splitlines: values in statistics may hold what it takes for the end of a line.
     for line in entry.read_bytes().split(b"\n"):
         added = json.loads(line).get("add") if line.strip() else None
         if added:
             file = table / unquote(added["path"])  # A partition's value is in it as in a URL.
             sync(file)
-            sync(file.parent)
+            folders.add(file.parent)
+    for folder in folders:
+        sync(folder)
     sync(entry)
     sync(log)

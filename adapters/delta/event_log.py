@@ -9,13 +9,14 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, WriterProperties
 
 from replicator.domain.change import RAW
 from replicator.domain.erasures import WITHHELD
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.event_log import EMPTIED, already_logged
 from replicator.domain.plan import ApplyPlan, Counts, LaneState
+from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
 from replicator.ports.sink import SinkCapabilities
@@ -34,6 +35,7 @@ from .layout import Lake
 from .merge import append_stage
 from .options import LakeOptions
 from .reading import read_table
+from .shortening import Shortening, cuts, newest
 from .staged import Staged
 from .table_writer import DeltaRsTableWriter
 from .tables import STATISTICS, create, exists, lacking, opened, refuse_unsafe, schema_of
@@ -43,6 +45,9 @@ from .versions import end_versions, held_by_versions
 DAY = "date"
 PARTITIONED_BY = ["topic", DAY]
 APPEND_ONLY = "delta.appendOnly"
+IN_BATCHES = WriterProperties(compression="SNAPPY", max_row_group_size=4_096)
+"""Compacted files have the records of one batch after those of another, the newest first or not. Whoever reads the log in
+order can take row groups out of them, but no part of one."""
 AT_ONCE = 2_000
 """Records that are emptied in one commit."""
 POSITION = ("topic", "partition", "offset")
@@ -65,7 +70,9 @@ class LogTable(LaneSink[F]):
     def __init__(self, lake: Lake, stages: Stages, compact_every: int) -> None:
         self._lake = lake
         self._name = lake.root.name
-        super().__init__(Lanes(lake, lambda _: lake.root, stages, compact_every=compact_every))
+        writer = DeltaRsTableWriter()
+        writer.compacted = IN_BATCHES
+        super().__init__(Lanes(lake, lambda _: lake.root, stages, compact_every=compact_every, writer=writer))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
@@ -106,10 +113,29 @@ class LogTable(LaneSink[F]):
         with translating(self._name):
             return held_by_versions(self._lake.root, opened(self._lake.root)) if exists(self._lake.root) else ""
 
+    def shorten(self, lane: Lane, below: Position, came_before: datetime) -> Mapping[TopicPartition, int]:
+        """See `ports.state_snapshots.Shortens.shorten`. Files that hold nothing else go once they are a week old."""
+        with translating(self._name):
+            if not exists(self._lake.root):
+                return {}
+            mine = set(topics_of(self.state(lane)))
+            wanted = Position({place: end for place, end in below.items() if place.topic in mine})
+            found = cuts(opened(self._lake.root), wanted, came_before)
+        if found:
+            self._lanes.alone(lane, partial(_recorded, operation=unlocked(Shortening(found))))
+        with translating(self._name):
+            opened(self._lake.root).vacuum(dry_run=False)
+        return found
+
     def end_versions(self, lane: Lane) -> str:  # noqa: ARG002  (the table is of all lanes)
         """See `ports.sink.ErasesRecords.end_versions`."""
         with translating(self._name):
             return end_versions(self._lake.root, opened(self._lake.root)) if exists(self._lake.root) else ""
+
+    def newest(self, since: Position, below: Position) -> datetime | None:
+        """See `ports.state_snapshots.TellsTimes.newest`."""
+        with translating(self._name):
+            return newest(opened(self._lake.root), since, below) if exists(self._lake.root) else None
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`: one, named as its folder."""

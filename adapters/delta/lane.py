@@ -27,7 +27,7 @@ from .protocol import refuse_newer
 from .staged import Staged
 from .tables import exists, opened, schema_of
 from .upkeep import Upkeep
-from .versions import held_by_versions
+from .versions import end_versions, held_by_versions
 
 ATTEMPTS = 8
 """How often a write is redone because others commit to its table; then it is left to the caller to try again."""
@@ -135,6 +135,17 @@ class DeltaLane:
         if row is not None and (rows or freed):
             self.record(state, self._writer.remove_key(row))
         return Erased(rows, freed, "; ".join(versions))
+
+    def end_beside(self, beside: Folder) -> str:
+        """End the older versions of what is kept beside the table, but for the one that belongs to its rows: as
+        `versions.end_versions`."""
+        with translating(self.lane.into):
+            table, state = opened(beside), self.state()
+            if state is None or state.beside is None:
+                return end_versions(beside, table)
+            if state.beside != table.version():
+                table.restore(state.beside)  # What came after it is of an attempt that died.
+            return end_versions(beside, table, lambda: self.record(replace(state, beside=table.version())))
 
     def newest(self) -> DeltaTable:
         """The newest snapshot of the lane's table; Fatal when we cannot write to it, Fenced when another instance has."""

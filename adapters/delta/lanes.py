@@ -19,8 +19,9 @@ from .folders import Folder
 from .lane import DeltaLane, Shelf, Stages, lane_log
 from .layout import Lake
 from .options import TableOptions, config_place
+from .seeding import seed
 from .swapping import finish, swap
-from .table_writer import TableWriter
+from .table_writer import DeltaRsTableWriter, TableWriter
 from .tables import exists, opened
 from .upkeep import EVERY_COMMITS, Upkeep
 
@@ -192,12 +193,21 @@ class Lanes:
             self.remains(lane).refuse_others()
         states: list[LaneState] = []
 
+        writer = self._writer or DeltaRsTableWriter()
+
         def act(held: DeltaLane) -> None:
             with translating(lane.into):
-                self._briefly(rebuilt, lambda other: states.append(swap(self._lake, held, other, judge, forget)))
+                self._briefly(rebuilt, lambda other: states.append(swap(self._lake, (held, other), judge, writer, forget)))
 
         self._briefly(lane, act)
         return states[0]
+
+    def seed(self, lane: Lane, origin: Lane, path: str) -> None:
+        """See `ports.state_snapshots.Seeds.seed`, of a lane whose table is its own."""
+        with translating(lane.into):
+            if exists(self._path_of(lane)):
+                self.remains(lane).refuse_others()
+        self._briefly(lane, lambda held: seed(self._lake, held, origin, path))
 
     def alone(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
         """Act on a lane that has a table, as the one that writes it."""

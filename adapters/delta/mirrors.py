@@ -15,12 +15,13 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.selection import Choose
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane
-from replicator.ports.sink import Belonging, Erased, SinkCapabilities
+from replicator.ports.sink import Belonging, Erased, Judge, SinkCapabilities
 
 from ..sql.made import made_for
 from .chosen import kept_names
 from .clusters import checked_clusters, lacking_statistics, refuse_partitioned
 from .column_names import stored_columns
+from .counting import rows_in
 from .errors import translating
 from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_policy
@@ -187,6 +188,12 @@ class Mirrors(LaneSink[F]):
         self._transactions.take_back(lane)
         self._lanes.drop(lane, lambda: self._ledger.drop(lane))
 
+    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
+        """See `ports.sink.Swaps.swap`. The rows are written once more, into new files of the lane's table; older versions of
+        it stay, and `rebuilt` is to be dropped."""
+        self._transactions.take_back(lane)
+        return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
+
     def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
         """See `ports.sink.Erases.erase`. Files that held the rows are written anew; older versions hold them until these
         end."""
@@ -196,10 +203,20 @@ class Mirrors(LaneSink[F]):
     def end_versions(self, lane: Lane) -> str:
         """See `ports.sink.Erases.end_versions`."""
         self._transactions.take_back(lane)  # It names versions.
+        path, beside, left = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
         with translating(lane.into):
-            paths = (self._lake.table(lane.into), self._lake.tombstones(lane.into))
-            left = [end_versions(path, opened(path)) for path in paths if exists(path)]
+            if exists(beside):
+                self._ledger.reopen(lane)
+                self._lanes.alone(lane, lambda held: left.append(held.end_beside(beside)))
+            if exists(path):
+                left.append(end_versions(path, opened(path)))
         return "; ".join(filter(None, left))
+
+    def rows(self, lane: Lane) -> int:
+        """See `ports.state_snapshots.CountsRows.rows`."""
+        with translating(lane.into):
+            path = self._lake.table(lane.into)
+            return rows_in(opened(path)) if exists(path) else 0
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

@@ -33,6 +33,7 @@ from .table_writer import TableWriter
 from .tables import STATISTICS, exists, opened, schema_of, statistics_columns
 from .upkeep import Upkeep
 from .versions import end_versions, held_by_versions
+from .versions_apart import earlier
 
 
 class DeltaProjector:
@@ -46,6 +47,8 @@ class DeltaProjector:
         self._lakes = {str(name): LakeOptions.checked(said) for name, said in given.items()}
         self._upkeep = {name: Upkeep(said.compact_every, writer) for name, said in self._lakes.items()}
         self._targets: dict[str, DeltaTable | None] = {}
+        self._versions: dict[tuple[str, int], DeltaTable] = {}
+        """Versions of inputs that the refresh at work has opened: opening one reads its log."""
         self.looked_up: Callable[[], None] = lambda: None
         """Called before a commit; for tests of races."""
 
@@ -56,6 +59,7 @@ class DeltaProjector:
     def reads(self, projection: Projection) -> Reads:
         """See `ports.projector.Projector.reads`."""
         found = {}
+        self._versions.clear()
         for one in projection.inputs:
             folder = self._folder(one.sink, one.table)
             with translating(one.label):
@@ -65,6 +69,7 @@ class DeltaProjector:
                         next_step="Run the pipeline that writes it first.",
                     )
                 table = opened(folder)
+                self._versions[folder.uri, table.version()] = table
                 found[one.name] = Read(str(table.metadata().id), table.version())
         return found
 
@@ -88,6 +93,7 @@ class DeltaProjector:
                 raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
             finally:
                 self._targets.pop(projection.name, None)
+                self._versions.clear()
             return Replaced(version, rows)
 
     def versions(self, projection: Projection) -> str:
@@ -105,6 +111,7 @@ class DeltaProjector:
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""
         self._targets.clear()
+        self._versions.clear()
 
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
         """Compute and commit; the version, and the rows that were written."""
@@ -119,6 +126,19 @@ class DeltaProjector:
     def _folder(self, sink: str, table: str | None) -> Folder:
         lake: Lake = self._lakes[sink].lake
         return lake.root if table is None else lake.table(table)
+
+    def _version(self, folder: Folder, version: int) -> DeltaTable:
+        """A version of an input, not to be changed."""
+        if (folder.uri, version) not in self._versions:
+            self._versions[folder.uri, version] = opened(folder, version)
+        return self._versions[folder.uri, version]
+
+    def _earlier(self, folder: Folder, version: int) -> DeltaTable | None:
+        """`_version`; None where the table's log does not reach back to it any more."""
+        found = self._versions.get((folder.uri, version)) or earlier(folder, version)
+        if found is not None:
+            self._versions[folder.uri, version] = found
+        return found
 
     def _target_folder(self, projection: Projection) -> Folder:
         return self._folder(projection.sink, projection.into)
@@ -164,8 +184,13 @@ class DeltaProjector:
         folder = self._target_folder(projection)
         if isinstance(folder, LocalFolder):
             sync_commit(folder, version)
-        self._upkeep[projection.sink].after_commit(table, next_number(table, projection) - 1)
+        if not self._keeps_sizes(projection, table):
+            self._upkeep[projection.sink].after_commit(table, next_number(table, projection) - 1)
         return version
+
+    def _keeps_sizes(self, projection: Projection, table: DeltaTable) -> bool:  # noqa: ARG002
+        """True where refreshes themselves see to the sizes of files, and compaction would undo what they are for."""
+        return False
 
 
 def refuse_lacking_keys(projection: Projection, columns: Iterable[str]) -> None:

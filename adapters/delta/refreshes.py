@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import Any
 
@@ -40,13 +40,19 @@ def remark_of(projection: Projection) -> str:
 
 def last_record(table: DeltaTable) -> Record | None:
     """What the last refresh said, unless somebody else wrote rows since."""
-    for entry in table.history(RECENT):
+    for entry in _entries(table):
         said = _said(entry)
         if said is not None:
             return Record.from_json(said)
         if entry.get("operation") not in LEAVE_ROWS:
             return None
     return None
+
+
+def _entries(table: DeltaTable) -> Iterator[dict[str, Any]]:
+    """Commits, the last one first. Nearly always that is the one that is wanted, and each is a whole commit to read."""
+    yield from table.history(1)
+    yield from table.history(RECENT)[1:]
 
 
 def _said(entry: dict[str, Any]) -> dict[str, Any] | None:

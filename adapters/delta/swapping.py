@@ -20,14 +20,16 @@ from replicator.ports.frames import Lane
 from replicator.ports.sink import Judge
 
 from ..sql.made import is_made
-from .commits import Attempt, Operation
+from .commits import Operation
 from .folders import Folder
 from .layout import Lake
 from .partitions import partition_columns
-from .table_writer import Kept, overwrite
+from .table_writer import Kept, TableWriter, overwrite
 from .tables import exists, opened, schema_of
 
 MARK = "swapping.json"
+Forget = Callable[[], None]
+"""Lets go of what this process knows of what is beside a table."""
 
 
 class HeldLane(Protocol):
@@ -48,8 +50,9 @@ class HeldLane(Protocol):
         """Commit `write` with this state."""
 
 
-def swap(lake: Lake, held: HeldLane, rebuilt: HeldLane, judge: Judge, forget: Callable[[], None]) -> LaneState:
-    """See `ports.sink.Swaps.swap`, of lanes that are held. `forget`: what this process knows of what is beside the table."""
+def swap(lake: Lake, lanes: tuple[HeldLane, HeldLane], judge: Judge, writer: TableWriter, forget: Forget) -> LaneState:
+    """See `ports.sink.Swaps.swap`, of two lanes that are held, the second of which has the rows."""
+    held, rebuilt = lanes
     source, made = rebuilt.newest(), rebuilt.state()
     if made is None:
         raise Fatal(f"{rebuilt.lane.id} was not filled, so that nothing of it can be in the place of {held.lane.id}")
@@ -57,7 +60,8 @@ def swap(lake: Lake, held: HeldLane, rebuilt: HeldLane, judge: Judge, forget: Ca
     state = judge(held.state(), made)
     lake.positions(held.lane.pipeline, held.lane.id).put(MARK, {"format": 1})
     held.set_properties(source.metadata().configuration)
-    held.record(replace(state, took=rebuilt.lane.into), _rows_of(source))
+    columns = [Kept(field.name, field) for field in schema_of(source)]
+    held.record(replace(state, took=rebuilt.lane.into), writer.replaced_by(source, columns))
     forget()
     return finish(lake, held) or state
 
@@ -89,16 +93,6 @@ def _refuse(held: HeldLane, source: DeltaTable) -> None:
         )
 
 
-def _rows_of(source: DeltaTable) -> Operation:
-    """An `Operation` that lets a table have the columns and rows of `source`."""
-    columns = [Kept(field.name, field) for field in schema_of(source)]
-
-    def write(snapshot: DeltaTable, attempt: Attempt) -> None:
-        overwrite(snapshot, source, columns, attempt.properties)
-
-    return write
-
-
 def _taken(lake: Lake, lane: Lane, state: LaneState) -> LaneState:
     """The lane's state once it has what was kept beside the table that its rows came from; may be repeated."""
     if not exists(lake.table(state.took)):
@@ -106,7 +100,7 @@ def _taken(lake: Lake, lane: Lane, state: LaneState) -> LaneState:
             f"the rows of lane {lane.id} came from table {state.took}, which is gone, and with it what it remembered",
             next_step=f"Load the lane again with `replicator lanes resync {lane.id}`.",
         )
-    version = _copied(lake.tombstones(state.took), lake.tombstones(lane.into), state.beside, lane.into)
+    version = copied(lake.tombstones(state.took), lake.tombstones(lane.into), state.beside, lane.into)
     schemas, own = lake.schemas(state.took), lake.schemas(lane.into)
     for name in own.files():
         own.drop(name)
@@ -115,7 +109,7 @@ def _taken(lake: Lake, lane: Lane, state: LaneState) -> LaneState:
     return replace(state, took="", beside=None if state.beside is None else version)
 
 
-def _copied(source: Folder, target: Folder, version: int | None, name: str) -> int | None:
+def copied(source: Folder, target: Folder, version: int | None, name: str) -> int | None:
     """Let `target` be what `source` is (at `version`); the version that it has then, None where there is nothing."""
     target.clear()
     if not exists(source):

@@ -45,6 +45,10 @@ class TableWriter(Protocol):
     def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
         """Write every row anew with these columns, which hold every value, in one commit."""
 
+    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept]) -> Operation:
+        """A `commits.Operation` that lets a table have these columns of `source`, and its rows and partitions instead of its
+        own."""
+
     def mark_deletes(self, table: DeltaTable) -> bool:
         """From now on deleted rows are marked; False where this writer cannot do that."""
 
@@ -69,6 +73,8 @@ class DeltaRsTableWriter:
     """`TableWriter` by delta-rs."""
 
     features = FEATURES
+    compacted = WRITER
+    """How files are written that several become."""
 
     def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
         """See `TableWriter.add_columns`."""
@@ -82,6 +88,10 @@ class DeltaRsTableWriter:
     def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
         """See `TableWriter.rewrite`. Rows pass through memory by the batch."""
         overwrite(table, table, columns)
+
+    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept]) -> Operation:
+        """See `TableWriter.replaced_by`. Rows pass through memory by the batch."""
+        return lambda snapshot, attempt: overwrite(snapshot, source, columns, attempt.properties)
 
     def mark_deletes(self, _: DeltaTable, /) -> bool:
         """Not by delta-rs, which would add unrelated features."""
@@ -105,7 +115,7 @@ class DeltaRsTableWriter:
 
     def compact(self, table: DeltaTable) -> None:
         """See `TableWriter.compact`."""
-        table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=WRITER)
+        table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=self.compacted)
 
 
 def overwrite(

@@ -10,16 +10,18 @@ from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
+from ..delta.data_files import data_files, may_hold, rows_in
+from ..delta.group_ranges import file_bytes, is_plain, replace, replaceable
 from ..delta.projector import DeltaProjector, refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import among, group_column, properties
-from ..delta.tables import schema_of
+from ..delta.tables import FILE_BYTES, schema_of
 from ..delta.types import storage_type, to_storage
-from ..delta.versions_apart import Apart, apart, columns_of, fed, stream, version_of
+from ..delta.versions_apart import Apart, apart, columns_of, fed, stream
 from ..sql.dialect import DELTA_RS
 from ..sql.projecting import ADDED, Part, asking, differing, offer, offer_groups, repeated, result, unreadable
 
-FEW = 1000
-"""Groups that are looked for in the statistics of files, to leave files out."""
+IN_MEMORY = 2
+"""Bytes of rows in memory for one in a file, about."""
 
 
 class LocalProjector(DeltaProjector):
@@ -32,22 +34,20 @@ class LocalProjector(DeltaProjector):
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
         """See `ports.projector.Projector.touched`."""
-        found = apart(self._folder(one.sink, one.table), since, until, one.columns)
+        folder = self._folder(one.sink, one.table)
+        old = self._earlier(folder, since)
+        if old is None:
+            return None
+        versions = (old, self._version(folder, until))
+        found = apart(folder, *versions, one.columns)
         if found is None or found.is_empty:
             return None if found is None else frozenset()
         with asking(projection.name) as connection:
             key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
-            groups = differing(connection, self._parts(one, since, until, found), found.names, key, most)
+            groups = differing(connection, _parts(*versions, found), found.names, key, most)
         if one.key is None:
             return None if groups else frozenset()
         return frozenset(groups) if self._are_groups(projection, groups) else None
-
-    def _parts(self, one: Input, since: int, until: int, found: Apart) -> list[Part]:
-        """The rows that are compared: of the change data feed, which has few, or else of whole files."""
-        feed = fed(self._folder(one.sink, one.table), since, until, found.names)
-        if feed is not None:
-            return [(feed, f"CASE WHEN {ADDED} THEN 1 ELSE -1 END")]
-        return [(stream(found.removed, found.names), "-1"), (stream(found.added, found.names), "1")]
 
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
         if work.groups == frozenset():
@@ -55,19 +55,37 @@ class LocalProjector(DeltaProjector):
         rows = self._computed(projection, work.groups, record)
         table = self._ready(projection, rows.schema, work)
         self.looked_up()
-        _write(table, rows, projection, work, properties(table, projection, record))
+        said = properties(table, projection, record)
+        if work.groups is None:
+            _write_all(table, rows, projection, said)
+        else:
+            self._write_groups(table, rows, projection, work.groups, said)
         return self._settled(projection, table), rows.num_rows
+
+    def _write_groups(
+        self, table: DeltaTable, rows: pa.Table, projection: Projection, groups: Groups, said: CommitProperties
+    ) -> None:
+        column = group_column(projection, rows.schema).name
+        found = replaceable(table, column, groups)
+        if found is not None:
+            replace(table, self._target_folder(projection), rows, found, said)
+            return
+        condition = among(column, groups, DELTA_RS)
+        write_deltalake(table, rows, mode="overwrite", predicate=condition, writer_properties=WRITER, commit_properties=said)
+
+    def _keeps_sizes(self, projection: Projection, table: DeltaTable) -> bool:
+        return projection.partition_by is not None and is_plain(table)
 
     def _rows(self, one: Input, version: int, groups: Groups | None) -> ds.Dataset:
         """The rows of a version, without files that have none of the groups, where the key is a column and that can be
         told."""
         folder = self._folder(one.sink, one.table)
-        rows = version_of(folder, version)
-        names = {source_name(name).lower(): name for name in rows.schema.names}
+        table = self._version(folder, version)
+        names = {source_name(name).lower(): name for name in schema_of(table).names}
         column = None if one.key is None else names.get(one.key.column or "")
-        if column is None or groups is None or len(groups) > FEW:
-            return rows
-        return version_of(folder, version, among(column, groups, DELTA_RS))
+        if column is None or groups is None:
+            return rows_in(table, folder)
+        return rows_in(table, folder, may_hold(data_files(table, column), groups))
 
     def _computed(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         """The rows of the groups, or all, in the types of the table."""
@@ -78,14 +96,22 @@ class LocalProjector(DeltaProjector):
                 offer_groups(connection, groups, kind)
             for one in projection.inputs:
                 rows = self._rows(one, record.reads[one.name].version, groups)
-                names = columns_of(rows, one.columns)
+                names = columns_of(rows.schema, one.columns)
                 key = None if groups is None or one.key is None else one.key.text
                 offer(connection, one.name, stream(rows, names), names, key)
-            found = result(connection, projection.query, None if groups is None else projection.partition_by)
+            found = result(connection, projection.query, projection.partition_by, whole=groups is None)
         refuse_lacking_keys(projection, found.column_names)
         if projection.keys and repeated(found, projection.keys):
             raise repeated_keys(projection)
         return _stored(found)
+
+
+def _parts(old: DeltaTable, new: DeltaTable, found: Apart) -> list[Part]:
+    """The rows that are compared: of the change data feed, which has few, or else of whole files."""
+    feed = fed(old, new, found.names)
+    if feed is not None:
+        return [(feed, f"CASE WHEN {ADDED} THEN 1 ELSE -1 END")]
+    return [(stream(found.removed, found.names), "-1"), (stream(found.added, found.names), "1")]
 
 
 def _stored(rows: pa.Table) -> pa.Table:
@@ -95,12 +121,15 @@ def _stored(rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(kept))
 
 
-def _write(table: DeltaTable, rows: pa.Table, projection: Projection, work: Work, said: CommitProperties) -> None:
-    if work.groups is None:
-        write_deltalake(
-            table, rows, mode="overwrite", schema_mode="overwrite", writer_properties=WRITER, commit_properties=said
-        )
-        return
-    column = group_column(projection, rows.schema).name
-    replaced = among(column, work.groups, DELTA_RS)
-    write_deltalake(table, rows, mode="overwrite", predicate=replaced, writer_properties=WRITER, commit_properties=said)
+def _write_all(table: DeltaTable, rows: pa.Table, projection: Projection, said: CommitProperties) -> None:
+    """Replace every row. Where there are groups the rows come in their order, and files hold ranges of them."""
+    size = FILE_BYTES if projection.partition_by is None else file_bytes(rows.nbytes // IN_MEMORY)
+    write_deltalake(
+        table,
+        rows,
+        mode="overwrite",
+        schema_mode="overwrite",
+        target_file_size=size,
+        writer_properties=WRITER,
+        commit_properties=said,
+    )

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
-from replicator.ports.sink import Judge
 
 from ..delta.beside import DeltaBeside
 from ..delta.column_names import as_stored
@@ -18,6 +17,7 @@ from ..delta.marks import DeltaMarks
 from ..delta.mirror import Mirror
 from ..delta.mirrors import Mirrors
 from ..delta.options import MirrorOptions
+from ..delta.seeding import can_begin
 from ..sql.dialect import DELTA_RS, DUCKDB
 from ..sql.explain import explain
 
@@ -36,11 +36,13 @@ class DeltaRsSink(Mirrors[pa.Table]):
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every)
         super().__init__(lake, lanes, ledger)
 
-    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
-        """See `ports.sink.Swaps.swap`. The rows are written once more, into new files of the lane's table; older versions of
-        it stay, and `rebuilt` is to be dropped."""
-        self._transactions.take_back(lane)
-        return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
+    def seeds(self, lane: Lane) -> bool:
+        """See `ports.state_snapshots.Seeds.seeds`."""
+        return can_begin(lane)
+
+    def seed(self, lane: Lane, origin: Lane, path: str) -> None:
+        """See `ports.state_snapshots.Seeds.seed`."""
+        self._lanes.seed(lane, origin, path)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

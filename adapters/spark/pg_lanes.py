@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from replicator.domain.change import ERROR
+from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
@@ -135,7 +135,9 @@ def _collected(write: Write[DataFrame]) -> InMemory:
     if not write.folded.rows:
         return InMemory(_no_rows(write))
     with translating(f"collecting rows of {write.lane.id}"):
-        return InMemory(to_arrow(write.folded.frame))
+        rows = to_arrow(write.folded.frame)
+    # Several changes of a key are told apart by which came first, and tasks end in any order.
+    return InMemory(rows.sort_by(OFFSET) if write.plan.history or write.plan.by_column else rows)
 
 
 def _no_rows(write: Write[DataFrame]) -> pa.Table:

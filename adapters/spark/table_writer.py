@@ -24,7 +24,7 @@ from .frames import column, from_arrow, quoted
 from .session import Session
 from .stores import place
 from .types import spark_schema
-from .write import CONFLICTS, append_stage, delete_stage, remove_key_stage, table_name
+from .write import CONFLICTS, append_stage, delete_stage, overwrite_stage, remove_key_stage, table_name
 
 CUBE_BYTES = 16 * FILE_BYTES
 """Spark clusters the rows of a group of files anew as long as the group has fewer bytes, 100 GB by default. One turn of a
@@ -76,6 +76,22 @@ class SparkTableWriter(DeltaRsTableWriter):
                 (writer.partitionBy(*partitions) if partitions else writer).save(at)
         except LostRace as lost:
             raise Retryable(f"somebody else changed the table at {table.table_uri} first") from lost
+
+    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept]) -> Operation:
+        """See `TableWriter.replaced_by`. Of a clustered table by the executors, in one job."""
+        by_delta_rs = super().replaced_by(source, columns)
+        types = spark_schema(pa.schema([kept.field for kept in columns]))
+        wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
+
+        def replace(snapshot: DeltaTable, attempt: Attempt) -> None:
+            if not is_clustered(snapshot):
+                by_delta_rs(snapshot, attempt)
+                return
+            with translating(f"exchanging the rows of table {attempt.table.name}"):
+                rows = self._session.spark.read.format("delta").option("versionAsOf", source.version())
+                overwrite_stage(rows.load(place(source.table_uri)).select(wanted))(snapshot, attempt)
+
+        return replace
 
     def mark_deletes(self, table: DeltaTable, /) -> bool:
         """See `TableWriter.mark_deletes`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from delta import exceptions
@@ -84,15 +84,25 @@ def _instant(cut: Cut) -> str:
 
 def append_stage(rows: DataFrame) -> Operation:
     """An append of `rows`, whose columns the table has; others become null."""
+    return lambda snapshot, attempt: _saved(rows, "append", {}, snapshot, attempt)
 
-    def append(snapshot: DeltaTable, attempt: Attempt) -> None:
-        with saying(rows.sparkSession, attempt):
-            writer = rows.write.format("delta").mode("append").option("txnAppId", attempt.app)
-            writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.name)
-            writer.save(place(attempt.table.uri))
-        confirm(snapshot, attempt)
 
-    return append
+def overwrite_stage(rows: DataFrame) -> Operation:
+    """`rows`, and their columns, instead of those of the table."""
+
+    def overwrite(snapshot: DeltaTable, attempt: Attempt) -> None:
+        refuse_moved(snapshot, attempt)
+        _saved(rows, "overwrite", {"overwriteSchema": "true"}, snapshot, attempt)
+
+    return overwrite
+
+
+def _saved(rows: DataFrame, mode: str, options: Mapping[str, str], snapshot: DeltaTable, attempt: Attempt) -> None:
+    with saying(rows.sparkSession, attempt):
+        writer = rows.write.format("delta").mode(mode).options(**options).option("txnAppId", attempt.app)
+        writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.name)
+        writer.save(place(attempt.table.uri))
+    confirm(snapshot, attempt)
 
 
 def clear_stage(session: Session) -> Operation:

@@ -6,10 +6,9 @@ column have the same number, and a number leads back to its value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +34,7 @@ from .dialect import DUCKDB
 from .duck import session
 from .history import events_select, marks_select, versions_select
 from .history_events import CHANGE, KIND, PLACE, Known
+from .local_numbers import numbers_of, numbers_of_rows
 from .local_repair import incomplete_sentences, unsent_names, with_error
 from .relatable import relatable
 from .repair import APPLY, DUPLICATE, INCOMPLETE, VERDICT, from_columns
@@ -126,7 +126,7 @@ class _Pool:
 
     def coded(self, name: str) -> list[pa.Array]:
         """The numbers of a column's values, per table."""
-        codes, self.codes[name] = _codes(self.values[name])
+        codes, self.codes[name] = numbers_of(self.values[name])
         return self._per_table(codes)
 
     def _per_table(self, codes: pa.Array) -> list[pa.Array]:
@@ -138,19 +138,20 @@ class _Pool:
 
     def image(self, names: Sequence[str]) -> list[pa.Array]:
         """One number per row for the values of several columns."""
-        nothing = pa.repeat(pa.scalar(0, pa.int64()), self.values.num_rows)
-        return self._per_table(reduce(_joined, (_codes(self.values[n])[0] for n in names), nothing))
+        return self._per_table(numbers_of_rows(self.values, names))
 
-    def taken(self, places: pa.Array) -> pa.Table:
-        """The values of the rows at these places."""
+    def taken(self, places: pa.Array, names: Collection[str]) -> pa.Table:
+        """These values of the rows at these places."""
         there = pc.less(places, 0)
         below = pc.add(pc.subtract(pc.negate(places), 1), self.rows.num_rows)
-        return self.values.take(pc.if_else(there, below, places))
+        return self.values.select([n for n in self.kinds.names if n in names]).take(pc.if_else(there, below, places))
 
     def written(self, found: pa.Table, history: History) -> pa.Table:
-        own, last = self.taken(found[PLACE]), self.taken(found["_cdc__last_place"])
         count = self.plan.table.sequence
         counted = {*end_sequence_columns(count), *last_sequence_columns(count)}
+        made = {*counted, *(self.codes.keys() - {START_AT}), CDC_UNSENT, CDC_APPLIED_AT}
+        own = self.taken(found[PLACE], {*self.kinds.names} - made - {*history.untracked})
+        last = self.taken(found["_cdc__last_place"], history.untracked)
         columns = {OP: found[OP]}
         for field in self.kinds:
             name = field.name
@@ -167,7 +168,7 @@ class _Pool:
         return pa.table(columns)
 
     def remembered(self, hidden: pa.Table) -> pa.Table:
-        own, is_delete = self.taken(hidden[PLACE]), pc.equal(hidden[OP], Op.DELETE.value)
+        own, is_delete = self.taken(hidden[PLACE], self.kinds.names), pc.equal(hidden[OP], Op.DELETE.value)
         kept = {*self.plan.table.keys}
         columns = {OP: hidden[OP]}
         for field in self.kinds:
@@ -200,37 +201,6 @@ def _cast(table: pa.Table, kinds: pa.Schema) -> pa.Table:
         for f in kinds
     }
     return pa.table(columns | ({OP: table[OP]} if OP in table.column_names else {}))
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """A number per value, null for NULL, and the value of each number. Zero and minus zero are one value, NaN is one."""
-    whole = column.combine_chunks()
-    if pa.types.is_nested(whole.type):
-        return _codes_of_lists(whole)
-    if pa.types.is_floating(whole.type):
-        whole = pc.add(whole, pa.scalar(0.0, whole.type))
-    found = whole.dictionary_encode()
-    return found.indices.cast(pa.int64()), found.dictionary
-
-
-def _codes_of_lists(whole: pa.Array) -> tuple[pa.Array, pa.Array]:
-    numbers: dict[str, int] = {}
-    first: list[int] = []
-    codes: list[int | None] = []
-    for place, value in enumerate(whole.to_pylist()):
-        text = repr(value)
-        if value is not None and text not in numbers:
-            numbers[text] = len(first)
-            first.append(place)
-        codes.append(None if value is None else numbers[text])
-    return pa.array(codes, pa.int64()), whole.take(pa.array(first, pa.int64()))
-
-
-def _joined(one: pa.Array, other: pa.Array) -> pa.Array:
-    """One number for each pair of numbers, NULL being a number too."""
-    filled = pc.add(pc.fill_null(other, -1), 1)
-    spread = (pc.max(filled).as_py() or 0) + 1
-    return pc.add(pc.multiply(one, spread), filled).dictionary_encode().indices.cast(pa.int64())
 
 
 def _numbered(pool: _Pool, history: History, lowest: SequenceKey, cuts: Sequence[Cut]) -> tuple[dict[str, pa.Table], Known]:
@@ -273,7 +243,7 @@ def _instants(pool: _Pool, cuts: Sequence[Cut]) -> tuple[tuple[list[pa.Array], l
     # A lane that orders changes by a column of its own has no truncates: what is shown is a time, or there are none.
     of_cuts = pa.array([cut.at for cut in cuts], pa.int64()).cast(kind) if cuts else pa.array([], kind)
     size = pool.values.num_rows
-    codes, values = _codes(pa.chunked_array([*pool.values[START_AT].chunks, *pool.values[END_AT].chunks, of_cuts], kind))
+    codes, values = numbers_of(pa.chunked_array([*pool.values[START_AT].chunks, *pool.values[END_AT].chunks, of_cuts], kind))
     pool.codes[START_AT] = pool.codes[END_AT] = values
     starts, ends = pool._per_table(codes.slice(0, size)), pool._per_table(codes.slice(size, size))
     return (starts, ends), ["NULL" if code is None else str(code) for code in codes.slice(2 * size).to_pylist()]

@@ -28,10 +28,15 @@ def copy_statement(relation: Sequence[str], names: Sequence[str]) -> sql.Compose
 def copy_rows(cursor: psycopg.Cursor, statement: sql.Composed, rows: pa.Table, forms: Sequence[str]) -> None:
     """Send `rows`, whose columns are those of the statement, in the literal forms `forms`. Encoding one chunk overlaps with
     the server reading the one before."""
-    width = max(1, rows.nbytes // max(1, rows.num_rows))
     with cursor.copy(statement) as copy:
-        for batch in rows.to_batches(max_chunksize=max(1, min(CHUNK_ROWS, CHUNK_BYTES // width))):
+        for batch in rows.to_batches(max_chunksize=chunk_rows(rows)):
             copy.write(csv_bytes(batch, forms))
+
+
+def chunk_rows(rows: pa.Table) -> int:
+    """How many rows are encoded at once."""
+    width: int = max(1, rows.nbytes // max(1, rows.num_rows))
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // width))
 
 
 def csv_bytes(batch: pa.RecordBatch, forms: Sequence[str]) -> memoryview:

@@ -18,7 +18,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from replicator.domain.change import ERROR
+from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import Fatal, Retryable
 from replicator.domain.plan import LaneState
 from replicator.ports.frames import Write
@@ -84,6 +84,12 @@ def _drop(cursor: psycopg.Cursor, name: str) -> None:
     # A copy that goes on would hold the table: of a task that was given up, or of an instance that is no more.
     cursor.execute(END_COPYING.format(sql.Literal(END_WITHIN_MS)), (f"replicator {copying_role(name)} ",))
     cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(SCHEMA, name)), prepare=False)
+
+
+COPIED = "a.first + s.{row}"
+ARRIVED = f'(row_number() OVER (ORDER BY s."{OFFSET}", {COPIED}) - 1)::int'
+"""Numbers of staged rows. What a change of a history did not send comes from one that was there when it came: its rows are
+numbered as they came, not as tasks happened to copy them."""
 
 
 def _prefix(number: int) -> str:
@@ -157,12 +163,13 @@ class Shared:
         columns = [name for name in target.names(whole=True) if name != ROW]
         into, given = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
         query = sql.SQL(
-            "INSERT INTO {stage} ({row}, {into}) SELECT a.first + s.{row}, {given} FROM {shared} AS s "
+            "INSERT INTO {stage} ({row}, {into}) SELECT {number}, {given} FROM {shared} AS s "
             "JOIN unnest(%s::bigint[], %s::int[]) AS a(attempt, first) ON s.{attempt} = a.attempt{order}"
         ).format(
             stage=sql.Identifier(target.stage),
             row=sql.Identifier(ROW),
             into=into,
+            number=sql.SQL(ARRIVED if target.plan.history else COPIED).format(row=sql.Identifier(ROW)),
             given=given,
             shared=sql.Identifier(SCHEMA, self.name),
             attempt=sql.Identifier(ATTEMPT),

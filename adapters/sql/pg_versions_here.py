@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import psycopg
 import pyarrow as pa
@@ -17,10 +19,13 @@ from pyarrow import csv
 
 from replicator.domain.change import OP
 from replicator.domain.plan import CDC_UNSENT, START_AT, Cut, Facts, cdc_sequence_columns
+from replicator.domain.sequence import Sequence as SequenceKey
 
 from .dialect import POSTGRES
 from .history_events import carried, related_select
 from .local_history import Versions, versions
+from .local_parts import parts_by_key
+from .pg_binary import copy_binary, goes_binary
 from .pg_connection import planning
 from .pg_copy import copy_rows, copy_statement
 from .pg_names import quoted
@@ -30,6 +35,8 @@ from .repair import from_columns
 
 BULK_KEYS = 50_000
 """From here on one scan of the target is cheaper than a look-up per key."""
+PART = 40_000
+"""Changes that are judged at a time, while the server takes in the versions that those before them began."""
 PIECE = 16 << 20
 """Bytes of versions that are read at a time."""
 KEPT: dict[str, pa.DataType] = {
@@ -85,35 +92,55 @@ class VersionsHere:
         self._cursor = cursor
         self._target = target
 
-    def judged(self, rows: pa.Table, facts: Facts, cuts: Sequence[Cut]) -> Versions:
-        """Stages 2 and 3 of a rows frame, for which nothing matters that is remembered. `cuts`: all truncates. The staging
-        table is empty, and is left so."""
-        plan, lowest, moves = self._target.plan, facts.lowest, facts.moves
+    def judged(self, rows: pa.Table, facts: Facts, cuts: Sequence[Cut]) -> Iterator[Versions]:
+        """Stages 2 and 3 of a rows frame, for which nothing matters that is remembered; for some keys after the others.
+        `cuts`: all truncates. The staging table is empty, and is left so; the cursor is free while this gives."""
+        plan, lowest = self._target.plan, facts.lowest
         if plan.history is None or lowest is None:
             raise AssertionError("only histories have versions, and only changes have sequences")
-        names = [*plan.table.keys, *(from_columns(plan) if moves else ())]
-        keys = rows.select(names).group_by(names).aggregate([])
-        self._stage(keys)
+        names = [*plan.table.keys, *(from_columns(plan) if facts.moves else ())]
+        bulk = len(_keys(rows, names)) >= BULK_KEYS
+        # One scan serves all keys; and the halves of a change of key are judged together.
+        parts = [rows] if bulk or facts.moves else parts_by_key(rows, names, PART)
+        judge = partial(versions, plan, plan.history, marks=None, lowest=lowest, cuts=cuts)
+        with ThreadPoolExecutor(1, "judging") as beside:
+            coming = [beside.submit(judge, part, self._related(part, names, lowest, bulk=bulk)) for part in parts]
+            yield from (one.result() for one in coming)
+
+    def _related(self, rows: pa.Table, names: Sequence[str], lowest: SequenceKey, *, bulk: bool) -> pa.Table:
+        """The versions that may matter of the keys in these columns."""
+        plan, moves = self._target.plan, len(names) > len(self._target.plan.table.keys)
+        self._stage(_keys(rows, names))
         select = related_select(
             plan, POSTGRES, self._target.relation, quoted(self._target.stage), lowest, moves=moves, cuts=()
         )
-        with planning(self._cursor, bulk=keys.num_rows >= BULK_KEYS):
+        with planning(self._cursor, bulk=bulk):
             related = self._read(select, rows.schema)
         self._empty()
-        return versions(plan, plan.history, rows, related, None, lowest=lowest, cuts=cuts)
+        return related
 
-    def write(self, done: Versions) -> None:
-        """Stage 4. A version that begins with a change of the batch was not there: what is there begins at its sequence, and
-        a change that comes to the same sequence is known. The others may have been."""
-        target, names = self._target, list(self._target.fits)
-        into = copy_statement((target.schema, target.table), names)
-        copy_rows(self._cursor, into, done.write.filter(done.begins).select(names), target.forms(names))
-        others = done.write.filter(pc.invert(done.begins))
+    def write(self, judged: Iterator[Versions]) -> list[Versions]:
+        """Stage 4; returns what was judged. A version that begins with a change of the batch was not there: what is there
+        begins at its sequence, and a change that comes to the same sequence is known. The others may have been."""
+        target, names, done = self._target, list(self._target.fits), []
+        for part in judged:
+            self._copy(part.write.filter(part.begins).select(names))
+            done.append(part)
+        others = pa.concat_tables([part.write.filter(pc.invert(part.begins)) for part in done])
         if others.num_rows:
             self._stage(others.select([OP, *names]))
             with planning(self._cursor, bulk=others.num_rows >= BULK_KEYS):
                 self._cursor.execute(target.merge(), prepare=False)
             self._empty()
+        return done
+
+    def _copy(self, begun: pa.Table) -> None:
+        """Into the target itself."""
+        relation, names = (self._target.schema, self._target.table), begun.column_names
+        if goes_binary(begun):
+            copy_binary(self._cursor, relation, begun)
+        else:
+            copy_rows(self._cursor, copy_statement(relation, names), begun, self._target.forms(names))
 
     def remember(self, marks: pa.Table) -> bool:
         """Keep what the versions do not show; True when there is anything."""
@@ -161,6 +188,10 @@ class VersionsHere:
                     piece = bytearray()
             if piece:
                 yield bytes(piece)
+
+
+def _keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    return rows.select(names).group_by(names).aggregate([])
 
 
 Form = tuple[pa.DataType, str]

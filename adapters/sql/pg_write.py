@@ -194,11 +194,12 @@ class Writing:
         again with care, and in the server."""
         facts = write.folded.facts
         versions = VersionsHere(self._cursor, self._target)
-        done = versions.judged(rows.drop_columns([ROW]), facts, outcome.state.cuts)
-        outcome.counts += replace(done.counts, rejected=0)
-        _reject(outcome, done.rejects)
-        versions.write(done)
-        if versions.remember(done.marks):
+        marks = []
+        for done in versions.write(versions.judged(rows.drop_columns([ROW]), facts, outcome.state.cuts)):
+            outcome.counts += replace(done.counts, rejected=0)
+            _reject(outcome, done.rejects)
+            marks.append(done.marks)
+        if versions.remember(pa.concat_tables(marks)):
             outcome.state = replace(outcome.state, ledger_high=highest(before.ledger_high, facts.highest))
         return outcome
 

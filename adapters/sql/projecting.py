@@ -100,10 +100,12 @@ def of_groups(key: str) -> str:
     return f"(({key}) IN (FROM {GROUPS}) OR (({key}) IS NULL AND EXISTS (FROM {NULL_TOO})))"
 
 
-def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None) -> pa.Table:
-    """The rows of a query; with the name of a column those of the groups that were offered."""
-    within = "" if column is None else f" WHERE {of_groups(q(column))}"
-    found = connection.sql(f"SELECT * FROM ({query}) AS _result{within}")
+def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None, *, whole: bool) -> pa.Table:
+    """The rows of a query, in the order of `column` where it is named; without `whole` those of the groups that were
+    offered."""
+    within = "" if whole or column is None else f" WHERE {of_groups(q(column))}"
+    order = f" ORDER BY {q(column)} NULLS FIRST" if whole and column is not None else ""
+    found = connection.sql(f"SELECT * FROM ({query}) AS _result{within}{order}")
     kinds = zip(found.columns, map(str, found.types), strict=True)
     narrowed = ", ".join(f"CAST({q(n)} AS {NARROWER[k]}) AS {q(n)}" if k in NARROWER else q(n) for n, k in kinds)
     return found.project(narrowed).to_arrow_table()

@@ -9,7 +9,7 @@ from typing import Generic
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.backfill import Journal
 from replicator.ports.frames import Batch, F, Stop
-from replicator.ports.source import Source
+from replicator.ports.source import Shortened, Source
 from replicator.ports.telemetry import Pace
 
 from .lanes import Clock, monotonic
@@ -63,6 +63,10 @@ class Backfilled(Generic[F]):
     def beginning(self) -> Position:
         """See `Source`."""
         return Position({**self._main.beginning(), **self._journal.beginning()})
+
+    def removed(self) -> Position:
+        """See `ports.source.Shortened`: of the stream, where it is one."""
+        return self._main.removed() if isinstance(self._main, Shortened) else Position()
 
     def end(self) -> Position:
         """See `Source`."""

@@ -114,7 +114,7 @@ class CatchUp(Generic[F]):
         """The lanes that are behind now; those that have arrived have joined."""
         for run in self._tools.roster.runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
-                feed = Feed(self._shared.engine, self._shared.options, run.handed)
+                feed = Feed(self._shared.engine, self._shared.options, run.handed, self._shared.clock)
                 reach = self._shared.options.catch_up_offsets
                 self._behind[run.lane.id] = Behind(run, run.placed, run.handed, feed, reach)
         for lane_id, behind in tuple(self._behind.items()):

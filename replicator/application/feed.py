@@ -13,6 +13,7 @@ from replicator.domain.table import TableSpec
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F
 
+from .lanes import Clock, monotonic
 from .options import Options
 
 
@@ -54,11 +55,13 @@ class Feed(Generic[F]):
     `read`: the stream was read up to here. `released`: lanes got everything below; between the two, changes are held back:
     the delete half of a key change waits for its create half, which most often is in the next batch. They are let go when
     the stream is idle, or when too much is held. Nothing from `barrier` on is released: below it are whole transactions.
+    `clock`: in seconds, never goes back.
     """
 
-    def __init__(self, engine: Engine[F], options: Options, position: Position) -> None:
+    def __init__(self, engine: Engine[F], options: Options, position: Position, clock: Clock = monotonic) -> None:
         self._engine = engine
         self._options = options
+        self._clock = clock
         self.read = self.released = position
         self.barrier = Position()
         self._table: TableSpec | None = None
@@ -68,7 +71,7 @@ class Feed(Generic[F]):
         self._raw: tuple[F, ...] = ()
         self._size = 0
         self._pushes = 0
-        self._idle = 0
+        self._pushed_at = clock()
 
     @property
     def holds(self) -> bool:
@@ -122,7 +125,7 @@ class Feed(Generic[F]):
         known = self.read
         self.read = self._started(known, span).advanced_to(span.end)
         self.released = self._started(self.released, span)
-        self._idle = 0
+        self._pushed_at = self._clock()
         if parts:
             self._pushes += 1
         if raw is not None and (parts or self._held):
@@ -140,8 +143,7 @@ class Feed(Generic[F]):
 
     def idle(self, table: TableSpec | None) -> Sequence[Chunk[F]]:
         """An empty batch came: the stream may have ended for now."""
-        self._idle += 1
-        return self.flush(table) if self._idle >= self._options.hold_idle else ()
+        return self.flush(table) if self._clock() - self._pushed_at >= self._options.hold_idle else ()
 
     def flush(self, table: TableSpec | None) -> Sequence[Chunk[F]]:
         """Let go of what is held."""

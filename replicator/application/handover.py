@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,11 +58,14 @@ class Taken(Generic[F]):
 class Slot(Generic[F]):
     """Where writes gather while their sink is busy. Takes from source threads, gives to one worker thread.
 
-    Full when `limit` bytes are in it; an empty slot takes anything, so one batch may exceed the limit.
+    Full when `limit` bytes are in it; an empty slot takes anything, so one batch may exceed the limit. Writes are given away
+    when it is full, or the first of them has waited for `gather` seconds.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, gather: float = 0.0) -> None:
         self._limit = limit
+        self._gather = gather
+        self._ripe = 0.0
         self._changed = threading.Condition()
         self._items: list[Handed[F]] = []
         self._asked: deque[Callable[[], None]] = deque()
@@ -97,6 +101,8 @@ class Slot(Generic[F]):
                 raise Stopped
             for source in {item.run.lane.source for item in items}:
                 self._told.pop(source, None)
+            if not self._items:
+                self._ripe = time.monotonic() + self._gather
             self._items.extend(items)
             self._size += sum(item.size for item in items)
             self._changed.notify_all()
@@ -119,6 +125,8 @@ class Slot(Generic[F]):
         """Everything that gathered; waits for something, or so long. None when closed and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_used() or self._closed, seconds)
+            while self._is_unripe():
+                self._changed.wait(max(0.0, self._ripe - time.monotonic()))
             if self._closed and not self._is_used():
                 return None
             taken = Taken(tuple(self._asked), tuple(self._items), dict(self._told))
@@ -127,6 +135,12 @@ class Slot(Generic[F]):
             self._items, self._size = [], 0
             self._changed.notify_all()
             return taken
+
+    def _is_unripe(self) -> bool:
+        """True while there are writes, and nothing else, and more of them are waited for."""
+        if not self._items or self._is_full() or self._closed or self._asked or self._told:
+            return False
+        return time.monotonic() < self._ripe
 
     def _is_used(self) -> bool:
         return bool(self._items or self._asked or self._told)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from replicator.domain.errors import Fatal
+from replicator.domain.position import Position
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, Run, Stop
-from replicator.ports.source import Source
+from replicator.ports.source import Shortened, Source
 
 from .catalog import Catalog, Unusable
 from .rules import RulesFor
@@ -28,12 +29,22 @@ TELL_EVERY = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Read:
     """What was read of a log: `records` of all tables; of the table asked for `changes`, and `rejected` ones, which are left
-    out as the lanes left them out. `table`: its columns and key; None where the log has nothing of it."""
+    out as the lanes left them out. `table`: its columns and key; None where the log has nothing of it. `missing`: of its
+    partitions that lack their first records the first offset that is there."""
 
     records: int
     changes: int
     rejected: int
     table: TableSpec | None
+    missing: Position = field(default_factory=Position)
+
+    @property
+    def gone(self) -> list[str]:
+        """A sentence for each part of the log that is missing."""
+        return [
+            f"the event log has no records below offset {first} of {place} any more: its retention removed them"
+            for place, first in sorted(self.missing.items())
+        ]
 
 
 class Logged:
@@ -49,11 +60,13 @@ class Logged:
         order of offsets, each with the columns that it has; no more of them once `stop` is set. Fatal for a schema that
         cannot be replicated; what the source raises passes through."""
         records = changes = rejected = 0
+        topics: set[str] = set()
 
         def batch(one: Batch[pa.Table]) -> None:
             nonlocal records, changes, rejected
             for run in self._engine.route(one.frame, self.decoder).runs:
                 if run.table == table:
+                    topics.update(run.frame["topic"].unique().to_pylist())
                     schema = self._schema(run)
                     good, bad = self._engine.decode(run, self.decoder, schema)
                     changes, rejected = changes + good.num_rows, rejected + bad.num_rows
@@ -63,7 +76,9 @@ class Logged:
             records += one.records
 
         self._source.read(self._source.beginning(), self._source.end(), batch, stop or threading.Event())
-        return Read(records, changes, rejected, self._catalog.table(table))
+        removed = self._source.removed() if isinstance(self._source, Shortened) else Position()
+        mine = removed.only(place for place in removed if place.topic in topics or not topics)
+        return Read(records, changes, rejected, self._catalog.table(table), mine)
 
     def _schema(self, run: Run[pa.Table]) -> TableSpec:
         try:

@@ -247,7 +247,7 @@ class Pipeline(Generic[F]):
             topics = self.roster.topics[table]
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
-            self._feeds[table] = Feed(self._shared.engine, self._shared.options, at)
+            self._feeds[table] = Feed(self._shared.engine, self._shared.options, at, self._shared.clock)
             if self._aligner:  # Marks that were read are not read again, and not all of them are let go.
                 self._feeds[table].released = Position({**at, **self._aligner.let_go(at)})
         return self._feeds[table]

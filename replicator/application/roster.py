@@ -14,7 +14,7 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
 from replicator.ports.register import Register, Seen
 from replicator.ports.sink import Sink
-from replicator.ports.source import Source
+from replicator.ports.source import Shortened, Source
 
 from .crashes import Crashes
 from .handover import WAKE
@@ -255,13 +255,26 @@ class Roster(Generic[F]):
             self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
         run.rule = state.rule
         position = Position({**run.begun, **state.position})
-        lost = self._place.source.losses(position, dict(state.identity))
+        lost = {
+            **removed_before(self._place.source, run.begun, state.position),
+            **self._place.source.losses(position, dict(state.identity)),
+        }
         lost = {p: why for p, why in lost.items() if self.covers(run, p)}
         if lost:
             self._shared.lanes.suspend(run, _loss(run.lane, lost, self._place.source.start()))
         else:
             schema = LaneSchema(run.lane, stand.schemas, is_anew=not state.position)
             self._shared.lanes.place(run, position, state.position, state.forgotten, schema)
+
+
+def removed_before(source: object, begun: Position, applied: Position) -> dict[TopicPartition, str]:
+    """Why a lane that begins there, where it has applied nothing yet, would lack the first records of its partitions."""
+    removed = source.removed() if isinstance(source, Shortened) else Position()
+    return {
+        place: f"the event log has no records below offset {first} of {place} any more: its retention removed them"
+        for place, first in removed.items()
+        if place not in applied and begun.get(place, 0) <= first
+    }
 
 
 def refused_id(lane: Lane) -> str:

@@ -37,7 +37,7 @@ class Worker(Generic[F]):
         self._options = shared.options
         self._abandon = shared.abandon
         self._failed = shared.fail
-        self._slot: Slot[F] = Slot(shared.options.handover_bytes)
+        self._slot: Slot[F] = Slot(shared.options.handover_bytes, shared.options.gather)
         self._ended = False
         self._thread = threading.Thread(target=self._work, name=f"sink-{name}", daemon=True)
 

@@ -40,6 +40,7 @@ COMMANDS = {
     "refresh": "refresh",
     "backfill": "backfill",
     "replay": "replay",
+    "snapshot": "snapshot",
     "drop": "drop",
     "forget": "forget",
     "dlq": "dlq",

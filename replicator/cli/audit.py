@@ -35,6 +35,8 @@ def audit(
     if as_csv:
         write_csv(shown)
         return
-    summary = f"{table}: {found.num_rows:,} changes"
+    for sentence in read.gone:
+        session.note(sentence)
+    summary = "; ".join([f"{table}: {found.num_rows:,} changes", *read.gone])
     title = table if shown.num_rows == found.num_rows else f"{table}, the last of {found.num_rows:,} changes"
     session.emit(result_of(shown) if session.as_json else None, summary, text=lambda: print_table(title, shown))

@@ -8,6 +8,7 @@ from .session import Session, command
 @command("check")
 def check(session: Session) -> None:
     """Validate the config without connecting to anything; every finding, not just the first."""
+    from replicator.wiring import projections
     from replicator.wiring.checking import refuse_unusable
 
     loaded = session.loaded
@@ -17,4 +18,7 @@ def check(session: Session) -> None:
         f"{session.config}: ok, {len(settings.sources)} source(s), {len(settings.sinks)} sink(s), "
         f"{len(settings.tables)} table entries"
     )
-    session.emit({"warnings": [w.as_dict() for w in loaded.warnings], "resolved": loaded.redacted()}, summary)
+    hints = list(projections.hints(loaded))
+    lines = "".join(f"\n  {hint}" for hint in hints)
+    found = {"warnings": [w.as_dict() for w in loaded.warnings], "hints": [h.as_dict() for h in hints]}
+    session.emit({**found, "resolved": loaded.redacted()}, summary + lines)

@@ -31,7 +31,7 @@ def history(session: Session, table: str, key: tuple[str, ...]) -> None:
         session.note(
             f"{read.rejected:,} records of {table} were rejected, and are not among them; see `replicator dlq list`."
         )
-    summary = f"{table} {' '.join(key)}: {len(entries):,} changes"
+    summary = "; ".join([f"{table} {' '.join(key)}: {len(entries):,} changes", *read.gone])
     session.emit([plain(told(entry)) for entry in entries], summary, text=lambda: _show(summary, entries))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,7 +40,7 @@ def replay(
     """Make the target of TABLE (SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config, beside
     the one there is, and put it in its place in one commit; with `--into` keep both. The daemon may run meanwhile, and goes
     on with it. Killed or failed, the command goes on where it was when it is repeated."""
-    from replicator.wiring import exchanging, rebuilding
+    from replicator.wiring import exchanging, rebuilding, seeding
 
     mine = rebuilding.lane_of(session.loaded, table, lane)
     times = {name: time.isoformat() for name, time in (("since", since), ("until", until)) if time is not None}
@@ -54,33 +55,34 @@ def replay(
                 "a part of the records, or another policy, makes no target that the lane could go on with",
                 next_step="Keep it beside with `--into NAME`, or see the difference with `--dry-run`.",
             )
-        result = exchanging.exchange(session.loaded, mine, _made)
+        result = exchanging.exchange(session.loaded, mine, partial(_made, session, mine.into), session.note)
         session.emit(result, _summary(result) + ", in its place")
         return
     asked = rebuilding.Replay(mine, into, policy, **times)
-    result = {"lane": asked.id, **_made(rebuilding.prepared(session.loaded, asked))}
+    result = {"lane": asked.id, **_made(session, asked.into, seeding.prepared(session.loaded, asked, session.note))}
     session.emit(result, _summary(result))
 
 
 def _dry_run(session: Session, lane: Any, asked: dict[str, Any]) -> None:
     from replicator.wiring import comparing
 
-    result = comparing.compare(session.loaded, lane, _made, **asked)
+    result = comparing.compare(session.loaded, lane, partial(_made, session, lane.into), **asked)
     session.emit(result, "", text=lambda: click.echo("\n".join(comparing.told(result))))
 
 
-def _made(config: Loaded) -> dict[str, Any]:
+def _made(session: Session, named: str, config: Loaded) -> dict[str, Any]:
     """What became of a replay that ran to its end."""
-    from replicator.wiring.container import Container
-    from replicator.wiring.running import run_once
+    from replicator.wiring.memory import settle
+    from replicator.wiring.running import gathering, run_once
 
-    from .progress import telling_progress
+    from .bar import telling
     from .run import on_signals
 
-    made = Container(loaded=config)
+    made = gathering(config)
+    settle()
     stop = made.stop()
     on_signals(stop)
-    supervisor = run_once(made, telling_progress)
+    supervisor = run_once(made, telling(session, made, named))
     if stop.is_set():
         raise Fatal("the replay was ended before it was complete", next_step="Repeat the command: it goes on.")
     report = made.status().report().to_dict()

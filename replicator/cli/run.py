@@ -30,7 +30,7 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     if engine:
         session.overrides += (f"engine={engine}",)
     daemon = _daemon(session)
-    keeper = daemon.keeper()
+    keeper, snapshotting = daemon.keeper(), daemon.snapshotting()
     stop = daemon.stop()
     on_signals(stop)
     daemon.instance().hold()
@@ -39,12 +39,14 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     settle()
     if not until_caught_up:
         keeper.start()
+        snapshotting.start()
     with telling_progress(daemon.status()):
         code: ExitCode = supervisor.run(once=until_caught_up)
     problem = supervisor.problem
     if until_caught_up and code is ExitCode.OK:
-        problem = keeper.refresh_all()
+        problem = keeper.refresh_all() or snapshotting.take_due()
         code = ExitCode.OK if problem is None else problem.code
+    snapshotting.end(0)
     keeper.end(daemon.options().drain)
     page.close()
     daemon.instance().release()
@@ -86,7 +88,8 @@ def _serve(session: Session, daemon: Any) -> Any:
 
 
 def _say(session: Session, daemon: Any, problem: Any, code: ExitCode) -> None:
-    report = {**daemon.status().report().to_dict(), "projections": daemon.keeper().report()}
+    beside = {"projections": daemon.keeper().report(), "snapshots": daemon.snapshotting().report()}
+    report = {**daemon.status().report().to_dict(), **beside}
     if session.as_json:
         session.emit(report, problem.sentence if problem else "stopped", ok=code is ExitCode.OK)
     elif problem is not None:

@@ -46,8 +46,14 @@ def top(session: Session, interval: float) -> None:
 def _report(session: Session) -> dict[str, Any]:
     from replicator.wiring.daemon import ask_status
     from replicator.wiring.offline import stored_status
+    from replicator.wiring.snapshotting import report as snapshots_report
 
-    return ask_status(session.loaded) or stored_status(session.loaded)
+    running = ask_status(session.loaded)
+    if running is not None:
+        return running
+    stored = stored_status(session.loaded)
+    lanes = {lane["id"]: lane["table"] for lane in stored["lanes"]}
+    return {**stored, "snapshots": snapshots_report(session.loaded, lanes)}
 
 
 def _summary(report: dict[str, Any]) -> str:
@@ -118,7 +124,14 @@ def _shown(report: dict[str, Any], width: int) -> Any:
 
     table = _table(report)
     lines = table if max(map(len, table), default=0) <= width else _blocks(report)
-    more = (*_paces(report), *_transactions(report), *_projections(report), *_troubles(report), *_waiting(report))
+    more = (
+        *_paces(report),
+        *_transactions(report),
+        *_projections(report),
+        *_snapshots(report),
+        *_troubles(report),
+        *_waiting(report),
+    )
     return Text("\n".join((_summary(report), "", *lines, *more)), no_wrap=True)
 
 
@@ -168,6 +181,20 @@ def _projections(report: dict[str, Any]) -> list[str]:
         version = "" if one["version"] is None else f", version {one['version']}"
         lines += ["", f"projection {one['name']} -> {one['target']} is {one['status']}{version}"]
         lines += [f"  {text}" for text in (one["error"], one["next_step"]) if text]
+    return lines
+
+
+def _snapshots(report: dict[str, Any]) -> list[str]:
+    """The last snapshot of each lane that has some, or is to have some."""
+    from .snapshot import line
+
+    lines = []
+    for one in report.get("snapshots", ()):
+        if one["number"] is not None:
+            lines += ["", line(one) + ("" if one["usable"] else ", under other rules than today's")]
+        elif one["lane"]:
+            lines += ["", f"{one['lane']}: no snapshot yet"]
+        lines += [f"  {one['error']}"] if one["error"] else []
     return lines
 
 

@@ -69,11 +69,12 @@ class Page:
 @dataclass(frozen=True, slots=True)
 class RowHistory:
     """Every change of a row, oldest first, in the columns that the target has of the source's own; `rejected`: records of
-    the table that could not be used, and are left out."""
+    the table that could not be used, and are left out. `notes`: what the event log has no more, for people."""
 
     target: Target
     entries: Sequence[Entry]
     rejected: int
+    notes: tuple[str, ...] = ()
 
 
 class ReadSide(Protocol):

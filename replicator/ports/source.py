@@ -62,6 +62,15 @@ class Source(Protocol[F]):
 
 
 @runtime_checkable
+class Shortened(Protocol):
+    """A source that removes its oldest records on purpose, and knows that it did. Who begins with what is left, and has
+    applied nothing before, would have a wrong table."""
+
+    def removed(self) -> Position:
+        """Of every partition that lacks its first records the first offset that is there."""
+
+
+@runtime_checkable
 class HasSnapshots(Protocol):
     """A source in whose stream rows as they were at some time have offsets of their own, for lanes that begin with them. Who
     follows the changes passes them over."""

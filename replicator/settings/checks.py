@@ -17,8 +17,10 @@ from .globs import malformed, overlap
 from .lanes import own_name
 from .nearest import did_you_mean
 from .projection_problems import projection_problems
+from .projections import EVENT_STORE
 from .shape_problems import shape_problems
 from .shared_targets import TOGETHER, shared_target_problems
+from .snapshot_problems import snapshot_problems
 from .source_options import source_option_problems
 from .tables import EXCLUSIVE, EntrySettings
 from .target_options import target_option_problems
@@ -77,6 +79,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from _targets(config, where)
     yield from shared_target_problems(config)
     yield from _places(config, where)
+    yield from snapshot_problems(config)
     yield from _read_again(config)
     yield from _unused(config)
 
@@ -93,7 +96,13 @@ def _references(config: View) -> Iterator[Problem]:
     for table in config.tables:
         yield from _reference((*table.path, "source"), "source", table.source, config.sources)
     for _, entry in config.entries():
-        yield from _reference((*entry.path, "sink"), "sink", entry.sink, config.sinks)
+        at = (*entry.path, "sink")
+        if entry.sink == EVENT_STORE and EVENT_STORE not in (config.sinks or ()):
+            sentence = f"{place(at)}: no lane writes the store of events yet, which numbers the versions of aggregates"
+            step = "name a sink: events of an outbox have a table per aggregate there"
+            yield Problem(at, "not_yet_supported", sentence, step)
+        else:
+            yield from _reference(at, "sink", entry.sink, config.sinks)
 
 
 def _reference(path: Path, what: str, name: str | None, known: Iterable[str] | None) -> Iterator[Problem]:

@@ -18,8 +18,15 @@ from .views import EntryView, Rule, TableView, View, text
 ADDING = frozenset({"metadata", "constant", "expression"})
 PRIVATE = frozenset({"mask", "drop"})
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
-VEILING = frozenset({"debezium_json"})
+VEILING = frozenset(
+    {
+        *("debezium_json", "debezium_avro", "canal_json", "maxwell_json", "ogg_json", "dts_avro"),
+        *("rows", "dms_csv", "dms_parquet"),
+    }
+)
 """Formats whose records can be written anew without private values."""
+KEEPING = frozenset({"query", "snapshots"})
+"""Transports that keep the rows that they read, below `state`."""
 
 
 def column_problems(config: View) -> Iterator[Problem]:
@@ -51,14 +58,37 @@ def _privacy(config: View, table: TableView) -> Iterator[Problem]:
     """Masks of a table whose records could not be stored without the values."""
     private = [name for name, rule in table.columns.items() if _is_private(rule)]
     source = (config.sources or {}).get(table.source or "", {})
-    kind, path = text(source, "format"), (*table.path, "columns", private[0] if private else "")
-    if not private or kind is None or (kind in VEILING and not source.get("flattened")):
+    if not private or text(source, "format") is None:
         return
-    told = f"flattened records of {kind}" if kind in VEILING else f"records of the format {quoted(kind)}"
-    sentence = (
-        f"{place(path)} keeps values out of all that is stored of the table, and {told} cannot be written without them"
-    )
-    yield Problem(path, "inapplicable", sentence, "write it in the 'to' entries: there it holds for their targets")
+    why = _unveiled(source)
+    if why:
+        path = (*table.path, "columns", private[0])
+        sentence = f"{place(path)} keeps values out of all that is stored of the table, and {why}"
+        yield Problem(path, "inapplicable", sentence, "write it in the 'to' entries: there it holds for their targets")
+    for name in private:
+        if name in _telling(source):
+            path = (*table.path, "columns", name)
+            sentence = f"{place(path)} masks what tells operations or the order of the records of source {table.source!r}"
+            yield Problem(path, "contradiction", sentence, "write it in the 'to' entries, or let other columns tell that")
+
+
+def _unveiled(source: dict[str, Any]) -> str:
+    """Why something of a source is stored as it is; empty where nothing is."""
+    kind, transport = text(source, "format") or "", text(source, "transport") or ""
+    if kind not in VEILING:
+        return f"records of the format {quoted(kind)} cannot be written without them"
+    if source.get("flattened"):
+        return f"flattened records of {kind} cannot be written without them"
+    if transport in KEEPING:
+        return f"'transport: {transport}' keeps the rows that it has read in the state folder as they are"
+    return ""
+
+
+def _telling(source: dict[str, Any]) -> set[str]:
+    """The columns by which records say what they are."""
+    order = source.get("sequence_columns")
+    said = [source.get("operation_column"), *(order if isinstance(order, list) else [])]
+    return {name for name in said if isinstance(name, str)}
 
 
 def _held(config: View, table: TableView, veiled: Collection[str | None]) -> Iterator[Problem]:

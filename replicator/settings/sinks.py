@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from .fields import CatalogSchema, ConfigPath, Dsn, Duration, FromZero, LakePath, Servers, Strict, _refused
+from .fields import CatalogSchema, ConfigPath, Count, Dsn, Duration, FromZero, LakePath, Servers, Strict, _refused
 from .source_parts import SecretText, Text, options_of_letters, security_options
 from .storage import StorageSettings, refuse_idle_storage
+from .tables import FOR_EVER, Retention
 
 Engine = Literal["local", "spark"]
 
@@ -49,6 +50,23 @@ class DeltaSettings(SinkSettings):
         return self
 
 
+class SnapshotSettings(Strict):
+    """When snapshots of the states of lanes are taken, from which replays of their event log go on."""
+
+    every: Duration | None = None
+    """A snapshot of each lane so long after its last one, where something has come since."""
+    after_records: Count | None = None
+    """Or once so many records have come behind its last one."""
+    keep: Count = 2
+    """So many snapshots of each lane stay; the oldest go."""
+
+    @model_validator(mode="after")
+    def _some_time(self) -> SnapshotSettings:
+        if self.every is None and self.after_records is None:
+            raise _refused("schedule", "needs 'every' or 'after_records', or both")
+        return self
+
+
 class EventLogSettings(SinkSettings):
     """Every record as it came, append-only: a Delta table at `path`, or cdc_raw.cdc_events at `dsn`."""
 
@@ -61,6 +79,19 @@ class EventLogSettings(SinkSettings):
     """The PostgreSQL database."""
     compact_every: FromZero | None = None
     """With `path`: small files are compacted after every so many commits, 50 by default; 0 is never."""
+    snapshots: SnapshotSettings | None = None
+    """With a `path` in a folder: snapshots of the states of the lanes whose tables it records, beside it."""
+    retention: Retention | None = None
+    """With `snapshots`: records that came so long ago are removed, once a snapshot of every lane holds what they made and
+    nobody is yet to read them. By default, and with off, all stay."""
+
+    @model_validator(mode="after")
+    def _behind_snapshots(self) -> EventLogSettings:
+        if self.retention is not None and self.retention != FOR_EVER and self.snapshots is None:
+            raise _refused("retention", "has a 'retention' and needs 'snapshots', with which replays then begin")
+        if self.snapshots is not None and (self.path is None or "://" in self.path):
+            raise _refused("inapplicable", "has 'snapshots', which are supported with a 'path' in a folder alone yet")
+        return self
 
     @model_validator(mode="after")
     def _one_place(self) -> EventLogSettings:

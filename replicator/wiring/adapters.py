@@ -30,7 +30,9 @@ FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations", 
 """Keys of a source that are its decoder's."""
 BACKFILLED = frozenset({"debezium_json", "debezium_avro"})
 """Formats that put the changes of a table in an order in which rows that are read have a place."""
-OF_THE_CORE = frozenset({"kind", "engines", "format", "transport", "database", "connect", "transactions", "patience"})
+OF_THE_CORE = frozenset(
+    {"kind", "engines", "format", "transport", "database", "connect", "transactions", "patience", "snapshots", "retention"}
+)
 NOT_FOR_ADAPTERS = OF_THE_CORE | FOR_DECODERS
 
 
@@ -165,6 +167,11 @@ def waiting_bytes(loaded: Loaded, batch: int) -> int:
     return max(batch, min(GATHER * batch, room))
 
 
+def gathering_bytes(loaded: Loaded, batch: int) -> int:
+    """The same where more is to gather: half of what batches on their way leave; a sink is at work on the other half."""
+    return max(batch, (loaded.settings.limits.memory - 2 * batch) // (2 * max(1, _sinks_in_use(loaded))))
+
+
 def _sinks_in_use(loaded: Loaded) -> int:
     return len({entry.sink for table in loaded.settings.tables for entry in table.to})
 
@@ -242,8 +249,9 @@ def sink_that_drops(loaded: Loaded, name: str) -> Sink[Any]:
     return sink_of_engine(loaded, name) if ours else sink(loaded, name)
 
 
-def sink_that_erases(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name` for taking single rows away: the engine's for a lake, some of whose tables no other one writes."""
+def sink_that_rewrites(loaded: Loaded, name: str) -> Sink[Any]:
+    """The sink `name` for taking single rows away, or exchanging all of them: the engine's for a lake, some of whose tables
+    no other one writes."""
     ours = loaded.settings.sinks[name].kind == "delta"
     return sink_of_engine(loaded, name) if ours else sink(loaded, name)
 

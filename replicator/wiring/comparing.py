@@ -18,7 +18,8 @@ from replicator.settings import LaneSettings, Loaded
 
 from . import adapters, dropping, parts
 from .exchanging import COMPARED, Make, Standing, beside, remove, standing, up_to_the_lane
-from .rebuilding import Replay, folder_of, prepared
+from .rebuilding import Replay, folder_of
+from .seeding import prepared
 
 SEQUENCE = "_cdc_seq_"
 SHOWN = 5

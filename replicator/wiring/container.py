@@ -57,5 +57,6 @@ class Container(containers.DeclarativeContainer):
     control = providers.Singleton(Control, lanes, pipelines)
     monitor = providers.Singleton(parts.monitor, loaded, telemetry)
     keeper = providers.Singleton(projections.keeper, loaded, lanes)
+    snapshotting = providers.Singleton(parts.snapshotting, loaded, lanes, workers)
     pulse = providers.Factory(parts.Pulse, pipelines)
-    views = providers.Singleton(daemon.views, loaded, status, control, pulse, keeper)
+    views = providers.Singleton(daemon.views, loaded, status, control, pulse, keeper=keeper, snapshotting=snapshotting)

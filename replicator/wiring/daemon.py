@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 from replicator.application.control import Control
 from replicator.application.keeping import Keeper
 from replicator.application.problem import Stopped
+from replicator.application.snapshotting import Snapshotting
 from replicator.application.status import Status
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position
@@ -31,7 +32,15 @@ ALIVE_SECONDS = 60.0
 HEALTHY = ("running", "catching_up", "starting")
 
 
-def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Callable[[], float], keeper: Keeper) -> Views:
+def views(
+    loaded: Loaded,
+    status: Status[Any],
+    control: Control[Any],
+    pulse: Callable[[], float],
+    *,
+    keeper: Keeper,
+    snapshotting: Snapshotting,
+) -> Views:
     """What the page may ask. `pulse` is the time (monotonic) at which a pipeline last turned."""
 
     def report() -> dict[str, Any]:
@@ -39,7 +48,8 @@ def views(loaded: Loaded, status: Status[Any], control: Control[Any], pulse: Cal
         unready = [f"lane {lane['id']} is {lane['status']}" for lane in taken["lanes"] if lane["status"] not in HEALTHY]
         unready += [] if taken["lanes"] else ["no lane has begun"]
         state = {"running": True, "ready": not unready, "unready": unready}
-        return {"pipeline": loaded.settings.pipeline, **state, **taken, "projections": keeper.report()}
+        more = {"projections": keeper.report(), "snapshots": snapshotting.report()}
+        return {"pipeline": loaded.settings.pipeline, **state, **taken, **more}
 
     def command(action: str, lane: str, until: str | None) -> None:
         commands: Mapping[str, Callable[[], Future[None] | None]] = {

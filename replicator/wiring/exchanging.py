@@ -21,12 +21,13 @@ from replicator.ports.frames import Lane
 from replicator.ports.register import Seen
 from replicator.settings import LaneSettings, Loaded
 
-from . import adapters, dropping, parts
+from . import adapters, dropping, parts, snapshots
 from .daemon import ask_control, ask_status
 from .digests import Swap, digest_of, swap_words
 from .histories import log_of, reading
 from .plugins import load
-from .rebuilding import ASKED, Replay, folder_of, prepared
+from .rebuilding import ASKED, Replay, folder_of
+from .seeding import Tell, begun_at, prepared, quiet
 
 ANEW, COMPARED = "__replay", "__dry_run"
 """What the names of targets end in that are there only until they are used."""
@@ -57,15 +58,15 @@ def beside(loaded: Loaded, lane: LaneSettings, ending: str, **asked: Any) -> Rep
     return Replay(lane, into, apart=digest_of(loaded, lane), **asked)
 
 
-def exchange(loaded: Loaded, lane: LaneSettings, make: Make) -> dict[str, Any]:
+def exchange(loaded: Loaded, lane: LaneSettings, make: Make, tell: Tell = quiet) -> dict[str, Any]:
     """Make the target of the lane anew, and put it in its place; what `make` said, and where the lane goes on.
 
     Killed anywhere, the target is the old or the new one, and repeated it goes on with what it had. DataLoss, and nothing is
     changed, where the log or the source lacks what the lane needs; Fenced where another instance writes the lane."""
     asked = beside(loaded, lane, ANEW)
-    _refuse_incomplete(loaded, lane)
+    _refuse_incomplete(loaded, asked)
     _remove_remains(loaded, asked)
-    config = prepared(loaded, asked)
+    config = prepared(loaded, asked, tell)
     said = up_to_the_lane(loaded, config, asked, make)
     _hand_letters_on(loaded, config, asked)
     state = _swap(loaded, asked)
@@ -114,8 +115,9 @@ def _remove_remains(loaded: Loaded, asked: Replay) -> None:
         shutil.rmtree(folder_of(loaded, asked))
 
 
-def _refuse_incomplete(loaded: Loaded, lane: LaneSettings) -> None:
-    """DataLoss unless the event log has everything that the lane began with."""
+def _refuse_incomplete(loaded: Loaded, asked: Replay) -> None:
+    """DataLoss unless the event log, or what the replay began with, has everything that the lane began with."""
+    lane = asked.lane
     source, log = log_of(loaded, lane.table)
     mine = adapters.lane(loaded, lane)
     with closing(cast(Any, adapters.sink(loaded, lane.sink))) as sink:
@@ -129,7 +131,9 @@ def _refuse_incomplete(loaded: Loaded, lane: LaneSettings) -> None:
     begun = seen.beginnings.get(mine.id, Position())
     needed = {place: begun.get(place, 0) for place, offset in live.position.items() if offset > begun.get(place, 0)}
     began = seen.beginnings.get(event_log_lane(loaded.settings.pipeline, source, log).id, Position())
-    joining.refuse_incomplete(mine, log, needed, (began, _firsts(loaded, source, log)))
+    removed = snapshots.removed(loaded, lane)
+    began = began.only(place for place in began if place not in removed)
+    joining.refuse_incomplete(mine, log, needed, (began, _firsts(loaded, source, log), begun_at(loaded, asked)))
 
 
 def _firsts(loaded: Loaded, source: str, log: str) -> Position:
@@ -175,7 +179,7 @@ def _swap_here(loaded: Loaded, found: Standing) -> LaneState:
     seen: Seen = FileRegister(parts.register_folder(loaded)).load(lane.source)
     held = parts.transactions(loaded, lane.source)
     judge = joining.Joined(lane, seen.beginnings.get(lane.id, Position()), held is not None and held.together)
-    with closing(cast(Any, adapters.sink(loaded, lane.sink))) as sink:
+    with closing(cast(Any, adapters.sink_that_rewrites(loaded, lane.sink))) as sink:
         return joining.swapped(sink, lane, found.rebuilt, judge)
 
 

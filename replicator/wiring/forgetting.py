@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 from replicator.settings.lanes import private_columns
 
-from . import adapters, parts, projections
+from . import adapters, forgotten_snapshots, parts, projections
 from .daemon import ask_status
 from .histories import BACKFILLS, key_values
 from .rebuilding import ASKED
@@ -59,7 +59,7 @@ def look(loaded: Loaded, table: str, key: Sequence[str], source: str | None = No
     entry, of several sources, or without a key that is known; Fenced while something runs that writes its targets."""
     name = _source(loaded, table, source)
     with _alone(loaded), ExitStack() as opened:
-        targets = [*_targets(loaded, table, name), *_replays(loaded, table, name)]
+        targets = [*_targets(loaded, table, name), *replays(loaded, table, name)]
         spec = _spec(loaded, table, name, [(lane, _opened(loaded, lane, opened)) for lane in targets])
         keyed = tuple(_texts(loaded, spec, name, key))
         letters = adapters.dead_letters_kind(loaded)
@@ -71,14 +71,22 @@ def look(loaded: Loaded, table: str, key: Sequence[str], source: str | None = No
 def forget(loaded: Loaded, found: Found, *, end_versions: bool, tell: Callable[[str], None]) -> Outcome:
     """Forget the row: from the first step on, for good. Fenced as `look`."""
     with _alone(loaded), ExitStack() as opened:
-        letters = opened.enter_context(closing(adapters.dead_letters(loaded)))
-        targets = [(lane, _opened(loaded, lane, opened)) for lane in found.targets]
+        targets: list[tuple[Lane, Any]] = [(lane, _opened(loaded, lane, opened)) for lane in found.targets]
+        stores: list[Any] = [opened.enter_context(closing(cast(Any, adapters.dead_letters(loaded))))]
+        for lane, sink, rejected in forgotten_snapshots.opened(loaded, found.table, found.source, opened):
+            targets.append((lane, sink))
+            stores.append(rejected)
         logs = [(lane, _opened(loaded, lane, opened)) for lane in found.logs]
         topics = FileRegister(parts.register_folder(loaded)).load(found.source).topics.get(found.table, frozenset())
         topics |= {BACKFILLS.removesuffix("*") + found.table}
         asked = Erasure(found.source, found.table, found.columns, "", datetime.now(UTC), _user(), frozenset(topics))
         decoder = adapters.decoder_of_all(loaded, found.source)
-        forgetting = Forgetting(adapters.erasures(loaded), decoder, Places(targets, logs, letters), tell)
+        forgetting = Forgetting(
+            adapters.erasures(loaded),
+            decoder,
+            Places(targets, logs, stores[0] if len(stores) == 1 else cast(Any, forgotten_snapshots.Letters(stores))),
+            tell,
+        )
         done = forgetting.run(asked, found.texts, end_versions=end_versions)
         if found.projections:
             with projections.refreshing(loaded) as refreshing:
@@ -123,7 +131,7 @@ def _targets(loaded: Loaded, table: str, source: str) -> Iterator[Lane]:
             yield lane
 
 
-def _replays(loaded: Loaded, table: str, source: str) -> Iterator[Lane]:
+def replays(loaded: Loaded, table: str, source: str) -> Iterator[Lane]:
     """The targets that `replay` has made of the lanes of a table."""
     lanes = {lane.id: lane for lane in adapters.lanes(loaded, table, source)}
     for folder in _replay_folders(loaded):
@@ -138,7 +146,7 @@ def _replay_folders(loaded: Loaded) -> list[Path]:
 
 
 def _opened(loaded: Loaded, lane: Lane, opened: ExitStack) -> Any:
-    sink: Any = adapters.sink_that_erases(loaded, lane.sink)
+    sink: Any = adapters.sink_that_rewrites(loaded, lane.sink)
     opened.callback(sink.close)
     needed = "empty" if not lane.table else "erase"
     if not hasattr(sink, needed):

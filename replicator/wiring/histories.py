@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -111,7 +111,7 @@ def log_of(loaded: Loaded, table: str) -> tuple[str, str]:
             f"table {table} goes to no event log, and only that keeps what its rows were",
             next_step="Add a sink of `kind: event_log`, and to the table's `to`: `- {sink: NAME}`.",
         )
-    readable = [(name, sink) for name, sink in found if _folder(loaded, sink) is not None]
+    readable = [(name, sink) for name, sink in found if folder_of_log(loaded, sink) is not None]
     if not readable:
         where = loaded.where("sinks", found[0][1])
         raise ConfigProblem(
@@ -121,19 +121,21 @@ def log_of(loaded: Loaded, table: str) -> tuple[str, str]:
     return readable[0]
 
 
-def _folder(loaded: Loaded, sink: str) -> str | None:
+def folder_of_log(loaded: Loaded, sink: str) -> str | None:
+    """The folder of an event log; None for one that is not in a folder."""
     settings = loaded.settings.sinks[sink]
     path = settings.path if isinstance(settings, EventLogSettings) else None
     return None if path is None or "://" in str(path) else str(path)
 
 
-def reading(loaded: Loaded, source: str, sink: str) -> dict[str, Any]:
+def reading(loaded: Loaded, source: str, sink: str, only: Collection[str] = ()) -> dict[str, Any]:
     """Where the log in `sink` is, and which of its topics are those of `source`: other sources may write to it too, whose
-    records this one's decoder cannot tell, or would take for its own."""
+    records this one's decoder cannot tell, or would take for its own. `only`: these topics of them, where it has any."""
     topics = getattr(loaded.settings.sources[source], "topics", None)
     wanted = [*topics, BACKFILLS] if topics else ["*"]
     written = sorted(filter(TopicFilter(wanted), _written(loaded, source, sink)))
-    return {"path": _folder(loaded, sink), "topics": [f"^{re.escape(topic)}\\Z" for topic in written] or wanted}
+    written = [topic for topic in written if topic in only] or written
+    return {"path": folder_of_log(loaded, sink), "topics": [f"^{re.escape(topic)}\\Z" for topic in written] or wanted}
 
 
 def _written(loaded: Loaded, source: str, sink: str) -> set[str]:

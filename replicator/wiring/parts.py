@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from replicator.application.crashes import Crashes
+from replicator.application.lanes import Lanes
 from replicator.application.options import Options
 from replicator.application.pipeline import Pipeline
 from replicator.application.roster import Place
 from replicator.application.rules import RulesFor, TableRules, TransactionRules, event_log_lane
 from replicator.application.shared import Shared
+from replicator.application.snapshotting import Snapshotting
 from replicator.application.status import Status
 from replicator.application.supervisor import Supervisor
 from replicator.application.workers import Worker
@@ -46,6 +48,16 @@ def options(loaded: Loaded) -> Options:
     used = [loaded.settings.sources[table.source] for table in loaded.settings.tables]
     # A lane that is behind reads in pieces, unless whatever there is to read is one batch.
     return replace(made, catch_up_offsets=EVERY_OFFSET) if all(source.is_whole for source in used) else made
+
+
+GATHER_SECONDS = 4.0
+"""Less than `Options.state_patience`: who waits for sinks gets an answer."""
+
+
+def gathering(loaded: Loaded) -> Options:
+    """`options` of a run that nobody watches for what is new: fewer, larger commits are less work."""
+    made = options(loaded)
+    return replace(made, handover_bytes=adapters.gathering_bytes(loaded, made.hold_bytes), gather=GATHER_SECONDS)
 
 
 def register_folder(loaded: Loaded) -> Path:
@@ -115,6 +127,13 @@ def event_logs(loaded: Loaded, source: str) -> tuple[Lane, ...]:
     settings = loaded.settings
     names = settings.event_logs_of(source)
     return tuple(event_log_lane(settings.pipeline, source, name, loaded.where("sinks", name)) for name in names)
+
+
+def snapshotting(loaded: Loaded, lanes: Lanes, of_sinks: Workers) -> Snapshotting:
+    """What takes snapshots beside the lanes."""
+    from .snapshotting import snapshotting as made  # noqa: PLC0415 - it runs pipelines of its own
+
+    return made(loaded, lanes, of_sinks)
 
 
 def supervisor(

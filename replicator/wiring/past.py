@@ -6,7 +6,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,26 +15,39 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.selection import TooLong
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.sinks import DeadLetterSettings, DeltaSettings
 
-from . import adapters, rebuilding
+from . import adapters
 from .container import Container
 from .running import run_once
+from .snapshots import THEN, configured, refuse_shortened, seeded
 
-THEN = "then"
 Read = Callable[[Any, str], pa.Table]
 """Reads a table of a reader."""
 
 
-def rows_then(loaded: Loaded, lane: LaneSettings, at: datetime, read: Read, seconds: float | None = None) -> pa.Table:
+def rows_then(
+    loaded: Loaded,
+    lane: LaneSettings,
+    at: datetime,
+    read: Read,
+    seconds: float | None = None,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> pa.Table:
     """What `read` finds in the target of `lane` as it was at a moment, by the times that the source tells: all records up to
     it are applied to a lake of its own, in this process, under the lane's policy and today's config, and the lake is
-    removed. A time without zone is one in UTC. Fatal where the log has nothing that old, ConfigProblem without a log,
-    TooLong when applying them takes longer than `seconds`."""
-    moment = (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
+    removed. They are those behind the newest snapshot that ends by then, where there is one; `tell` is told. A time without
+    zone is one in UTC. Fatal where the log has nothing that old, ConfigProblem without a log, TooLong when applying them
+    takes longer than `seconds`."""
+    until = at if at.tzinfo else at.replace(tzinfo=UTC)
+    moment = until.isoformat()
     with tempfile.TemporaryDirectory(prefix="replicator-then-") as folder:
-        beside = _beside(loaded, lane, Path(folder))
-        prepared = rebuilding.prepared(beside, rebuilding.Replay(lane, THEN, until=moment))
+        begun = seeded(loaded, lane, Path(folder), until)
+        if begun is not None:
+            tell(f"going on from snapshot {begun.number}, which ends at {begun.newest}")
+        else:
+            refuse_shortened(loaded, lane)
+        prepared = configured(loaded, lane, Path(folder), begun, moment)
         made = Container(loaded=prepared)
         with within(seconds, made.stop(), f"applying the event log of {lane.table} up to {moment}"):
             run_once(made)
@@ -78,20 +90,6 @@ def within(seconds: float | None, stop: threading.Event, doing: str) -> Iterator
             next_step="Ask on the command line (`replicator query`, `replicator history`), or give it more time "
             "(`serve.query_timeout`).",
         )
-
-
-def _beside(loaded: Loaded, lane: LaneSettings, folder: Path) -> Loaded:
-    """The configuration with everything that is written below `folder`, in this process."""
-    lake = DeltaSettings.model_construct(kind="delta", path=str(folder / "lake"))
-    more = {
-        "engine": adapters.LOCAL,
-        "state": folder / "state",
-        "erasures": str(adapters.erasures(loaded).path.parent),
-        "sinks": {**loaded.settings.sinks, lane.sink: lake},
-        "dead_letters": DeadLetterSettings.model_construct(path=str(folder / "dead_letters")),
-        "max_rejects": None,
-    }
-    return replace(loaded, settings=loaded.settings.model_copy(update=more))
 
 
 def lane_into(loaded: Loaded, sink: str, into: str, tables: list[str]) -> LaneSettings:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +14,12 @@ from replicator.application.keeping import Keeper, Kept
 from replicator.application.lanes import Lanes
 from replicator.application.refreshing import Refreshing
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.projections import Input, Projection
+from replicator.domain.patterns import is_exact
+from replicator.domain.projections import Input, Key, Projection
 from replicator.ports.lineage import Lineage
 from replicator.settings import ConfigError, Finding, Loaded
 from replicator.settings.fields import timespan
+from replicator.settings.lanes import LaneSettings
 from replicator.settings.nearest import did_you_mean
 from replicator.settings.projection_problems import in_order
 from replicator.settings.projections import EVENT_STORE, ProjectionSettings
@@ -49,6 +52,35 @@ def projections(loaded: Loaded) -> tuple[Projection, ...]:
 def findings(loaded: Loaded) -> Sequence[Finding]:
     """What is wrong with the queries of projections."""
     return [finding for name in loaded.settings.projections for finding in _read(loaded, name)[1]]
+
+
+def hints(loaded: Loaded) -> Iterator[Finding]:
+    """What keeps refreshes by groups from reading little, though their rows are right: of tables that lanes write, and are
+    read by groups."""
+    for name, said in loaded.settings.projections.items():
+        query = _read(loaded, name)[0]
+        for table, value in said.inputs.items():
+            key = query.keys.get(table) if query is not None else None
+            for lane in _lanes_into(loaded, value) if key is not None else ():
+                for sentence, step in _slow(lane.options, key, value):
+                    found = _finding(loaded, lane.at, "slow_groups", f"projection {name}: {sentence}", step)
+                    yield replace(found, severity="warning")
+
+
+def _lanes_into(loaded: Loaded, target: str) -> Iterator[LaneSettings]:
+    for table in loaded.settings.tables:
+        if is_exact(table.match):
+            yield from (one for one in loaded.settings.lanes_of(table, table.match) if f"{one.sink}.{one.into}" == target)
+
+
+def _slow(options: Mapping[str, Any], key: Key | None, target: str) -> Iterator[tuple[str, str]]:
+    if not options.get("change_data_feed"):
+        sentence = f"what has changed in {target} is found by reading whole files"
+        yield sentence, "add change_data_feed: true"
+    if not (options.get("partition_by") or options.get("cluster_by")):
+        column = key and key.column
+        step = f"add partition_by: [{column}], or a column computed of it" if column else "add partition_by"
+        yield f"rows of a group may be in any file of {target}, so all are read", step
 
 
 def chosen(loaded: Loaded, names: Sequence[str]) -> tuple[Projection, ...]:
@@ -132,7 +164,7 @@ def _unreadable(loaded: Loaded, query: Query) -> str:
     return str(projector.unreadable(query.text))
 
 
-def _finding(loaded: Loaded, path: tuple[str, ...], code: str, sentence: str, step: str) -> Finding:
+def _finding(loaded: Loaded, path: tuple[str | int, ...], code: str, sentence: str, step: str) -> Finding:
     while path and path not in loaded.origins:
         path = path[:-1]
     origin = loaded.origins[path]

@@ -86,9 +86,10 @@ class Targets:
         with self._turn(of_the_past=True), within(self._seconds, stop, doing):
             entries, known = histories.history(self._loaded, target.source_table, key, lambda _: None, stop)
         if not entries:
-            raise NotThere(f"the event log of table {target.source_table} has no row with this key")
+            sentence = f"the event log of table {target.source_table} has no row with this key"
+            raise NotThere("; ".join([sentence, *known.gone]))
         shown = _shown(lanes[0], known.table.column_names if known.table else ())
-        return RowHistory(target, [_in_terms_of(one, shown) for one in entries], known.rejected)
+        return RowHistory(target, [_in_terms_of(one, shown) for one in entries], known.rejected, tuple(known.gone))
 
     @contextmanager
     def _turn(self, *, of_the_past: bool = False) -> Iterator[None]:

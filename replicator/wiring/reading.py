@@ -92,7 +92,7 @@ def _rows(loaded: Loaded, target: tuple[str, str], reader: Any, asked: Asked, te
     try:
         lane = lane_into(loaded, sink, table, [lane.table for lane in known_lanes(loaded) if lane.table])
         tell(f"{sink}.{table} as it was at {asked.as_of}: from the event log, by the times of the source")
-        return rows_then(loaded, lane, asked.as_of, now.of, asked.seconds)
+        return rows_then(loaded, lane, asked.as_of, now.of, asked.seconds, tell=tell)
     except Misasked:
         raise
     except ConfigProblem as no_log:

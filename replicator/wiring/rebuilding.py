@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -83,8 +83,10 @@ def lane_of(loaded: Loaded, table: str, lane: str | None) -> LaneSettings:
     return mine[lane] if lane is not None else next(iter(mine.values()))
 
 
-def prepared(loaded: Loaded, asked: Replay) -> Loaded:
-    """The configuration that makes it, with a state folder of its own: given again it goes on where it stopped.
+def prepared(loaded: Loaded, asked: Replay, topics: Collection[str] = (), *, anew: bool = False, **entry: Any) -> Loaded:
+    """The configuration that makes it, with a state folder of its own: given again it goes on where it stopped. `topics`:
+    where the table's records are, as far as that is known. `anew`: whatever was asked for before. `entry`: keys of the
+    lane's entry that are to be others.
 
     ConfigProblem where the event log cannot be read, where the config or somebody else has a target of that name, and
     where that target was begun with other words.
@@ -92,13 +94,14 @@ def prepared(loaded: Loaded, asked: Replay) -> Loaded:
     _, log = log_of(loaded, asked.lane.table)
     _refuse_name(loaded, asked)
     folder = folder_of(loaded, asked)
-    _remember(loaded, asked, folder)
+    _remember(loaded, asked, folder, anew=anew)
     times = {name: value for name in ("since", "until") if (value := getattr(asked, name)) is not None}
-    from_log = LogSettings.of(loaded.settings.sources[asked.lane.source], **reading(loaded, asked.lane.source, log), **times)
+    place = reading(loaded, asked.lane.source, log, topics)
+    from_log = LogSettings.of(loaded.settings.sources[asked.lane.source], **place, **times)
     settings = loaded.settings.model_copy(
         update={
             "sources": {**loaded.settings.sources, asked.lane.source: from_log},
-            "tables": [_table(loaded, asked)],
+            "tables": [_table(loaded, asked, entry)],
             "state": folder,
             "erasures": str(adapters.erasures(loaded).path.parent),
             **({"dead_letters": DeadLetterSettings.model_construct(path=str(folder / "rejected"))} if asked.apart else {}),
@@ -127,7 +130,7 @@ def _refuse_name(loaded: Loaded, asked: Replay) -> None:
         )
 
 
-def _remember(loaded: Loaded, asked: Replay, folder: Path) -> None:
+def _remember(loaded: Loaded, asked: Replay, folder: Path, *, anew: bool) -> None:
     """What was asked for, beside how far it is. What was left of a target that is gone is removed."""
     said = {**asdict(asked), "lane": f"{asked.lane.sink}.{asked.lane.into}"}
     if not asked.apart:
@@ -136,6 +139,8 @@ def _remember(loaded: Loaded, asked: Replay, folder: Path) -> None:
     if not is_there:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        file.write_text(json.dumps(said), encoding="utf-8")
+    elif anew:
         file.write_text(json.dumps(said), encoding="utf-8")
     elif not file.exists():
         raise ConfigProblem(
@@ -153,12 +158,12 @@ def _is_there(loaded: Loaded, asked: Replay) -> bool:
         return asked.into in sink.tables()
 
 
-def _table(loaded: Loaded, asked: Replay) -> TableSettings:
-    """The entry of the lane, for its table alone."""
+def _table(loaded: Loaded, asked: Replay, others: Mapping[str, Any]) -> TableSettings:
+    """The entry of the lane, for its table alone, with some keys that are others."""
     _, table_at, _, entry_at = asked.lane.at
     table = loaded.settings.tables[cast(int, table_at)]
     more = {"policy": asked.policy, "stored_as_scd_type": None} if asked.policy else {}
-    entry = table.to[cast(int, entry_at)].model_copy(update={"into": asked.into, **more})
+    entry = table.to[cast(int, entry_at)].model_copy(update={"into": asked.into, **more, **others})
     return table.model_copy(update={"match": asked.lane.table, "to": [entry]})
 
 

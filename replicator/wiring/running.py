@@ -6,12 +6,23 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from replicator.domain.errors import ExitCode, Fatal
+from dependency_injector import providers
 
+from replicator.domain.errors import ExitCode, Fatal
+from replicator.settings import Loaded
+
+from . import parts
 from .container import Container
 
 Telling = Callable[[Any], AbstractContextManager[Any]]
 """Tells people of a status while a block runs."""
+
+
+def gathering(loaded: Loaded) -> Container:
+    """The container of a pipeline that nobody watches for what is new: in as few commits as its memory allows."""
+    made = Container(loaded=loaded)
+    made.options.override(providers.Object(parts.gathering(loaded)))
+    return made
 
 
 def run_once(made: Container, telling: Telling = nullcontext) -> Any:

@@ -10,6 +10,7 @@ from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.decoders.ogg_json import OggJsonDecoder
 from replicator.domain.change import RAW
+from replicator.domain.columns import Mask
 from replicator.testing.decoder_contract import DecoderContract
 
 SAMPLES = Path(__file__).parents[1] / "golden" / "decoders" / "messages"
@@ -63,6 +64,14 @@ FORMATS = {
     "canal": (CanalJsonDecoder, {}, canal),
     "canal-declared": (CanalJsonDecoder, {"schema": {"shop.*": DECLARED}}, canal),
     "maxwell": (MaxwellJsonDecoder, {"schema": {"shop.items": DECLARED}, "keys": {"shop.items": ["id"]}}, maxwell),
+    "maxwell-private": (
+        MaxwellJsonDecoder,
+        {
+            **{"schema": {"shop.items": DECLARED}, "keys": {"shop.items": ["id"]}},
+            **{"private": {"shop.items": {"id": Mask("hmac", b"k" * 16), "name": Mask("truncate", b"k" * 16, 2)}}},
+        },
+        maxwell,
+    ),
     "ogg": (OggJsonDecoder, {"schema": {"SHOP.ITEMS": DECLARED}, "keys": {"SHOP.ITEMS": ["id"]}}, ogg),
 }
 

@@ -6,6 +6,7 @@ from postgres_target import PostgresTarget
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.postgres import PostgresSink
+from adapters.sql import pg_versions_here
 from adapters.sql.pg_versions_here import VersionsHere
 from replicator.testing.sink_columns import SinkColumns
 from replicator.testing.sink_contract import SinkContract
@@ -67,15 +68,30 @@ class InTheServer(OnPostgres, SinkContract):
         self.dsn = dsn
 
 
-@pytest.mark.parametrize(
-    "promise",
-    [
-        pytest.param(SinkContract.test_histories_under_scd2_equal_the_model, marks=pytest.mark.slow),
-        pytest.param(SinkContract.test_histories_with_untracked_columns_equal_the_model, marks=pytest.mark.slow),
-        SinkContract.test_changes_out_of_order_equal_the_model,
-        SinkContract.test_sales_in_any_order,
-    ],
+HISTORIES = (
+    pytest.param(SinkContract.test_histories_under_scd2_equal_the_model, marks=pytest.mark.slow),
+    pytest.param(SinkContract.test_histories_with_untracked_columns_equal_the_model, marks=pytest.mark.slow),
+    SinkContract.test_changes_out_of_order_equal_the_model,
 )
+
+
+class InParts(OnPostgres, SinkContract):
+    """Batches of which a part is judged while another is read or written."""
+
+    __test__ = False
+
+    def __init__(self, dsn):
+        self.dsn = dsn
+
+
+@pytest.mark.parametrize("promise", HISTORIES)
+def test_histories_in_parts(postgres_dsn, promise, monkeypatch):
+    """As many as a batch has keys."""
+    monkeypatch.setattr(pg_versions_here, "PART", 1)
+    promise(InParts(postgres_dsn))
+
+
+@pytest.mark.parametrize("promise", [*HISTORIES, SinkContract.test_sales_in_any_order])
 def test_histories_in_the_server(postgres_dsn, promise, monkeypatch):
     monkeypatch.setattr(VersionsHere, "judged", None)
     with psycopg.connect(postgres_dsn) as connection:

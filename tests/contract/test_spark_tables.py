@@ -326,6 +326,22 @@ def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
     assert lake.values() == [("NL", 1, "v1")] and clusters(lake) == ["country", "v"]
 
 
+def test_a_clustered_table_is_exchanged(lake):
+    """By Spark, in one commit that is the lane's; the lane goes on, and clusters it again."""
+    of = lane(cluster_by=("country",))
+    anew = replace(of, id=f"{of.id}_anew", into="items_anew")
+    lake.put(of, [sale("NL", 1), sale("NL", 2), sale("BE", 1)])
+    lake.put(anew, [sale("NL", 1, v="anew"), sale("BE", 1, v="anew")])
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    state = sink.state(anew)
+    assert sink.swap(of, anew, lambda _, rebuilt: rebuilt) == state == sink.state(of)
+    sink.close()
+    assert lake.values() == [("BE", 1, "anew"), ("NL", 1, "anew")]
+
+    assert lake.put(of, [sale("NL", 3)]).applied == 1
+    assert lake.values() == [("BE", 1, "anew"), ("NL", 1, "anew"), ("NL", 3, "v3")] and clusters(lake) == ["country"]
+
+
 def test_delta_rs_reads_a_clustered_table_and_refuses_to_write_it(lake):
     of = lane(cluster_by=("id",))
     with pytest.raises(ConfigProblem, match=r"delta-rs clusters no tables") as refused:

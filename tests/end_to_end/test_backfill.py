@@ -95,6 +95,7 @@ def test_a_table_is_loaded_while_it_changes(world: World) -> None:
     add up to what the second one shows, row by row."""
     prepared(world).register(**{"snapshot.mode": "no_data"})
     daemon = world.daemon()
+    daemon.until(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
     with Clerk(world.source):
         first = world.ask("backfill", "public.items")
         before = written_down(world)

@@ -214,6 +214,7 @@ def test_a_table_is_loaded_while_it_changes(world: World, mariadb_server: MariaD
     with connector(world, mariadb_server, mariadb_worker, name, **{"snapshot.mode": "no_data"}):
         until(lambda: is_followed(world, mariadb_server, name), f"the connector follows {name}")
         daemon = world.daemon()
+        daemon.until(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
         with Clerk(mariadb_server, name):
             world.ask("backfill", table)
             before = [event["payload"] for event in written_down(world, name)]

@@ -137,8 +137,9 @@ def test_rows_that_are_read_again_overwrite_nothing_newer(world: World) -> None:
     expected = versions_in(records)
     for sink, rows in histories(world).items():
         assert versions(rows) == expected, sink
+    before = len(reads(world))
     signal(world, "second")
-    await_snapshot(world, daemon, len(reads(world)))
+    await_snapshot(world, daemon, before)
     last = world.topics.ends([world.topic("items")])[world.topic("items"), 0]
     at = lambda lane: lane["position"].get(world.topic("items"), {}).get("0", 0)  # noqa: E731
     daemon.until(lambda: all(at(lane) >= last for lane in daemon.lanes().values()), "all was read")

@@ -45,7 +45,7 @@ LANES = tuple(
     Lane(f"{sink}.{into}", "p", "s", TABLE, sink, into, KINDS[into][0], {}, "c:1", None, KINDS[into][1])
     for sink, into in (("lake", "items"), ("lake", "versions"), ("pg", "softly"), ("pg", "versions"))
 )
-QUICK = Options(first_delay=0.01, longest_delay=0.05, hold_idle=1)
+QUICK = Options(first_delay=0.01, longest_delay=0.05, hold_idle=0.0)
 
 
 class Killed(BaseException):

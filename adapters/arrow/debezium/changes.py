@@ -192,7 +192,10 @@ class Block:
         return pa.StructArray.from_arrays(columns, fields=list(key_struct(self.table)), mask=nulls)
 
     def _key_column(self, name: str, values: list[Any]) -> pa.Array:
-        built, bad = fit(self.reader.old_keys.nodes[name].build, values, f"the old value of key column {name!r}")
+        node = self.reader.old_keys.nodes.get(name)
+        if node is None:  # The records' schema has no such column: none of them has a key, which they are rejected for.
+            return pa.nulls(len(values), key_struct(self.table).field(name).type)
+        built, bad = fit(node.build, values, f"the old value of key column {name!r}")
         self._fail(bad)
         return built
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Collection
 from typing import Protocol
 
@@ -63,15 +64,19 @@ def table_of(origin: Named) -> str | None:
     return f"{above}.{name}" if above else name
 
 
+PLAIN = b'_"' + (string.ascii_letters + string.digits).encode()
+"""Bytes that mean themselves in a regular expression."""
+
+
 def block_pattern(origin: Origin) -> str:
-    """A regular expression of the two names in a source block that `table_of` is made of."""
+    """A regular expression, over bytes, of the two names in a source block that `table_of` is made of."""
     above, name = ("schema", origin.schema) if origin.schema is not None else ("db", origin.db)
     return rf"{_pair(above, name)}[^{{}}]*{_pair('table', origin.table)}"
 
 
 def _pair(name: str, value: str | None) -> str:
-    text = msgspec.json.encode(value).decode()
-    return f'"{name}":' + "".join(c if c.isalnum() or c in '_"' else rf"\x{{{ord(c):x}}}" for c in text)
+    text = msgspec.json.encode(value)
+    return f'"{name}":' + "".join(chr(b) if b in PLAIN else rf"\x{{{b:x}}}" for b in text)
 
 
 def kind_without_schema(payload: bytes, topic: str) -> str | Reject:

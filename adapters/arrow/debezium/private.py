@@ -91,6 +91,10 @@ class Private:
         """The masks of its columns."""
         return of_table(self.options.private, table) or {}
 
+    def masks_of(self, table: str | None, topic: str) -> Masks | None:
+        """Those of a record's table, which its topic names where it is not known; None where nothing is said of that."""
+        return of_table(self.options.private, table or ".".join(topic.split(".")[-2:]))
+
     def spec(self, table: TableSpec) -> TableSpec:
         """The table as decoding gives it. ConfigProblem for a mask that does not suit it."""
         for name in self.of(table.name):
@@ -136,8 +140,7 @@ class Private:
 
     def _record(self, record: Record, table: str | None, error: str | None) -> tuple[Any, bytes | None, bytes | None]:
         topic, headers, key, value = record
-        named = table or ".".join(topic.split(".")[-2:])
-        masks = of_table(self.options.private, named)
+        masks = self.masks_of(table, topic)
         if error is not None or (value is None and masks is None):
             # Of a table whose name is not known nothing is.
             return (headers, key, value) if masks == {} else (None, key and WITHHELD, value and WITHHELD)
@@ -187,8 +190,16 @@ class Private:
             return msgspec.Raw(NULL)
         return msgspec.Raw(msgspec.json.encode(mask.text if mask.kind == "fixed" else written(mask)(text)))
 
-    def _key(self, key: bytes, masks: Masks) -> tuple[bytes, Said]:
-        if b"\\" not in key and not any(name.encode() in key for name in masks):
+    def _key(self, key: bytes, masks: Masks) -> tuple[bytes | None, Said]:
+        """A key that is no object of columns may be a value: it is not kept. What needs it is rejected before."""
+        try:
+            return self._columns_of_key(key, masks)
+        except (KeyError, TypeError, AttributeError, *UNREADABLE):
+            return None, BARE
+
+    def _columns_of_key(self, key: bytes, masks: Masks) -> tuple[bytes, Said]:
+        is_struct = key.startswith(b"{") and (b'"payload"' not in key or b'"fields"' in key)
+        if is_struct and b"\\" not in key and not any(name.encode() in key for name in masks):
             return key, BARE  # Without an escape in it a key that has a column also has its name.
         whole = _object(key)
         if "schema" not in whole or "payload" not in whole:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -152,16 +152,31 @@ def split_all(values: pa.Array, places: list[int], depth: int) -> tuple[list[int
     return found, payloads, errors
 
 
+def taken_apart(values: pa.Array, group: Group, bad: Iterable[int], depth: int) -> dict[int, bytes]:
+    """Second try of members of a group whose prefix did not lead to a payload that can be read: their payloads, by number
+    within the group, as far as the whole text has one. What becomes of a record is not up to its neighbours."""
+    if group.sliced is None:
+        return {}
+    of_place = {i if group.rows is None else group.rows[i]: i for i in bad}
+    places, payloads, _ = split_all(values, list(of_place), depth)
+    return {of_place[place]: payload for place, payload in zip(places, payloads, strict=True)}
+
+
 def split(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
     """Schema (None without one) and payload of one record, whatever its layout. Raises one of UNREADABLE.
 
     A payload with a schema may nest as deep as msgspec reads: found by its prefix it is not looked at either, and which of
-    the two it is depends on its neighbours.
+    the two it is depends on its neighbours. So a payload behind a schema that Connect wrote need not be JSON either.
     """
     try:
         document = _document(text)
     except msgspec.ValidationError:
         raise Unfit(RejectCode.MALFORMED, "it is JSON, but no object") from None
+    except msgspec.DecodeError:
+        prefix = prefix_of(text, depth) if text.endswith(CLOSING) else None
+        if prefix is None:
+            raise
+        return schema_in(prefix), text[len(prefix) : -len(CLOSING)]
     if isinstance(document.payload, msgspec.UnsetType) or isinstance(document.schema, msgspec.UnsetType):
         refuse_depth(text, depth)
         return None, text

@@ -10,20 +10,24 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, Reject
 from replicator.domain.table import TableSpec
 
-from ..parts import DecoderOfParts, spec_of_rows
+from ..parts import spec_of_rows
+from ..veils.decoder import VeilingDecoder
+from ..veils.tables import PrivateTables
 from .decode import Decoding
 from .envelope import Envelopes
 from .layouts import Layouts
 from .message import Form
 from .options import read_options
 from .routing import Routing, read
+from .veiled import OpensForm, OpensMessages
 
 
-class MessageDecoder(DecoderOfParts):
+class MessageDecoder(VeilingDecoder):
     """`ports.decoder.Decoder` of the messages of a form. `options` as in `options.Options`; ConfigProblem names every wrong
     one."""
 
     FORM: ClassVar[Form]
+    OPENS: ClassVar[type[OpensForm]] = OpensMessages
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
@@ -34,6 +38,8 @@ class MessageDecoder(DecoderOfParts):
             routing=Routing(self.FORM, self._options, self._layouts),
             decoding=Decoding(self.FORM, self._options, self._layouts),
             envelopes=Envelopes(self.FORM, self._options, self._layouts),
+            tables=PrivateTables(self._options.private),
+            opens=self.OPENS(self.FORM, self._options, self._layouts),
         )
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
@@ -45,7 +51,8 @@ class MessageDecoder(DecoderOfParts):
             layout = self._layouts.of(found)
             if found.table == table and layout.error is None and layout.fingerprint == fingerprint:
                 sequence = (self.FORM.ordered or 1) + 1
-                return spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=layout.keys)
+                spec = spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=layout.keys)
+                return self._tables.spec(spec)
         raise ConfigProblem(
             f"the messages of table {table} carry no types, and none are declared for it",
             next_step="Add to this table's entry under `tables`: `schema: {id: int64, ...}`, all columns with their Arrow "

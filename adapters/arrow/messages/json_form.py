@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 
 from ..json.faults import Unfit
 from ..json.framing import refuse_depth
 from ..json.limits import Limits
+from ..veils.masking import Role
 from .message import Form, Message, ReadsMany
 from .rows import JsonRows
 from .typed import ColumnTypes, TypedRows, typed_rows
@@ -21,10 +23,12 @@ NULL = msgspec.Raw(b"null")
 
 
 class JsonForm(Form):
-    """A form of JSON, whose messages say no types and write bytes in Base64 unless a subclass knows better. `texts_only`:
-    all values of its rows are texts."""
+    """A form of JSON, whose messages say no types and write bytes in Base64 unless a subclass knows better, and whose
+    rows are in `data`, with what was before in `old`. `texts_only`: all values of its rows are texts."""
 
     texts_only = False
+    kept: Collection[str]
+    """Fields besides those of rows, that hold no values: what is stored of messages of tables with private columns."""
 
     def message(self, text: bytes) -> Message:
         """The message. Raises one of `json.faults.UNREADABLE`, `Unfit` among them, for anything else."""
@@ -34,6 +38,11 @@ class JsonForm(Form):
         """See `Form.read`."""
         refuse_depth(value, limits.depth)
         return self.message(value)
+
+    def images(self, op: Op) -> Mapping[str, Role]:
+        """The fields of a message with such changes that hold rows, and what these are."""
+        row = Role.DELETED if op == Op.DELETE else Role.BESIDE if op == Op.TRUNCATE else Role.ROW
+        return {"data": row, "old": Role.BESIDE}
 
     def type_of(self, said: str) -> pa.DataType:
         """See `Form.type_of`."""

@@ -15,6 +15,7 @@ from replicator.domain.table import Column
 
 from ..json.faults import Unfit, malformed
 from ..json.spelling import node_of
+from ..veils.tables import PrivateTables
 from .message import Form, Message, Types
 from .options import Options
 
@@ -28,7 +29,8 @@ KEYLESS_TRUNCATE = malformed("it is a truncate that does not say the key of its 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The columns of a table and its key; or why they are not known. `fingerprint` tells layouts of a table apart."""
+    """The columns of a table and its key; or why they are not known. `fingerprint` tells layouts of a table apart.
+    `types`: those that values are read in, which are other ones in columns that are masked."""
 
     fingerprint: str = ""
     columns: tuple[Column, ...] = ()
@@ -42,6 +44,7 @@ class Layouts:
 
     def __init__(self, form: Form, options: Options) -> None:
         self._form, self._options = form, options
+        self._private = PrivateTables(options.private)
         self._known: dict[tuple[str, Types, tuple[str, ...]], Layout] = {}
 
     def of(self, message: Message) -> Layout:
@@ -69,7 +72,8 @@ class Layouts:
             return Layout(error=malformed(f"its key has a column {missing[0]!r}, which is not among its columns"))
         written = msgspec.json.encode([[[c.name, str(c.type)] for c in columns], keys])
         fingerprint = sha256(written).hexdigest()[:16]
-        return Layout(fingerprint, columns, keys, types={c.name: c.type for c in columns})
+        types = {c.name: self._private.column(message.table, c).type for c in columns}
+        return Layout(fingerprint, columns, keys, types=types)
 
     def _columns(self, declared: Mapping[str, str] | None, sent: Mapping[str, str]) -> tuple[Column, ...] | Reject:
         if declared:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf
 
+from replicator.domain.columns import Mask
 from replicator.domain.sequence import MAX_EPOCH
 
 from ..json.limits import Limits, of_table
@@ -18,7 +19,8 @@ from ..texts import NAMES, reader_of
 
 class Options(BaseModel):
     """`schema`: per table (exact name or glob) its columns and their types, which go before those of the messages. `keys`:
-    per table its key, likewise. `epoch`: see `domain.sequence.with_epoch`."""
+    per table its key, likewise. `epoch`: see `domain.sequence.with_epoch`. `private`: per table the masks
+    of columns whose values nobody is to get; a table without is there too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
@@ -26,6 +28,7 @@ class Options(BaseModel):
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     tombstones: Literal["ignore"] | dict[str, Literal["ignore"]] = "ignore"
     epoch: int = Field(default=0, ge=0, le=MAX_EPOCH)
+    private: dict[str, dict[str, InstanceOf[Mask]]] = Field(default_factory=dict)
     limits: Limits = Limits()
 
     def columns_of(self, table: str) -> Mapping[str, str] | None:

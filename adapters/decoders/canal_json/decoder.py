@@ -84,6 +84,7 @@ class Canal(JsonForm):
     """`messages.message.Form` of Canal."""
 
     name, connector, ordered = "canal_json", "mysql", 0
+    kept = ("id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "gtid", "sqlType", "mysqlType")
     texts_only = True
 
     def message(self, text: bytes) -> Message:

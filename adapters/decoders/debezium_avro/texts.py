@@ -39,6 +39,8 @@ EIGHT_BYTES = malformed(
     "it begins with a zero byte and the schema id 0, as Apicurio's converter writes records with ids of 8 bytes; let it "
     "write ids of 4 bytes, as Confluent's does (`apicurio.registry.as-confluent=true`)"
 )
+AS_TEXT = "replicator.json"
+"""Header of a record that is stored as text, for the types of its schema do not hold what is masked."""
 CUT = malformed("its body is not what its Avro schema says, or it is cut short")
 
 
@@ -60,8 +62,8 @@ class Reading:
 
     def texts(self, raw: pa.RecordBatch) -> Texts:
         """The records as text. A key that is not framed stays as it is: another converter may have written it; and so does
-        all of a record that a backfill wrote down."""
-        as_text = _written_as_text(raw.column("topic"))
+        all of a record that a backfill wrote down, or that is stored as text."""
+        as_text = _written_as_text(raw.column("topic")) | {place for place, *_ in entries(raw.column("headers"), AS_TEXT)}
         headed = _headed(raw.column("headers")) | dict.fromkeys(unread(raw.column("headers")))
         bare, large = bounded(raw.column("value"), self._limits)
         values, errors = self._all(bare, headed, as_text, of_keys=False)

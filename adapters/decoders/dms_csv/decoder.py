@@ -6,21 +6,25 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
 
-from ...arrow.dms import COLUMNS
+from ...arrow.dms import COLUMNS, located
 from ...arrow.json.headers import values_of
-from ...arrow.parts import DecoderOfParts, spec_of_rows
+from ...arrow.parts import spec_of_rows
+from ...arrow.veils.decoder import VeilingDecoder
+from ...arrow.veils.tables import PrivateTables
 from .changes import SEQUENCE
 from .decode import Decoding
 from .envelope import Envelopes
 from .layouts import UNDECLARED, Layouts
 from .options import read_options
 from .routing import Routing
+from .veiled import OpensCsv
 
 
-class DmsCsvDecoder(DecoderOfParts):
+class DmsCsvDecoder(VeilingDecoder):
     """`ports.decoder.Decoder` of rows of CSV files as AWS DMS writes them. `options` as in `options.Options`; ConfigProblem
     names every wrong one."""
 
@@ -33,6 +37,8 @@ class DmsCsvDecoder(DecoderOfParts):
             routing=Routing(self._options, self._layouts),
             decoding=Decoding(self._options, self._layouts),
             envelopes=Envelopes(self._options, self._layouts),
+            tables=PrivateTables(self._options.private),
+            opens=OpensCsv(self._options, self._layouts),
         )
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
@@ -47,7 +53,12 @@ class DmsCsvDecoder(DecoderOfParts):
         if layout.error is not None:
             raise Fatal(f"table {table} cannot be represented: {layout.error.sentence}")
         keys = self._options.keys_of(table)
-        return spec_of_rows(table, layout.columns, sequence=SEQUENCE, fingerprint=fingerprint, keys=keys)
+        spec = spec_of_rows(table, layout.columns, sequence=SEQUENCE, fingerprint=fingerprint, keys=keys)
+        return self._tables.spec(spec)
+
+    def _refused(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
+        whole = super()._refused(raw, table, rejects)
+        return located(whole, ERROR, whole[OFFSET])
 
 
 def _header(sample: pa.Table) -> bytes | None:

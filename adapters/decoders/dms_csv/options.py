@@ -7,9 +7,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from replicator.domain.errors import ConfigProblem
+
 from ...arrow import options as common
 from ...arrow.dms import Dialect
 from ...arrow.texts import NAMES, reader_of
+from .written import is_writable
 
 FORMAT = "dms_csv"
 
@@ -27,4 +30,11 @@ def read_options(options: Mapping[str, object]) -> Options:
     """The options, or ConfigProblem that names every wrong one without its value."""
     found = common.read_options(Options, options, FORMAT)
     common.refuse_types(found.declared, NAMES, lambda node: reader_of(node.type) is not None)
+    for table, masks in found.private.items():
+        for column, mask in masks.items():
+            if mask.kind == "fixed" and not is_writable(mask.text, found.csv):
+                raise ConfigProblem(
+                    f"'columns' of table {table} masks {column!r} with a text that its CSV cannot hold without quotes",
+                    next_step="Choose a text without the delimiter and line ends, or `mask: nothing`.",
+                )
     return found

@@ -18,10 +18,12 @@ from ...arrow.messages.decoder import MessageDecoder
 from ...arrow.messages.message import Change, Form, Message, Types, micros
 from ...arrow.messages.typed import ColumnTypes
 from .avro import record_of
+from .names import object_of
 from .printed import printed
 from .rows import Image, ImageRows, written
 from .types import arrow_of, name_of
 from .values import NONE, NULL
+from .veiled import OpensDts
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
 STATEMENT = "schema change"
@@ -36,8 +38,6 @@ HIDDEN_KEY = "__#alibaba_rds_row_id#__"
 INIT, STREAM = 0, 1
 MAX_KNOWN = 1024
 """Lists of fields and keys that are remembered, as they were sent."""
-DOT = "\\u002E"
-"""A dot that is part of a name, in the names of objects."""
 _keys = msgspec.json.Decoder(dict[str, tuple[str, ...]]).decode
 
 
@@ -50,7 +50,7 @@ class Dts(Form):
         """See `Form.read`."""
         said = record_of(value, limits)
         kind = said["operation"]
-        database, table = _object(said)
+        database, table = object_of(said)
         common: dict[str, Any] = {
             "table": table,
             "db": database,
@@ -92,17 +92,6 @@ class Dts(Form):
     def written(self, image: Any) -> bytes | None:
         """See `Form.written`."""
         return written(image)
-
-
-def _object(said: Mapping[str, Any]) -> tuple[str, str]:
-    """The database, and the table with it, as `database.table` or `database.schema.table`; empty where none is named. A
-    shard of a logical table says the names of that."""
-    tags = said["tags"]
-    if "l_db_name" in tags and "l_tb_name" in tags:
-        names = [tags["l_db_name"], tags["l_tb_name"]]
-    else:
-        names = [name.replace(DOT, ".") for name in (said["objectName"] or "").split(".")]
-    return names[0], ".".join(names) if len(names) in (2, 3) and all(names) else ""
 
 
 def _types(said: Mapping[str, Any], limits: Limits) -> Types:
@@ -161,6 +150,7 @@ class DtsAvroDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of records of DTS; `options` as in `messages.options.Options`."""
 
     FORM = Dts()
+    OPENS = OpensDts
 
     def printed(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.PrintsRecords.printed`."""

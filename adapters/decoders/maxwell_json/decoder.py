@@ -77,6 +77,10 @@ class Maxwell(JsonForm):
     """`messages.message.Form` of Maxwell."""
 
     name, connector, ordered = "maxwell_json", "mysql", 0
+    kept = (
+        *("database", "table", "type", "ts", "xid", "xoffset", "commit", "position", "gtid", "server_id", "thread_id"),
+        *("schema_id", "primary_key_columns"),
+    )
 
     def message(self, text: bytes) -> Message:
         """See `JsonForm.message`."""

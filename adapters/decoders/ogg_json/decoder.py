@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...arrow.messages.decoder import MessageDecoder
 from ...arrow.messages.json_form import NULL, JsonForm, image, narrowed, only
 from ...arrow.messages.message import Change, Message, ReadsMany, Said
 from ...arrow.messages.typed import TypedRows
+from ...arrow.veils.masking import Role
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
 DIGITS = 20
@@ -79,6 +80,7 @@ class GoldenGate(JsonForm):
     """`messages.message.Form` of GoldenGate."""
 
     name, connector, ordered = "ogg_json", "oracle", 2
+    kept = ("table", "op_type", "op_ts", "current_ts", "pos", "xid", "csn", "txind", "primary_keys")
 
     def message(self, text: bytes) -> Message:
         """See `JsonForm.message`."""
@@ -98,6 +100,12 @@ class GoldenGate(JsonForm):
             before=before,
             after=after,
         )
+
+    def images(self, op: Op) -> Mapping[str, Role]:
+        """See `JsonForm.images`."""
+        if op == Op.DELETE:
+            return {"before": Role.DELETED, "after": Role.BESIDE}
+        return {"before": Role.BESIDE, "after": Role.BESIDE if op == Op.TRUNCATE else Role.ROW}
 
     def together(self, like: bytes, rows: TypedRows) -> ManyRows:
         """See `JsonForm.together`."""

@@ -12,7 +12,7 @@ from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 
 from ...arrow.json.faults import malformed
-from ...arrow.json.framing import Group, frames
+from ...arrow.json.framing import Group, frames, taken_apart
 from ...arrow.json.pieces import pieces, rejected, some
 from .changes import Block
 from .layouts import Layouts
@@ -55,6 +55,12 @@ class Decoding:
             errors |= dict.fromkeys(rows, reader)
             return
         found, bad = reader.rows(group.payloads())
+        whole = taken_apart(raw.column("value"), group, bad, self._options.limits.depth)
+        again, still = reader.rows([*whole.values()])
+        for number, i in enumerate(whole):
+            if number not in still:
+                found[i] = again[number]
+                del bad[i]
         errors |= {rows[i]: reject for i, reject in bad.items()}
         good = [i for i in range(len(rows)) if i not in bad]
         if good:

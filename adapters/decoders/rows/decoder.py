@@ -10,15 +10,18 @@ from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 
 from ...arrow.json.framing import frames
-from ...arrow.parts import DecoderOfParts, spec_of_rows
+from ...arrow.parts import spec_of_rows
+from ...arrow.veils.decoder import VeilingDecoder
+from ...arrow.veils.tables import PrivateTables
 from .decode import Decoding
 from .envelope import Envelopes
 from .layouts import Layout, Layouts
 from .options import Options, read_options
 from .routing import Routing
+from .veiled import OpensRows
 
 
-class RowsDecoder(DecoderOfParts):
+class RowsDecoder(VeilingDecoder):
     """`ports.decoder.Decoder` of rows as JSON objects, with and without types. `options` as in `options.Options`;
     ConfigProblem names every wrong one."""
 
@@ -31,6 +34,8 @@ class RowsDecoder(DecoderOfParts):
             routing=Routing(self._options, self._layouts),
             decoding=Decoding(self._options, self._layouts),
             envelopes=Envelopes(self._options, self._layouts),
+            tables=PrivateTables(self._options.private),
+            opens=OpensRows(self._options, self._layouts),
         )
 
     @staticmethod
@@ -50,7 +55,8 @@ class RowsDecoder(DecoderOfParts):
                 "Arrow types.",
             )
         keys, sequence = self._options.keys_of(table), self._options.elements
-        return spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=keys)
+        spec = spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=keys)
+        return self._tables.spec(spec)
 
     def _layout(self, sample: pa.Table, table: str) -> Layout:
         """Of the first record that can be read; all have the same."""

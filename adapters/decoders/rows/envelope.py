@@ -14,7 +14,7 @@ from replicator.domain.moments import in_years
 
 from ...arrow.json.envelopes import envelope, envelopes
 from ...arrow.json.faults import UNREADABLE, fit, read
-from ...arrow.json.framing import Group
+from ...arrow.json.framing import Group, taken_apart
 from ...arrow.json.pieces import Part, some
 from .changes import STAMP, of_offsets, operation
 from .layouts import Layouts
@@ -37,6 +37,11 @@ class Envelopes:
     def _group(self, raw: pa.RecordBatch, group: Group) -> Part:
         mine, payloads = some(raw, group.rows), group.payloads()
         rows, errors = read(_fields, payloads, {})
+        for i, payload in taken_apart(raw.column("value"), group, errors, self._options.limits.depth).items():
+            again, still = read(_fields, [payload], {})
+            if not still:
+                payloads[i], rows[i] = payload, again[0]
+                del errors[i]
         topics = mine.column("topic").to_pylist()
         layouts = {topic: self._layouts.of(group.schema, topic) for topic in set(topics)}
         ops = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import msgspec
@@ -14,6 +14,7 @@ from replicator.domain.table import RESERVED_PREFIXES, Column
 from ...arrow.json.faults import UNREADABLE, Unfit, malformed
 from ...arrow.json.nodes import Node
 from ...arrow.json.spelling import node_of
+from ...arrow.veils.tables import PrivateTables
 from .options import Options
 
 MAX_LAYOUTS = 4096
@@ -24,11 +25,13 @@ _schema = msgspec.json.Decoder(dict[str, str | dict[str, object]]).decode
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The columns of rows, in order, and how each is read; or why they are not known. `fingerprint` tells layouts apart."""
+    """The columns of rows, in order, and how each is read; or why they are not known. `fingerprint` tells layouts apart.
+    `masked`: of columns that are, how what is there instead of their values is read."""
 
     fingerprint: str
     nodes: Mapping[str, Node]
     error: Reject | None = None
+    masked: Mapping[str, Node] = field(default_factory=dict)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -42,12 +45,27 @@ class Layouts:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._own = {options.operation_column, *options.sequence_columns}
+        self._private = PrivateTables(options.private)
         self._known: dict[bytes, Layout] = {}
+        self._masked: dict[tuple[str, str], Layout] = {}
         self._declared: dict[str, Layout] = {}
 
     def of(self, schema: bytes | None, table: str) -> Layout:
         """The layout of records of `table` that carry the JSON text `schema`, or none. One without columns where nothing is
         known of records without schema."""
+        found = self._said(schema, table)
+        masks = self._private.of(table)
+        if not masks:
+            return found
+        which = (found.fingerprint, table)
+        if which not in self._masked:
+            if len(self._masked) >= MAX_LAYOUTS:
+                self._masked.clear()
+            texts = {name: self._options.node("string") for name, mask in masks.items() if mask.kind != "nothing"}
+            self._masked[which] = replace(found, masked={name: node for name, node in texts.items() if name in found.nodes})
+        return self._masked[which]
+
+    def _said(self, schema: bytes | None, table: str) -> Layout:
         if schema is None:
             return self.declared(table)
         if schema not in self._known:
@@ -58,6 +76,10 @@ class Layouts:
         if known.error is UNDECLARED:
             said = self.declared(table)
         return said if said and said.nodes else known
+
+    def carries(self, schema: bytes) -> bool:
+        """Whether it is a schema of rows, whose types are those of its records."""
+        return schema in self._known and self._known[schema].error is None
 
     def declared(self, table: str) -> Layout:
         """The layout that the configuration declares."""

@@ -23,7 +23,8 @@ class RowReader:
     """Decodes payloads, of which it reads the columns of `table` that the layout has, and what says of the change."""
 
     def __init__(self, table: TableSpec, layout: Layout, options: Options) -> None:
-        known = {c.name: _as_column(layout.nodes[c.name], c.type) for c in table.columns if c.name in layout.nodes}
+        nodes = {**layout.nodes, **layout.masked}
+        known = {c.name: _as_column(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
         kind = kind_for((*known, *_extras(options)))
         self.table, self._olds = table, kind(known)
         self._fields = kind({**_own(options, self._olds.wire), **known})

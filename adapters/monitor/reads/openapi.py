@@ -60,12 +60,13 @@ CHANGE = {
 }
 HISTORY = {
     "type": "object",
-    "required": ["table", "source_table", "key", "rejected", "changes", "next"],
+    "required": ["table", "source_table", "key", "rejected", "notes", "changes", "next"],
     "properties": {
         "table": TEXT,
         "source_table": TEXT,
         "key": {"type": "array", "items": TEXT},
         "rejected": {"type": "integer"},
+        "notes": {"type": "array", "items": TEXT},
         "changes": {"type": "array", "items": CHANGE},
         "next": NEXT,
     },

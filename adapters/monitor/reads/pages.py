@@ -67,13 +67,14 @@ def timeline(found: RowHistory, key: Sequence[str], shown: Sequence[Entry], json
     rejected = (
         f"<p>{found.rejected:,} records of the table were rejected, and are not among them.</p>" if found.rejected else ""
     )
+    notes = "".join(f"<p>{_text(note)}</p>" for note in found.notes)
     more = f'<p><a href="{escape(earlier)}">Earlier changes</a></p>' if earlier else ""
     items = "".join(_item(entry) for entry in shown)
     return _page(
         f"{target.name} {named}",
         f"<h1>{_text(named)}</h1><p class=dim>{_text(target.name)}, a copy of {_text(str(target.source_table))}: "
         f"{count:,} {'change' if count == 1 else 'changes'}, newest first. {now} Times are those of the source, in UTC. "
-        f'<a href="{escape(json_url)}">JSON</a></p>{rejected}<ol>{items}</ol>{more}',
+        f'<a href="{escape(json_url)}">JSON</a></p>{rejected}{notes}<ol>{items}</ol>{more}',
     )
 
 

@@ -126,6 +126,7 @@ class Reads:
         more = passed + limit < len(found.entries)
         following = link(request, after=str(passed + limit)) if more else None
         body = {"table": name, "source_table": found.target.source_table, "key": key, "rejected": found.rejected}
+        body["notes"] = list(found.notes)
         return _json({**body, "changes": [plain(told(entry)) for entry in entries], "next": following})
 
     def _timeline(self, request: Request) -> Response:

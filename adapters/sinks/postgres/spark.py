@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Lane
-from replicator.ports.sink import Belonging
+from replicator.ports.sink import Belonging, Judge
 
 from ...spark.pg_lanes import THROUGH_DRIVER, SparkPostgresLanes
 from ...spark.session import split_later
@@ -30,6 +30,10 @@ class PostgresSparkSink(SparkPostgresLanes):
     def drop(self, lane: Lane) -> None:
         """See `ports.sink.Drops.drop`."""
         self._postgres.drop(lane)
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
+        """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
+        return self._postgres.swap(lane, rebuilt, judge)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

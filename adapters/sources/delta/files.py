@@ -22,9 +22,15 @@ class Rewritten(Exception):
 @contextmanager
 def parquet(path: str) -> Iterator[pq.ParquetFile]:
     """The file. Raises Rewritten when it is gone, EnvironmentProblem when it cannot be read."""
+    with naming_damage(path), pq.ParquetFile(path) as reader:
+        yield reader
+
+
+@contextmanager
+def naming_damage(path: str) -> Iterator[None]:
+    """Raises Rewritten when the file is gone, EnvironmentProblem when it cannot be read."""
     try:
-        with pq.ParquetFile(path) as reader:
-            yield reader
+        yield
     except FileNotFoundError as gone:
         raise Rewritten(path) from gone
     except (pa.ArrowInvalid, OSError) as damage:

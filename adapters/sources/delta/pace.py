@@ -7,6 +7,11 @@ class TooMuch(Exception):
     """A window holds more than one batch may: read a shorter one."""
 
 
+FILLED = 0.9
+"""How full a batch is to be: records are not of one size, and one that is too long is begun again."""
+SPARE = 1.1
+
+
 class Pace:
     """`reach` offsets at once, for batches of at most `records`, and `size` bytes. How many that are is known only when they
     are read."""
@@ -26,9 +31,12 @@ class Pace:
         """A window had that. Reach further where offsets have holes, or records are small."""
         if records > self._records or size > self._bytes:
             self._shorten(records, size)
-        elif 2 * records <= self._records and 2 * size <= self._bytes:
-            self.reach *= 2
+            return
+        room = min(self._records / max(1, records), self._bytes / max(1, size))
+        if room > SPARE / FILLED:
+            self.reach = max(self.reach + 1, int(self.reach * min(2.0, room * FILLED)))
 
     def _shorten(self, records: int, size: int) -> None:
-        fit = self._bytes * records // max(1, size)
-        self.reach = max(1, min(self.reach // 2, fit))
+        """So that as many records of that size fit."""
+        fit = min(self._records, self._bytes * records // max(1, size)) * FILLED
+        self.reach = max(1, min(self.reach - 1, int(fit)))

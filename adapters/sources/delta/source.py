@@ -22,6 +22,7 @@ from .pace import Pace
 from .ranges import Ranges
 from .reading import Period, payload, records
 from .table import EventLogTable, Snapshot
+from .unfinished import OpenFiles
 
 
 class EventLogSource(ABC, Generic[F]):
@@ -77,6 +78,13 @@ class EventLogSource(ABC, Generic[F]):
         """As the port says."""
         return self.start()
 
+    def removed(self) -> Position:
+        """See `ports.source.Shortened`."""
+        firsts = self._log.now()[1].firsts
+        cuts = self._log.table.removed(firsts)
+        # A log that was loaded anew since then has them again.
+        return firsts.only(place for place, cut in cuts.items() if cut <= firsts[place])
+
     def end(self) -> Position:
         """As the port says."""
         return self._log.now()[1].ends
@@ -94,9 +102,17 @@ class EventLogSource(ABC, Generic[F]):
 class DeltaSource(EventLogSource[pa.Table]):
     """`EventLogSource` whose frames are `pyarrow.Table`."""
 
+    def __init__(self, options: Mapping[str, object]) -> None:
+        super().__init__(options)
+        self._files = OpenFiles(self._period.stored)
+
+    def close(self) -> None:
+        """Close the files that are not read to their ends."""
+        self._files.close()
+
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[pa.Table]:  # noqa: ARG002
         """Read in this process, file by file and a little at a time."""
-        frame = records(window, pace, self._period)
+        frame = records(window, pace, self._files, self._period)
         return Batch(frame, window.span, frame.num_rows, payload(frame))
 
     def nothing(self, span: Span) -> Batch[pa.Table]:

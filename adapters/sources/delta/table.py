@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ from deltalake import DeltaTable
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.position import Position
+from replicator.domain.position import Position, TopicPartition
 
 from ...delta.commits import LaneLog
 from ...delta.layout import HOME
 from ...delta.names import decode
 from ...delta.positions import Positions
+from ...delta.shortening import mark
 from ...delta.tables import schema_of
 from .opened import OpenedTable, on_disk
 
@@ -70,6 +71,13 @@ class EventLogTable:
                 self._snapshot = Snapshot(str(table.metadata().id), table.version(), files, self._covered(table))
                 self._table = table
             return self._snapshot
+
+    def removed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Those of these partitions of which the log has removed records, as its newest version says, and below where."""
+        with self._opened.reading():
+            table = self._opened.newest()
+            cuts = {place: table.transaction_version(mark(place)) for place in places}
+            return {place: cut for place, cut in cuts.items() if cut is not None}
 
     def _covered(self, table: DeltaTable) -> Position:
         found = Position()

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import strategies as st
 
+from adapters.delta import group_ranges
 from adapters.delta.mirrors import CHANGE_DATA_FEED
 from adapters.projections import LocalProjector
 from replicator.application.refreshing import Refreshing
@@ -57,12 +58,15 @@ steps = st.one_of(
 )
 
 
-def test_incremental_is_full() -> None:
+@pytest.mark.parametrize("smallest", [group_ranges.SMALLEST, 1])
+def test_incremental_is_full(smallest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of tables whose files have few rows."""
+    monkeypatch.setattr(group_ranges, "SMALLEST", smallest)
     kinds: Counter[str] = Counter()
 
     histories = st.lists(st.lists(steps, min_size=1, max_size=2), min_size=1, max_size=4)
 
-    @for_all(max(2, EXAMPLES // 4), history=histories, feed=st.booleans())
+    @for_all(max(2, EXAMPLES // 8), history=histories, feed=st.booleans())
     def check(history: list[list[tuple[str, Any]]], feed: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
             write_deltalake(Path(folder) / "users", users([]), configuration={CHANGE_DATA_FEED: str(feed).lower()})

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import date, time
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pg_case import Feed, Rejects, fetch, lane_of, opened, put, table_of
+
+from adapters.sql import pg_versions_here
+from adapters.sql.local_parts import parts_by_key
 
 pytestmark = pytest.mark.postgres
 
@@ -29,6 +33,38 @@ def test_the_view_holds_the_open_versions_and_follows_the_columns(postgres_dsn):
         put(sink, stream.write({"id": 3, "v": "d", "w": 5}))
     assert fetch(postgres_dsn, "SELECT id, v, w FROM mirror.items_current ORDER BY 1") == [(1, "c", None), (3, "d", 5)]
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "c", 3, None), (2, "b", 2, 4), (3, "d", 5, None)]
+
+
+def changes_of_many_keys(rng: Random) -> list[dict[str, Any]]:
+    """Of keys that follow each other at random, now and then deleted, or without a value, or as they were."""
+    kinds = [{"v": "a"}, {"v": "b"}, {"_op": "d"}, {"_unsent": ["v"], "w": 1}]
+    return [{"id": int(rng.paretovariate(0.5)) % 30, "w": rng.randrange(2), **rng.choice(kinds)} for _ in range(200)]
+
+
+def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkeypatch):
+    rng, sizes = Random(3), []
+    lanes = [lane_of(into, "scd2") for into in ("items", "parted")]
+    table = table_of({"id": pa.int64(), "v": pa.string(), "w": pa.int64()})
+    streams, rejects = [Feed(table, lane) for lane in lanes], [Rejects(), Rejects()]
+
+    def by_key(rows, keys, size):
+        sizes.append(len(parts := parts_by_key(rows, keys, size)))
+        return parts
+
+    monkeypatch.setattr(pg_versions_here, "parts_by_key", by_key)
+    counts = []
+    with opened(postgres_dsn) as sink:
+        for _ in range(5):
+            rows = changes_of_many_keys(rng)
+            for stream, refused, size in zip(streams, rejects, (1_000, 7), strict=True):
+                monkeypatch.setattr(pg_versions_here, "PART", size)
+                sink.prepare(stream.lane, stream.plan)
+                counts.append(sink.apply([stream.write(*rows)], refused)[stream.lane.id].counts)
+    assert counts[::2] == counts[1::2] and sizes[1] > 5 and set(sizes[::2]) == {1}
+    assert sorted(row[1:] for row in rejects[0]) == sorted(row[1:] for row in rejects[1]) and rejects[0]
+    columns = "id, v, w, _cdc_seq_1, _cdc_end_seq_1, _cdc_last_seq_1, _event_id, _cdc_unsent"
+    whole, parted = (fetch(postgres_dsn, f"SELECT {columns} FROM mirror.{lane.into} ORDER BY 1, 4") for lane in lanes)
+    assert whole == parted and len(whole) > 200
 
 
 def test_a_relation_that_is_no_view_of_ours_stays(postgres_dsn):

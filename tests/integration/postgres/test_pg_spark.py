@@ -178,6 +178,18 @@ def test_a_row_that_cannot_be_completed_is_rejected(postgres_dsn: str) -> None:
     assert fetch(postgres_dsn, "SELECT id, name, n FROM mirror.items ORDER BY id") == [(0, "name 0", 1), (1, "name 1", 3)]
 
 
+@pytest.mark.parametrize("through_driver", [0, 1000])
+def test_what_was_not_sent_comes_from_an_earlier_change_of_the_batch(postgres_dsn: str, through_driver: int) -> None:
+    """Whichever of them a task happens to copy first."""
+    feed = Feed(TABLE, lane_of(policy="scd2"))
+    later = [{"id": i, "n": 2, "_unsent": ["name"]} for i in range(40)]
+    with opened(postgres_dsn, through_driver) as sink:
+        applied = put(sink, feed.write(*items(0, 40), *later), parts=5)
+    assert applied.counts == Counts(applied=80)
+    found = fetch(postgres_dsn, 'SELECT id, name, n FROM mirror.items WHERE "__END_AT" IS NULL ORDER BY id')
+    assert found == [(i, f"name {i}", 2) for i in range(40)]
+
+
 def test_appended_rows_keep_their_order_and_come_once(postgres_dsn: str) -> None:
     """In order of the frame's parts; rows below the lane's position are left out."""
     columns = "number bigserial, id bigint, name text, n bigint"

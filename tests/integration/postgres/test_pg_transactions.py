@@ -36,7 +36,9 @@ from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, Fake
 
 pytestmark = pytest.mark.postgres
 
-QUICK = Options(first_delay=0.001, longest_delay=0.002, tell_every=0.05, hold_idle=2, catch_up_turn=0.05, handover_bytes=1)
+QUICK = Options(
+    first_delay=0.001, longest_delay=0.002, tell_every=0.05, hold_idle=0.02, catch_up_turn=0.05, handover_bytes=1
+)
 RULES = TransactionRules(MARKS, patience=30.0)
 TORN = """
 SELECT o.id FROM mirror.orders o LEFT JOIN mirror.order_items i ON i.order_id = o.id GROUP BY o.id, o.items, o.total

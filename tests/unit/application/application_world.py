@@ -23,7 +23,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.register import Seen
 
 BOTH = (("a", "scd1"), ("b", "append"))
-QUICK = Options(first_delay=0.001, longest_delay=0.002, drain=5.0, reject_patience=0.02, tell_every=0.01, hold_idle=2)
+QUICK = Options(first_delay=0.001, longest_delay=0.002, drain=5.0, reject_patience=0.02, tell_every=0.01, hold_idle=0.005)
 
 
 @dataclass

@@ -63,10 +63,24 @@ def test_a_run_of_batches_that_each_end_within_a_key_change_is_held_one_batch_at
         assert offsets([chunk]) == [[i - 1, i]] and it.holds
 
 
-def test_an_idle_stream_lets_go():
-    it = feed(hold_idle=2)
+def test_an_idle_stream_lets_go_after_a_time_however_often_it_was_polled():
+    now = [100.0]
+    it = Feed(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
     push(it, [MOVE[0]], 0, 3)
-    assert it.idle(TABLE) == () and offsets(it.idle(TABLE)) == [[2]] and it.idle(TABLE) == ()
+    now[0] = 104.9
+    assert [it.idle(TABLE) for _ in range(1000)] == [()] * 1000 and it.holds
+    now[0] = 105.0
+    assert offsets(it.idle(TABLE)) == [[2]] and it.idle(TABLE) == ()
+
+
+def test_each_batch_with_records_begins_the_wait_anew():
+    now = [0.0]
+    it = Feed(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    push(it, [MOVE[0]], 0, 3)
+    now[0] = 4.0
+    push(it, [change(3, "c", 3)], 3, 4)
+    now[0] = 8.9
+    assert it.idle(TABLE) == () and it.holds
 
 
 def test_a_lane_that_joins_brings_what_it_holds_back():

@@ -92,6 +92,41 @@ def test_a_full_slot_waits_and_a_stop_ends_the_wait():
     assert len(slot.take().items) == 1 and slot.take() is None
 
 
+def taken_by_another(slot):
+    """What a thread takes from the slot, once it has."""
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(slot.take()), daemon=True)
+    thread.start()
+    return thread, taken
+
+
+@pytest.mark.parametrize("ripens", ["full", "closed", "asked"])
+def test_what_gathers_is_given_away_when_it_is_enough(ripens):
+    """Or when no more comes, or the sink is asked for something anyway."""
+    slot, run = Slot(100, gather=60.0), run_of()
+    items = [handed(run, [change(at, "c", at)], at, at + 1, size=50) for at in range(2)]
+    slot.put(items[:1], threading.Event())
+    thread, taken = taken_by_another(slot)
+    thread.join(0.3)
+    assert thread.is_alive() and not taken
+    if ripens == "full":
+        slot.put(items[1:], threading.Event())
+    elif ripens == "closed":
+        slot.close()
+    else:
+        slot.ask(lambda: None)
+    thread.join(30)
+    assert [len(one.items) for one in taken] == [2 if ripens == "full" else 1]
+
+
+def test_what_gathers_is_given_away_in_time():
+    slot = Slot(100, gather=0.2)
+    slot.put([handed(run_of(), [change(0, "c", 0)], 0, 1)], threading.Event())
+    thread, taken = taken_by_another(slot)
+    thread.join(30)
+    assert len(taken[0].items) == 1
+
+
 def test_delays_grow_to_a_bound():
     backoff = Backoff(0.1, 5.0, jitter=lambda: 1.0)
     assert [round(backoff.delay(), 3) for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]

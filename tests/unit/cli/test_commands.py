@@ -47,7 +47,7 @@ def test_a_match_that_nothing_matched_is_told(project):
 def test_check(answer, ask):
     said = answer("check")
     assert (said["command"], said["ok"], said["error"]) == ("check", True, None)
-    assert set(said["result"]) == {"warnings", "resolved"} and said["result"]["resolved"]["pipeline"] == "shop"
+    assert set(said["result"]) == {"warnings", "hints", "resolved"} and said["result"]["resolved"]["pipeline"] == "shop"
     assert ask("check").stdout == "config/replicator.yaml: ok, 1 source(s), 2 sink(s), 1 table entries\n"
 
 
@@ -67,7 +67,8 @@ def test_check_names_every_option_of_spark_that_is_not_the_users(answer, project
 def test_status(answer, ask):
     said = answer("status")
     assert said["summary"] == "pipeline shop is not running, 3 lanes"
-    assert set(said["result"]) == {"pipeline", "running", "ready", "unready", "engine_page", "sources", "lanes"}
+    parts = {"pipeline", "running", "ready", "unready", "engine_page", "sources", "lanes", "snapshots"}
+    assert set(said["result"]) == parts
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE and lane["position"] for lane in said["result"]["lanes"])
     assert {line.split()[0] for line in ask("status").stdout.splitlines()[4:]} == LANES

@@ -22,6 +22,7 @@ from replicator.wiring import adapters, exchanging
 
 Answer = Callable[..., dict[str, Any]]
 BIG = "  - {match: public.orders, source: recorded, where: id > 1, to: [{sink: raw}, {sink: lake}]}\n"
+NARROW = "  - {match: public.orders, source: recorded, column_list: [id, status], to: [{sink: raw}, {sink: lake}]}\n"
 ORDERS = "cdc.public.orders"
 
 
@@ -71,6 +72,21 @@ def test_under_other_rules_a_target_is_made_anew_in_its_place(project: Path, ans
     assert {lane["counts"]["applied"] for lane in settled(project)} == {0}
     letters = answer("dlq", "list")["result"]
     assert not [one for one in letters if "__replay" in one["lane"]]
+
+
+@pytest.mark.slow
+def test_a_column_that_came_late_is_filled_for_the_rows_there_are(project: Path, answer: Answer) -> None:
+    config, full = project / "config" / "replicator.yaml", rows(project)
+    all_columns = config.read_text()
+    config.write_text(all_columns.replace("http:", f"{NARROW}http:"))
+    answer("replay", "public.orders")
+    assert all("total" not in row and row["status"] for row in rows(project))
+    config.write_text(all_columns)
+    settled(project)
+    said = answer("replay", "public.orders", "--dry-run")["result"]
+    assert "total" in said["columns_only_rebuilt"]
+    answer("replay", "public.orders")
+    assert rows(project) == full and nothing_left(project)
 
 
 def test_a_difference_is_told_column_by_column(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:

@@ -42,13 +42,13 @@ def start(folder: Path, *more: str, **variables: str) -> subprocess.Popen[bytes]
     return subprocess.Popen([*RUN, *more], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def run_until_it_ends(folder: Path, *more: str, most: int = 25) -> int:
-    """As whoever looks after a daemon does; how often it was killed."""
+def run_until_it_ends(folder: Path, *more: str, most: int = 25, dies: int = -signal.SIGSEGV, seconds: float = 100) -> int:
+    """As whoever looks after a daemon does; how often it was killed, and ended with `dies`."""
     for deaths in range(most):
-        code = start(folder, *more).wait(100)
+        code = start(folder, *more).wait(seconds)
         if code == 0:
             return deaths
-        assert code == -signal.SIGSEGV, code
+        assert code == dies, code
     raise AssertionError(f"killed {most} times")
 
 
@@ -79,6 +79,20 @@ def test_a_record_that_kills_is_found_and_everything_else_goes_on(project: Path)
     assert start(project, CALM="yes").wait(100) == 0
     assert len(ask(project, "query", "changes")["result"]) == 40
     assert {letter["state"] for letter in letters(project)} == {"replayed"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_record_that_kills_workers_of_spark_is_found(project: Path) -> None:
+    """There the process that dies is one of Spark's, and the program ends for it."""
+    configure(project, price="string", more="engine: spark")
+    feed(project, *(row(i, i % 10, "deadly" if i == 7 else str(i)) for i in range(40)))
+    deaths = run_until_it_ends(project, dies=1, seconds=400)
+    assert {letter["event_id"]: letter["code"] for letter in letters(project)} == {"items-0-7": "CRASHED"}
+    assert 3 < deaths <= 12
+    assert rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
+    changes = ask(project, "query", "changes")["result"]
+    assert sorted(each["_cdc_seq_1"] for each in changes) == [i for i in range(40) if i != 7]
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ COLUMNS = (
     column("id", "int32", optional=False),
     *(column(name, "string") for name in ("email", "phone", "name", "country")),
 )
-PRIVATE = ("4711", "4712", "alice@example", "bob@example", "0176-55", "0177-66", "Alice", "Bobby")
+PRIVATE = ("47110815", "47120816", "alice@example", "bob@example", "0176-55", "0177-66", "Alice", "Bobby")
 """What no store may hold, in any form."""
 HIDDEN = """\
     columns:
@@ -81,17 +81,19 @@ def event(at: int, op: str, after: Any, before: Any = None) -> str:
 
 
 RECORDS: list[tuple[str | None, str | None]] = [
-    (key(4711), event(1000, "c", customer(4711, "alice@example.com"))),
-    (key(4712), event(1010, "c", customer(4712, "bob@example.com", name="Bobby", phone="0177-66"))),
+    (key(47110815), event(1000, "c", customer(47110815, "alice@example.com"))),
+    (key(47120816), event(1010, "c", customer(47120816, "bob@example.com", name="Bobby", phone="0177-66"))),
     (
-        key(4711),
-        event(1020, "u", customer(4711, "alice@example.org", "FR", name=UNSENT), customer(4711, "alice@example.com")),
+        key(47110815),
+        event(
+            1020, "u", customer(47110815, "alice@example.org", "FR", name=UNSENT), customer(47110815, "alice@example.com")
+        ),
     ),
-    (key(4711), '{"schema": null, "payload": {"after": {"email": "alice@example.com"'),
-    (key(4712), event(1030, "u", customer("4712 as text", "bob@example.com"))),
+    (key(47110815), '{"schema": null, "payload": {"after": {"email": "alice@example.com"'),
+    (key(47120816), event(1030, "u", customer("47120816 as text", "bob@example.com"))),
     (None, '{"email": "bob@example.com"}'),
-    (key(4712), event(1040, "d", None, customer(4712, "bob@example.com", name="Bobby"))),
-    (key(4712), None),
+    (key(47120816), event(1040, "d", None, customer(47120816, "bob@example.com", name="Bobby"))),
+    (key(47120816), None),
 ]
 
 
@@ -131,7 +133,7 @@ def test_nothing_that_is_stored_holds_private_values(shop: Path, engine: str) ->
         assert_private(file.read_text(), str(file))
     (alice,) = rows(shop / "lake" / "customers")
     assert {n: alice[n] for n in ("id", "email_hash", "name", "country", "offset")} == {
-        "id": digest("4711"),
+        "id": digest("47110815"),
         "email_hash": digest("alice@example.org"),
         "name": f"Al-{digest('Alice')[:16]}",
         "country": "FR",
@@ -171,4 +173,4 @@ def test_a_key_of_a_mask_comes_from_a_file_too(shop: Path, monkeypatch: pytest.M
     (shop / "secret").write_text(KEY + "\n")
     monkeypatch.setenv("MASK_KEY_FILE", str(shop / "secret"))
     run(shop, "local")
-    assert [row["id"] for row in rows(shop / "lake" / "customers")] == [digest("4711")]
+    assert [row["id"] for row in rows(shop / "lake" / "customers")] == [digest("47110815")]

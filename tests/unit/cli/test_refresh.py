@@ -113,9 +113,10 @@ def test_users_features(project: Path) -> None:
     assert [(one["name"], one["status"], one["kind"]) for one in done] == [("users_features", "current", "full")]
     assert features(project) == FEATURES
     put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
-    replicate(project)
+    run_once(Container(loaded=config(project)))
+    part = refresh(project)
+    assert (part.kind, part.groups) == ("groups", 2)
     (entry,) = DeltaTable(project / GOLD).history(1)
-    assert entry["operationParameters"]["predicate"] == "city = 'Boston' OR city = 'Charlotte'"
     assert json.loads(entry["replicatorRefresh"])["kind"] == "groups"
     after = features(project)
     assert after[3] == ("Steve Goodwin", "Boston", date(2021, 9, 19), "Massachusetts", 2, 3 / 4, 4)
@@ -128,6 +129,18 @@ def test_users_features(project: Path) -> None:
     assert features(project) == after
     with pytest.raises(ConfigProblem, match="users_features"):
         projections.chosen(config(project), ["user_features"])
+
+
+def test_what_keeps_a_refresh_slow_is_said(project: Path) -> None:
+    """Until the tables that are read by groups have a feed, and their groups files of their own."""
+    file = project / "config" / "replicator.yaml"
+    hints = asked(project, "check")["result"]["hints"]
+    assert [(one["code"], one["line"]) for one in hints] == [("slow_groups", 24)] * 2 + [("slow_groups", 29)] * 2
+    assert hints[1]["suggestion"] == "add partition_by: [city], or a column computed of it"
+    assert "projection users_features: " in run_program(project, "check").stdout
+    better = "[{sink: silver, change_data_feed: true, partition_by: [city]}]"
+    file.write_text(file.read_text().replace("[{sink: silver}]", better))
+    assert asked(project, "check")["result"]["hints"] == []
 
 
 def test_gold_follows_while_the_program_runs(project: Path) -> None:

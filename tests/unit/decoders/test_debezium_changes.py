@@ -126,6 +126,12 @@ def test_an_old_key_that_cannot_be_read_rejects_the_create(header: bytes) -> Non
     assert neighbour["_error"] is None
 
 
+def test_an_old_key_beside_a_row_without_key_columns_rejects_the_create() -> None:
+    values = [event(COLUMNS, after={"id": 1, "name": "a"}), event([NAME], after={"name": "b"})]
+    good, bad = decoded(raw(values, headers={1: {"__debezium.oldkey": b'{"id":1}'}}))
+    assert good["_error"] is None and code(bad) is not None and bad["_moved_from"] == {"id": None}
+
+
 @pytest.mark.parametrize(
     ("header", "old"),
     [(b'{"id":3}', "3.00"), (b'{"id":-1.5}', "-1.50"), (b'{"id":1E+2}', "100.00"), (b'{"id":"ASw="}', "3.00"),

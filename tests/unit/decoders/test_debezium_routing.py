@@ -119,6 +119,18 @@ def test_one_topic_may_hold_several_tables() -> None:
     assert len({r["fingerprint"] for r in routed(frame)}) == 1
 
 
+@pytest.mark.parametrize(
+    "name", ["häuser", "订单", "orders→2024", "😀", "ɠ$", "a.*b", "x{2}", "back\\slash", "(open", "\x7f\x1f"]
+)
+def test_a_table_may_have_any_name(name: str) -> None:
+    sent = [event(COLUMNS, after=ROW, source={"table": t}) for t in (name, name, name + "2")]
+    plain = [json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode() for text in sent]
+    for texts in (sent, plain, sent[:2], plain[:2]):
+        assert [r["table"] for r in routed(raw(texts))] == [f"public.{name}", f"public.{name}", f"public.{name}2"][
+            : len(texts)
+        ]
+
+
 def test_a_row_that_looks_like_a_source_block_does_not_name_the_table() -> None:
     columns = [ID, column("schema", "string"), column("table", "string")]
     rows = [{"id": 1, "schema": "public", "table": "t"}] * 2
@@ -213,6 +225,15 @@ def test_a_key_that_names_no_columns_is_rejected(bad: bytes) -> None:
     routes = routed(raw([good, good], [key(id=1), bad]))
     assert [bool(r["table"]) for r in routes] == [True, False]
     assert "key" in routes[1]["error"]
+
+
+def test_a_key_whose_payload_is_not_json_is_routed_alike_beside_any_others() -> None:
+    """Only its schema is read, as long as the value has the row: keys of one schema are not read one by one."""
+    good, broken = event(COLUMNS, after=ROW), key(id=1).replace(b'{"id":1}', b"}")
+    strangers = [json.dumps({"payload": {"id": i}, "schema": json.loads(key(id=1))["schema"]}).encode() for i in range(20)]
+    (alone,) = routed(raw([good], [broken]))
+    crowded = routed(raw([good] * 21, [*strangers, broken]))
+    assert alone["table"] == "public.t" and alone == crowded[-1] == crowded[0]
 
 
 def test_a_truncate_belongs_to_the_schema_of_its_table() -> None:

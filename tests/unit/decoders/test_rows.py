@@ -50,6 +50,19 @@ def test_a_row_is_a_change():
     assert row["_ts"].second == 7 and row["_unsent"] is None and row["_error"] is None
 
 
+def test_every_layout_is_the_same_row_beside_any_others():
+    """Also where the payload is not all that follows the schema."""
+    compact = json.dumps(typed(id=1, name="é", price="1.50"), separators=(",", ":")).encode()
+    payload = compact[compact.index(b',"payload":') : -1]
+    layouts = [compact[:-1] + payload + b"}", compact[:-1] + b',"more":1}', b" " + compact, compact.replace(b",", b" ,")]
+    for text in layouts:
+        alone, *crowded = [decode(text)[-1], decode(compact, text)[-1], decode(*[b" " + compact] * 20, text)[-1]]
+        assert alone["_error"] is None and alone["id"] == 1
+        assert all(row | {"_offset": 0, "_seq_3": 5} == alone for row in crowded)
+        seen = RowsDecoder(KEYED).envelope(frame(text)).to_pylist()[0]
+        assert seen["error"] is None and json.loads(seen["after"])["id"] == 1
+
+
 def test_what_a_row_lacks():
     """Of an update it was not sent; of anything else it is null. The key has to be there."""
     rows = decode(*(typed(op, id=1) for op in "curd"), typed("u", name="x"), typed("d", id=None))

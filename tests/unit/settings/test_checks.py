@@ -10,6 +10,12 @@ from replicator.settings.shared_targets import TOGETHER
 ACROSS = [
     ("      - sink: lake\n  - match", "      - sink: lak\n  - match", "unknown_sink", "did you mean 'lake'?"),
     ("      - sink: lake\n  - match", "      - sink: zzz\n  - match", "unknown_sink", "known: lake, raw, target"),
+    (
+        "      - sink: lake\n  - match",
+        "      - sink: event_store\n  - match",
+        "not_yet_supported",
+        "name a sink: events of an outbox have a table per aggregate there",
+    ),
     ("    source: recorded", "    source: recordd", "unknown_source", "did you mean 'recorded'?"),
     ("  - match: audit.log\n    source: recorded", "  - match: public.orders\n    source: shop", "duplicate_match", ""),
     (

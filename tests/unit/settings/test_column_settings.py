@@ -113,11 +113,6 @@ def test_rules_that_make_no_sense(folder, rule, code):
         ([said("tables[1]", at=HMAC), f"{ENTRY}.sequence_by=at"], "contradiction", "whose values its table keeps private"),
         ([said("tables[2]", aat={"rename": "b"})], "unknown_column", "did you mean 'at'"),
         ([said("tables[2].to[0]", aat={"rename": "b"})], "unknown_column", "did you mean 'at'"),
-        (
-            ["sources.recorded.format=canal_json", said("tables[2]", at="drop")],
-            "inapplicable",
-            "write it in the 'to' entries",
-        ),
         ([said("tables[2]", b={"constant": 2**63})], "place", "has a 'constant' of more than 64 bits"),
         ([f"{ENTRY}.where=id <"], "condition", "cannot be read"),
         (["tables[2].where=ids = 5"], "unknown_column", "did you mean 'id'"),

@@ -1,0 +1,70 @@
+"""A decoder of parts whose records can be veiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+
+import pyarrow as pa
+
+from replicator.domain.change import changes_schema
+from replicator.domain.errors import Reject
+from replicator.domain.table import TableSpec
+
+from ..json.headers import unread
+from ..json.pieces import pieces, rejected
+from ..parts import DecoderOfParts, Decodes, ReadsEnvelopes, Routes
+from .records import Opens, Veils
+from .tables import PrivateTables
+
+
+class VeilingDecoder(DecoderOfParts):
+    """`ports.decoder.KeepsPrivate` of formats whose records say only what their rows say: what is decoded is a record as it
+    may be stored."""
+
+    def __init__(
+        self,
+        given: Mapping[str, object],
+        *,
+        routing: Routes,
+        decoding: Decodes,
+        envelopes: ReadsEnvelopes,
+        tables: PrivateTables,
+        opens: Opens,
+    ) -> None:
+        super().__init__(given, routing=routing, decoding=decoding, envelopes=envelopes)
+        self._tables = tables
+        self._veils = Veils(tables, opens, routing.route)
+
+    def veiled(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.KeepsPrivate.veiled`."""
+        return self._veils.veiled(raw)
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        if not self._tables.of(table.name):
+            return super().decode(raw, table)
+        schema = changes_schema(table)
+        done = [self._piece(piece, table) for piece in pieces(self.veiled(raw))]
+        return pa.concat_tables([schema.empty_table(), *done]).combine_chunks()
+
+    def _piece(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        """What masking found to be no value of its column is no longer there to be found."""
+        errors = unread(raw.column("headers"))
+        done = []
+        for is_bad, run in groupby(range(raw.num_rows), errors.__contains__):
+            places = list(run)
+            mine = raw.slice(places[0], len(places))
+            if is_bad:
+                done.append(self._refused(mine, table, [errors[place] for place in places]))
+            else:
+                done.append(super().decode(pa.Table.from_batches([mine]), table))
+        return pa.concat_tables(done)
+
+    def _refused(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
+        """The changes frame of records that are no changes."""
+        return rejected(raw, table, rejects)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.envelope`."""
+        return super().envelope(self.veiled(raw) if self._tables else raw)

@@ -1,0 +1,218 @@
+"""Tables whose files hold ranges of a column's values, so that the rows of some values are replaced by rewriting few files.
+
+delta-rs replaces rows by condition, but puts what stays of several files into one, which then has to be rewritten for any
+value. Here files that lie beside each other are rewritten together, in order, and cut where they were. Nothing relies on the
+order of a table that somebody else wrote: then more files may hold a value, and all of them are rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
+
+from replicator.domain.projections import Groups
+
+from .data_files import DataFile, data_files, may_hold, rows_in
+from .folders import Folder
+from .mirrors import CHANGE_DATA_FEED, ON
+from .tables import FILE_BYTES, columns_with_statistics, schema_of
+
+MOST_FILES = 1000
+"""Files that a table has about, until they are as large as those of other tables."""
+SMALLEST = 512 * 1024
+"""Bytes: smaller files cost more to write and to keep than they save."""
+AT_ONCE = 2 * FILE_BYTES
+"""Bytes of files from which on no more are rewritten together: their rows are held in memory."""
+LARGEST_FILE = 256 * 1024 * 1024
+"""Bytes of a file that is rewritten here; of larger ones rows should not be held in memory."""
+FILES_TOO_MANY = 2
+"""How many times as many files as there should be lead to a rewriting of all."""
+LONGEST_BOUND = 64
+"""Letters of a text that is told as a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Files that lie beside each other, and the values from `low` on (None: all that are lower than those of the next)."""
+
+    low: Any
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """How the rows of some values of a column are replaced."""
+
+    column: str
+    groups: Groups
+    stretches: Sequence[Stretch]
+    rows: int
+    """Of a file, about."""
+
+
+def file_bytes(table_bytes: int) -> int:
+    """How large the files of a table of that size should be."""
+    return max(SMALLEST, min(FILE_BYTES, table_bytes // MOST_FILES))
+
+
+def in_order(rows: pa.Table, column: str) -> pa.Table:
+    """The rows in the order in which files hold them, NULL first."""
+    return rows.take(pc.sort_indices(rows, sort_keys=[(column, "ascending", "at_start")]))
+
+
+def stretches(files: Sequence[DataFile], groups: Groups) -> list[Stretch]:
+    """What has to be rewritten to replace the rows of these groups, and where rows of new groups belong."""
+    order = sorted((f for f in files if f.low is not None), key=lambda f: f.low)
+    order = [f for f in files if f.low is None] + order
+    lows = [f.low for f in order if f.low is not None]
+    unknown = len(order) - len(lows)
+    homes = {max(0, unknown + bisect_right(lows, group) - 1) for group in groups if group is not None}
+    touched = {file.path for file in may_hold(files, groups)} | {order[home].path for home in homes if order}
+    if len(files) > FILES_TOO_MANY * _files_of(files):
+        touched = {file.path for file in files}
+    return _beside_each_other(order, touched)
+
+
+def _files_of(files: Sequence[DataFile]) -> int:
+    """How many files there should be, and a few."""
+    size = sum(file.size for file in files)
+    return size // file_bytes(size) + 8
+
+
+def _rows_of(files: Sequence[DataFile]) -> int:
+    """How many rows a file should have, by those that there are."""
+    size, rows = sum(file.size for file in files), sum(file.rows or 0 for file in files)
+    return max(1, rows * file_bytes(size) // size) if rows else 100_000
+
+
+def _beside_each_other(order: Sequence[DataFile], touched: Collection[str]) -> list[Stretch]:
+    found: list[list[DataFile]] = []
+    last, size = -2, 0
+    for number, file in enumerate(order):
+        if file.path not in touched:
+            continue
+        if number != last + 1 or (size > AT_ONCE and file.low is not None):
+            found.append([])
+            size = 0
+        found[-1].append(file)
+        last, size = number, size + file.size
+    return [Stretch(one[0].low if at else None, tuple(one)) for at, one in enumerate(found)]
+
+
+KNOWN_FEATURES = {"timestampNtz", "appendOnly", "invariants"}
+
+
+def is_plain(table: DeltaTable) -> bool:
+    """True where files may be added and removed without further ado."""
+    settings, protocol = table.metadata(), table.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    more = any(name.startswith(("delta.constraints.", "delta.columnMapping.")) for name in settings.configuration)
+    fed = settings.configuration.get(CHANGE_DATA_FEED) == ON
+    return not settings.partition_columns and features <= KNOWN_FEATURES and not more and not fed
+
+
+def replaceable(table: DeltaTable, column: str, groups: Groups) -> Rewriting | None:
+    """What is to be rewritten to replace the rows of these groups; None where `replace` cannot do that, or not in the
+    memory that it may take."""
+    if not is_plain(table):
+        return None
+    files = data_files(table, column)
+    kinds = {type(value) for file in files for value in (file.low, file.high) if value is not None}
+    kinds |= {type(group) for group in groups if group is not None}
+    if len(kinds) > 1:
+        return None
+    found = stretches(files, groups)
+    large = any(file.size > LARGEST_FILE for one in found for file in one.files)
+    return None if large else Rewriting(column, groups, found, _rows_of(files))
+
+
+def replace(table: DeltaTable, folder: Folder, rows: pa.Table, what: Rewriting, said: CommitProperties) -> None:
+    """Replace the rows of the groups by `rows`, in one commit on exactly this snapshot, which is that commit's
+    afterwards. CommitFailedError when somebody else committed first."""
+    version = table.version()
+    actions: list[AddAction | RemoveAction] = []
+    writer = _Writer(table, folder, what)
+    for one, new in _shared_out(what.stretches, in_order(rows.cast(schema_of(table)), what.column), what.column):
+        actions += [_removed(file) for file in one.files]
+        kept = rows_in(table, folder, one.files).to_table()
+        gone = pc.is_in(kept[what.column], value_set=pa.array([*what.groups], kept[what.column].type))
+        together = pa.concat_tables([kept.filter(pc.invert(gone)), new])
+        actions += writer.write(in_order(together, what.column))
+    table.create_write_transaction(actions, "append", table.schema(), commit_properties=said)
+    table.load_as_version(version + 1)
+
+
+def _shared_out(found: Sequence[Stretch], rows: pa.Table, column: str) -> Iterator[tuple[Stretch, pa.Table]]:
+    """Each stretch, and those of the rows (in order) that belong to it."""
+    values = rows[column].to_pylist()
+    nulls = rows[column].null_count
+    begins = [0, *(bisect_left(values, one.low, nulls) for one in found[1:]), len(values)]
+    for number, one in enumerate(found or [Stretch(None, ())]):
+        yield one, rows.slice(begins[number], begins[number + 1] - begins[number])
+
+
+def _removed(file: DataFile) -> RemoveAction:
+    return RemoveAction(
+        path=file.path, data_change=True, deletion_timestamp=int(time.time() * 1000), size=file.size, partition_values={}
+    )
+
+
+class _Writer:
+    """Writes data files of a table, which are part of it once what it gives is committed."""
+
+    def __init__(self, table: DeltaTable, folder: Folder, what: Rewriting) -> None:
+        self._filesystem: fs.FileSystem = rows_in(table, folder, []).filesystem
+        self._rows = what.rows
+        covered = {*columns_with_statistics(table), what.column}
+        self._told = [f.name for f in schema_of(table) if f.name in covered and _has_bounds(f.type)]
+
+    def write(self, rows: pa.Table) -> Iterator[AddAction]:
+        """Files with these rows, cut into some of about equal length."""
+        number = max(1, round(rows.num_rows / self._rows))
+        cuts = [rows.num_rows * at // number for at in range(number + 1)]
+        for begin, end in pairwise(cuts):
+            if end > begin:
+                yield self._file(rows.slice(begin, end - begin))
+
+    def _file(self, rows: pa.Table) -> AddAction:
+        path = f"part-{uuid4()}.snappy.parquet"
+        with self._filesystem.open_output_stream(path) as sink:
+            pq.write_table(rows, sink, compression="snappy", store_schema=False)
+            size = int(sink.tell())
+        stats = json.dumps(_statistics(rows.select(self._told), rows.num_rows))
+        return AddAction(path, size, {}, int(time.time() * 1000), data_change=True, stats=stats)
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    """Whether bounds of such a column are the same in JSON for every reader."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind))
+
+
+def _statistics(rows: pa.Table, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"numRecords": number, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    for name in rows.column_names:
+        found["nullCount"][name] = rows[name].null_count
+        ends = pc.min_max(rows[name]).as_py()
+        if any(isinstance(end, str) and len(end) > LONGEST_BOUND for end in ends.values()):
+            continue
+        if ends["min"] is not None:
+            found["minValues"][name], found["maxValues"][name] = (_spelt(ends[end]) for end in ("min", "max"))
+    return found
+
+
+def _spelt(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,46 @@
+"""Numbers for values: equal values have the same one, so that DuckDB need not see what it compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def numbers_of(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """A number per value, null for NULL, and the value of each number. Zero and minus zero are one value, NaN is one."""
+    whole = column.combine_chunks()
+    if pa.types.is_nested(whole.type):
+        return _numbers_of_lists(whole)
+    if pa.types.is_floating(whole.type):
+        whole = pc.add(whole, pa.scalar(0.0, whole.type))
+    found = whole.dictionary_encode()
+    return found.indices.cast(pa.int64()), found.dictionary
+
+
+def _numbers_of_lists(whole: pa.Array) -> tuple[pa.Array, pa.Array]:
+    numbers: dict[str, int] = {}
+    first: list[int] = []
+    codes: list[int | None] = []
+    for place, value in enumerate(whole.to_pylist()):
+        text = repr(value)
+        if value is not None and text not in numbers:
+            numbers[text] = len(first)
+            first.append(place)
+        codes.append(None if value is None else numbers[text])
+    return pa.array(codes, pa.int64()), whole.take(pa.array(first, pa.int64()))
+
+
+def paired(one: pa.Array, other: pa.Array) -> pa.Array:
+    """One number for each pair of numbers, NULL being a number too."""
+    filled = pc.add(pc.fill_null(other, -1), 1)
+    spread = (pc.max(filled).as_py() or 0) + 1
+    return pc.add(pc.multiply(one, spread), filled).dictionary_encode().indices.cast(pa.int64())
+
+
+def numbers_of_rows(rows: pa.Table, names: Sequence[str]) -> pa.Array:
+    """One number per row for the values of several columns."""
+    nothing = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+    return reduce(paired, (numbers_of(rows[n])[0] for n in names), nothing)

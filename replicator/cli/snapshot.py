@@ -1,0 +1,44 @@
+"""`replicator snapshot`: a snapshot of the states of a table's lanes, from which replays go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replicator.domain.errors import ConfigProblem
+
+from .session import Session, command
+
+if TYPE_CHECKING:
+    from replicator.domain.state_snapshots import StateSnapshot
+
+
+@command("snapshot")
+@click.argument("table")
+@click.option("--lane", help="Of this lane of the table (SINK.TARGET) alone.")
+def snapshot(session: Session, table: str, lane: str | None) -> None:
+    """Take a snapshot of what the event log of TABLE (SCHEMA.TABLE, as its source calls it) makes under the rules of each
+    of its lanes, so that replays and `query --as-of` need not begin at the log's beginning. The daemon may run meanwhile,
+    and no lane waits."""
+    from replicator.wiring import rebuilding, snapshots
+
+    lanes = session.loaded.settings.lanes_for(table)
+    if lane is not None or not lanes:
+        lanes = (rebuilding.lane_of(session.loaded, table, lane),)
+    if any(one.refused for one in lanes):
+        raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the others with `--lane`.")
+    taken = [snapshots.take(session.loaded, one, session.note) for one in lanes]
+    session.emit([one.to_json() for one in taken], "\n".join(map(told, taken)))
+
+
+def told(one: StateSnapshot) -> str:
+    """A snapshot for people."""
+    return line(one.to_json())
+
+
+def line(one: dict[str, Any]) -> str:
+    """The same of what `StateSnapshot.to_json` made."""
+    at = ",".join(f"{topic}:{p}:{o}" for topic, places in one["position"].items() for p, o in places.items())
+    figures = f"{one['rows']:,} rows, {one['bytes']:,} bytes"
+    return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {at}"

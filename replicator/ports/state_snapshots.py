@@ -1,0 +1,50 @@
+"""The port to what snapshots of a lane's state ask of sinks and of event logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
+
+from replicator.domain.position import Position, TopicPartition
+
+from .frames import Lane
+
+
+class CountsRows(Protocol):
+    """A sink that can tell how many rows a target has."""
+
+    def rows(self, lane: Lane) -> int:
+        """Those of the lane's table; 0 where there is none."""
+
+
+class Seeds(Protocol):
+    """A sink in which a lane can begin with what a lane of a lake in a folder has."""
+
+    def seeds(self, lane: Lane) -> bool:
+        """Whether `seed` can make the target of this lane."""
+
+    def seed(self, lane: Lane, origin: Lane, path: str) -> None:
+        """Let `lane`, which has no state, have the rows of the lane `origin` of the lake in the folder `path`, all that is
+        kept beside them, and its state. Rows and state come in one commit, so that killed anywhere the lane has none of it
+        or all, and this may be called again. The lane is taken as by `Drops.drop`, and needs a `prepare`."""
+
+
+class TellsTimes(Protocol):
+    """An event log that can tell the times of its records."""
+
+    def newest(self, since: Position, below: Position) -> datetime | None:
+        """The latest time at the source among the records of the partitions in `below` that lie below it, and not below
+        `since`; None where none of them tells one."""
+
+
+class Shortens(Protocol):
+    """An event log whose oldest records can be removed."""
+
+    def shorten(self, lane: Lane, below: Position, came_before: datetime) -> Mapping[TopicPartition, int]:
+        """Remove of these partitions, of the topics of `lane`, the first records, as far as they lie below `below` and came
+        before that moment; never the last record of a partition. Where each partition begins now, of those that were
+        shortened.
+
+        One commit removes them and says up to where, for as long as the log is there (`ports.source.Shortened`). Takes the
+        lane; may be called again."""

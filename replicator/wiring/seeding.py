@@ -1,0 +1,122 @@
+"""Replays that go on from a snapshot, put together: which one, and how their target gets what it holds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from replicator.application import joining
+from replicator.application.register import FileRegister
+from replicator.domain.position import Position
+from replicator.domain.state_snapshots import StateSnapshot, newest_usable
+from replicator.ports.frames import Lane
+from replicator.settings import Loaded
+from replicator.settings.sinks import DeadLetterSettings
+
+from . import adapters, parts, rebuilding, snapshots
+from .rebuilding import Replay
+
+BEGUN = "begun"
+"""The folder in which a snapshot is while a target gets what it holds."""
+
+Tell = Callable[[str], None]
+
+
+def quiet(_: str) -> None:
+    """For who has nobody to tell."""
+
+
+def prepared(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> Loaded:
+    """As `rebuilding.prepared`; a target of which there is nothing yet begins with the newest snapshot that it can begin
+    with, and `tell` is told which, or why none of those there are."""
+    begun = candidate(loaded, asked, tell)
+    topics = snapshots.topics_of(loaded, asked.lane, begun) if begun is not None else ()
+    config = rebuilding.prepared(loaded, asked, topics)
+    if begun is not None:
+        _seed(loaded, config, asked, begun)
+    return config
+
+
+def candidate(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> StateSnapshot | None:
+    """The snapshot that the replay begins with; None where it reads the log from its beginning, or was begun before.
+    DataLoss where the log does not have its beginning any more."""
+    there = snapshots.known(loaded, asked.lane)
+    rebuilt = joining.beside(adapters.lane(loaded, asked.lane), asked.into)
+    with closing(cast(Any, adapters.sink(loaded, rebuilt.sink))) as sink:
+        if asked.into in sink.tables() and sink.state(rebuilt) is not None:
+            return None
+        why = _unfit(loaded, asked, rebuilt, sink) or snapshots.OTHERS
+    until = None if asked.until is None else datetime.fromisoformat(asked.until)
+    rules = snapshots.rules_of(loaded, asked.lane)
+    found = newest_usable(there, rules, until) if why == snapshots.OTHERS else None
+    if found is not None:
+        tell(f"{asked.id}: going on from snapshot {found.number} of {found.taken_at.isoformat()}")
+        return found
+    snapshots.refuse_shortened(loaded, asked.lane, why)
+    if there:
+        tell(f"{asked.id}: the whole event log is read; of the snapshots {why}")
+    return None
+
+
+def begun_at(loaded: Loaded, asked: Replay) -> Position:
+    """From where on the target that a replay makes has all records of the log."""
+    found = candidate(loaded, asked)
+    if found is not None:
+        return found.begun
+    register = FileRegister(rebuilding.folder_of(loaded, asked) / loaded.settings.pipeline / "sources")
+    return register.load(asked.lane.source).beginnings.get(asked.id, Position())
+
+
+def _unfit(loaded: Loaded, asked: Replay, rebuilt: Lane, sink: Any) -> str:
+    """Why no snapshot will do; nothing where one may."""
+    if asked.since is not None:
+        return "none can be used, as only records of a period are asked for"
+    if asked.policy not in (None, asked.lane.policy):
+        return f"none can be used, as they are of policy {asked.lane.policy}"
+    if loaded.settings.engine != adapters.LOCAL:
+        return f"none can be used, as targets of engine {loaded.settings.engine} do not begin with one yet"
+    if not hasattr(sink, "seed"):
+        return f"none can be used, as targets in sink {rebuilt.sink} do not begin with one yet"
+    return "" if sink.seeds(rebuilt) else f"none can be used, as target {rebuilt.into} is partitioned or clustered"
+
+
+def _seed(loaded: Loaded, config: Loaded, asked: Replay, begun: StateSnapshot) -> None:
+    """The rows come last, with the state, so that killed anywhere this is done again or is complete."""
+    lane, folder = asked.lane, Path(config.settings.state) / BEGUN
+    shutil.rmtree(folder, ignore_errors=True)
+    cast(Any, snapshots.shelf_of(loaded, lane)).copy(begun, folder)
+    rebuilt = joining.beside(adapters.lane(loaded, lane), asked.into)
+    origin = joining.beside(rebuilt, snapshots.THEN)
+    _register(loaded, config, (folder, origin), rebuilt)
+    _letters(config, (folder, origin), rebuilt)
+    with closing(cast(Any, adapters.sink(loaded, rebuilt.sink))) as sink:
+        sink.seed(rebuilt, origin, str(folder / "lake"))
+    shutil.rmtree(folder)
+
+
+def _register(loaded: Loaded, config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+    """What the replay that made the snapshot has seen of the source, this one has."""
+    folder, origin = begun
+    pipeline = loaded.settings.pipeline
+    kept = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
+    seen = FileRegister(kept).load(rebuilt.source)
+    beginnings = {rebuilt.id: seen.beginnings.get(origin.id, Position())}
+    FileRegister(parts.register_folder(config)).save(rebuilt.source, replace(seen, beginnings=beginnings))
+
+
+def _letters(config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+    """What was rejected below the snapshot is rejected by this lane."""
+    folder, origin = begun
+    place = DeadLetterSettings.model_construct(path=str(folder / "dead_letters"))
+    before = replace(config, settings=config.settings.model_copy(update={"dead_letters": place}))
+    with closing(cast(Any, adapters.dead_letters(before))) as kept:
+        letters = kept.read()
+    if letters:
+        with closing(cast(Any, adapters.dead_letters(config))) as store:
+            store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])

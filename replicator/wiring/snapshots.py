@@ -1,0 +1,260 @@
+"""Snapshots of lanes' states, put together: a replay of the event log that is kept, and gone on with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from replicator.application import joining
+from replicator.application.register import FileRegister
+from replicator.application.rules import event_log_lane
+from replicator.application.shelf import Shelf
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
+from replicator.domain.plan import LaneState
+from replicator.domain.position import Position
+from replicator.domain.state_snapshots import StateSnapshot, newest_usable
+from replicator.ports.frames import Lane
+from replicator.settings import LaneSettings, Loaded
+from replicator.settings.schema import plain_options
+from replicator.settings.sinks import DeadLetterSettings, DeltaSettings, EventLogSettings, SnapshotSettings
+from replicator.settings.tables import FOR_EVER
+
+from . import adapters, parts
+from .container import Container
+from .histories import BACKFILLS, folder_of_log, log_of, reading
+from .plugins import load
+from .rebuilding import Replay, prepared
+from .running import run_once
+
+HOME = Path("_replicator") / "snapshots"
+THEN = "then"
+"""The target's name, in a lake of its own."""
+OTHERS = "none was taken under the rules of today, or ends by the time that is asked for"
+TRIES = 3
+"""How often it is looked which snapshots there are, while old ones are being removed."""
+RULES = 1
+"""Raised when the program comes to make something else of the same records."""
+
+Tell = Callable[[str], None]
+
+
+def shelf_of(loaded: Loaded, lane: LaneSettings) -> Shelf | None:
+    """Where the snapshots of a lane are; None where its table has no event log that can be read here."""
+    try:
+        _, log = log_of(loaded, lane.table)
+    except ConfigProblem:
+        return None
+    home = Path(cast(str, folder_of_log(loaded, log))) / HOME / quote(loaded.settings.pipeline, safe="")
+    return Shelf(home / quote(f"{lane.sink}.{lane.into}", safe=""))
+
+
+def schedule_of(loaded: Loaded, log: str) -> SnapshotSettings | None:
+    """What the config says of snapshots beside an event log."""
+    said = loaded.settings.sinks[log]
+    return said.snapshots if isinstance(said, EventLogSettings) else None
+
+
+def rules_of(loaded: Loaded, lane: LaneSettings) -> str:
+    """A digest of all in the config that decides what becomes of the records of a lane's table: what its source's decoder
+    and the lane itself are told, masks with their keys; not where the source and the target are, and how rows lie there."""
+    settings = loaded.settings
+    source, table = settings.sources[lane.source], settings.tables[cast(int, lane.at[1])]
+    told = source.for_decoder({key: value for key, value in plain_options(source).items() if key in adapters.FOR_DECODERS})
+    entry = table.to[cast(int, lane.at[3])]
+    limits = settings.limits
+    said = {
+        "program": RULES,
+        "records": [lane.source, source.format, dict(told)],
+        "table": [lane.table, lane.declared, settings.on_reject_of(lane.table, lane.source)],
+        "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
+        "shape": [repr(lane.shape), repr(lane.tracked), repr(lane.schema_rules)],
+        "columns": [plain_options(said).get("columns") for said in (table, entry)],
+        "limits": [limits.message_bytes, limits.depth, limits.columns],
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def known(loaded: Loaded, lane: LaneSettings) -> list[StateSnapshot]:
+    """Every snapshot of a lane, the oldest first, but for those of topics that were made anew since."""
+    shelf = shelf_of(loaded, lane)
+    there = [] if shelf is None else shelf.known()
+    identity = dict(identity_of(loaded, lane)) if there else {}
+    return [one for one in there if one.is_of(identity)]
+
+
+def identity_of(loaded: Loaded, lane: LaneSettings) -> tuple[tuple[str, str], ...]:
+    """The broker's ids of topics, as the lane of the event log has them."""
+    source, log = log_of(loaded, lane.table)
+    with closing(cast(Any, adapters.sink(loaded, log))) as kept:
+        state: LaneState | None = kept.state(event_log_lane(loaded.settings.pipeline, source, log))
+    return state.identity if state is not None else ()
+
+
+def take(loaded: Loaded, lane: LaneSettings, tell: Tell = lambda _: None) -> StateSnapshot:
+    """Take a snapshot of what the records that the event log has by now make under the lane's rules; the last one where
+    nothing has come since. It goes on from the last one of the same rules. Reads the log, and touches no lane.
+
+    Killed anywhere, the snapshots that there were stay. Fenced while another program takes one, ConfigProblem without an
+    event log, Fatal where it has nothing of the table; else the errors of a replay."""
+    _, log = log_of(loaded, lane.table)
+    shelf = cast(Shelf, shelf_of(loaded, lane))
+    with shelf.alone():
+        shelf.tidy()
+        rules = rules_of(loaded, lane)
+        last = newest_usable(known(loaded, lane), rules)
+        if last is None:
+            refuse_shortened(loaded, lane)
+        tell(_beginning(lane, last, shelf.known()))
+        draft = shelf.draft(last)
+        config = configured(loaded, lane, draft, last)
+        run_once(Container(loaded=config))
+        made = _described(loaded, config, lane, last)
+        made = replace(made, number=shelf.next_number(), rules=rules, bytes=_size(draft))
+        if last is not None and made.position == last.position:
+            shelf.tidy()
+            return last
+        shelf.publish(draft, made)
+        said = schedule_of(loaded, log)
+        for old in shelf.known()[: -(said.keep if said else 1)]:
+            shelf.remove(old)
+        return made
+
+
+def configured(
+    loaded: Loaded, lane: LaneSettings, folder: Path, begun: StateSnapshot | None, until: str | None = None
+) -> Loaded:
+    """The configuration that applies the event log below `folder`, in this process, from what the snapshot `begun`, which
+    was put there, holds: records up to the time `until`. Deletes are remembered for ever: how long ago they came is not told
+    by the time at which they are applied anew."""
+    lake = DeltaSettings.model_construct(kind="delta", path=str(folder / "lake"))
+    more = {
+        "engine": adapters.LOCAL,
+        "state": folder / "state",
+        "erasures": str(adapters.erasures(loaded).path.parent),
+        "sinks": {**loaded.settings.sinks, lane.sink: lake},
+        "dead_letters": DeadLetterSettings.model_construct(path=str(folder / "dead_letters")),
+        "max_rejects": None,
+    }
+    beside = replace(loaded, settings=loaded.settings.model_copy(update=more))
+    asked = Replay(lane, THEN, until=until)
+    topics = topics_of(loaded, lane, begun)
+    return prepared(beside, asked, topics, anew=begun is not None, tombstone_retention=FOR_EVER)
+
+
+def seeded(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetime | None) -> StateSnapshot | None:
+    """Put the newest snapshot that a replay of the lane up to that time can begin with into `folder`; None for none."""
+    shelf = shelf_of(loaded, lane)
+    for _ in range(TRIES if shelf is not None else 0):
+        found = newest_usable(known(loaded, lane), rules_of(loaded, lane), until)
+        if found is None:
+            return None
+        try:
+            cast(Shelf, shelf).copy(found, folder)
+            return found
+        except FileNotFoundError:
+            continue  # A newer one took its place.
+        except Exception as several:
+            if not _all_missing(several):
+                raise
+    return None
+
+
+def _all_missing(error: Exception) -> bool:
+    """Whether `shutil.copytree` tells of files that are gone."""
+    return all("No such file" in str(one[-1]) for one in error.args[0]) if error.args else False
+
+
+def refuse_shortened(loaded: Loaded, lane: LaneSettings, why: str = OTHERS) -> None:
+    """DataLoss, naming what is missing, where the event log lacks first records of the lane's table, so that who begins with
+    no snapshot (for the reason `why`) would have a wrong table."""
+    missing = removed(loaded, lane)
+    if missing:
+        _, log = log_of(loaded, lane.table)
+        parts = ", ".join(f"below offset {first} of {place}" for place, first in sorted(missing.items()))
+        because = why if known(loaded, lane) else f"none was taken of lane {lane.sink}.{lane.into}"
+        raise DataLoss(
+            f"the event log {log} has no records {parts} any more: its retention removed them; and of the snapshots that "
+            f"hold what they made {because}",
+            next_step="Go back to the rules under which one was taken, ask for a later time, or load the target anew from "
+            f"its source with `replicator lanes resync {lane.sink}.{lane.into}`.",
+        )
+
+
+def removed(loaded: Loaded, lane: LaneSettings) -> Position:
+    """Of every partition of which the event log lacks the first records the first offset that it has."""
+    local = replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
+    source, log = log_of(local, lane.table)
+    options = {**reading(local, source, log, topics_of(loaded, lane)), "batch_bytes": adapters.batch_bytes(local)}
+    with closing(cast(Any, load("replicator.sources", "delta")(options))) as kept:
+        found: Position = kept.removed()
+        return found
+
+
+def topics_of(loaded: Loaded, lane: LaneSettings, begun: StateSnapshot | None = None) -> Collection[str]:
+    """The topics in which records of the lane's table are, as this program has seen them; none where it has not."""
+    seen = FileRegister(parts.register_folder(loaded)).load(lane.source).topics.get(lane.table, frozenset())
+    before = {place.topic for place in begun.position} if begun else set()
+    return {*seen, *before, BACKFILLS.removesuffix("*") + lane.table} if seen else ()
+
+
+@contextmanager
+def opened(config: Loaded, lane: LaneSettings) -> Iterator[tuple[Any, Lane]]:
+    """The sink that holds the target of a configuration of `configured`, and the lane there."""
+    with closing(cast(Any, adapters.sink(config, lane.sink))) as sink:
+        yield sink, joining.beside(adapters.lane(config, replace_at(lane)), THEN)
+
+
+def replace_at(lane: LaneSettings) -> LaneSettings:
+    """The lane where its entry is the only one."""
+    return lane.model_copy(update={"at": ("tables", 0, "to", 0)})
+
+
+def _described(loaded: Loaded, config: Loaded, lane: LaneSettings, last: StateSnapshot | None) -> StateSnapshot:
+    """What was made; older versions of it, which nobody reads, end."""
+    with opened(config, lane) as (sink, then):
+        state: LaneState | None = sink.state(then)
+        if state is None:
+            raise Fatal(
+                f"the event log has no changes of table {lane.table}",
+                next_step="Name the table as its source calls it (`replicator plan` lists them), or look at `dlq list`.",
+            )
+        sink.end_versions(then)
+        rows = sink.rows(then)
+    begun = FileRegister(parts.register_folder(config)).load(lane.source).beginnings.get(then.id, Position())
+    _, log = log_of(loaded, lane.table)
+    with closing(cast(Any, adapters.sink(loaded, log))) as kept:
+        newest = kept.newest(last.position if last else Position(), state.position)
+    times = [time for time in (newest, last.newest if last else None) if time is not None]
+    topics = {place.topic for place in state.position}
+    return StateSnapshot(
+        number=0,
+        lane=f"{lane.sink}.{lane.into}",
+        table=lane.table,
+        rules="",
+        position=state.position,
+        begun=begun,
+        newest=max(times, default=None),
+        taken_at=datetime.now(UTC),
+        rows=rows,
+        bytes=0,
+        identity=tuple(pair for pair in identity_of(loaded, lane) if pair[0] in topics),
+    )
+
+
+def _beginning(lane: LaneSettings, last: StateSnapshot | None, there: list[StateSnapshot]) -> str:
+    name = f"{lane.sink}.{lane.into}"
+    if last is not None:
+        return f"{name}: going on from snapshot {last.number} of {last.taken_at.isoformat()}"
+    why = "those there are were taken under other rules" if there else "there is none yet"
+    return f"{name}: from the beginning of the event log ({why})"
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

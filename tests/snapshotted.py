@@ -1,0 +1,114 @@
+"""A project whose event log has a random history, in pieces, and replays of it with and without snapshots."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.plan import LaneState
+from replicator.settings import LaneSettings, Loaded
+from replicator.testing.debezium import raw_frame
+from replicator.testing.delivery import canonical
+from replicator.testing.histories import History
+from replicator.wiring import snapshots
+from replicator.wiring.configuration import read
+from replicator.wiring.container import Container
+from replicator.wiring.running import run_once
+
+ENTRIES = {
+    "plain": "{sink: lake, into: plain}",
+    "soft": "{sink: lake, into: soft, deletes: soft}",
+    "by_column": "{sink: lake, into: by_column, partial_updates: by_column}",
+    "versions": "{sink: lake, into: versions, policy: scd2}",
+    "changes": "{sink: lake, into: changes, policy: append}",
+}
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+sinks:
+  lake: {{kind: delta, path: ./lake}}
+  raw: {{kind: event_log, path: ./log, snapshots: {{every: 1 day, keep: 2}}{more}}}
+dead_letters: {{path: ./dead_letters}}
+tables:
+  - match: public.items
+    source: recorded
+    {keys}to: [{{sink: raw}}, {entry}]
+http: {{address: "127.0.0.1:{port}"}}
+"""
+OF_THE_RUN = "_cdc_applied_at"
+
+
+class Snapshotted:
+    """`entry`: the lane, one of `ENTRIES` or another; `more`: of the event log."""
+
+    def __init__(self, folder: Path, history: History, entry: str, more: str = "") -> None:
+        self.folder, self.history = folder, history
+        for name in ("config", "archive"):
+            (folder / name).mkdir(parents=True)
+        self.config(entry, more)
+
+    def config(self, entry: str, more: str = "", port: int = 0) -> None:
+        """Under these rules from now on."""
+        keys = "" if self.history.table().keys else "keys: []\n    "
+        text = CONFIG.format(entry=ENTRIES.get(entry, entry), more=more, keys=keys, port=port)
+        (self.folder / "config" / "replicator.yaml").write_text(text)
+
+    @property
+    def loaded(self) -> Loaded:
+        return read(self.folder / "config" / "replicator.yaml", None, ())
+
+    @property
+    def lane(self) -> LaneSettings:
+        return self.loaded.settings.lanes_for("public.items")[0]
+
+    def reach(self, end: int) -> None:
+        """The program has seen the events before `end`."""
+        self.record(end)
+        run_once(Container(loaded=self.loaded))
+
+    def record(self, end: int) -> None:
+        """The source has sent these."""
+        lines = "".join(json.dumps(record(row)) + "\n" for row in raw_frame(self.history, 0, end).to_pylist())
+        (self.folder / "archive" / "items.jsonl").write_text(lines)
+
+    def replayed(self, folder: Path, until: datetime | None = None, *, from_snapshot: bool) -> tuple[Any, ...]:
+        """What a replay makes: rows, and state as far as it does not depend on where batches end; and the number of the
+        snapshot."""
+        moment = None if until is None else until.isoformat()
+        begun = snapshots.seeded(self.loaded, self.lane, folder, until) if from_snapshot else None
+        config = snapshots.configured(self.loaded, self.lane, folder, begun, moment)
+        run_once(Container(loaded=config))
+        with snapshots.opened(config, self.lane) as (sink, then):
+            state: LaneState | None = sink.state(then)
+        return rows(folder / "lake" / "then"), told(state), begun and begun.number
+
+
+def record(row: dict[str, Any]) -> dict[str, Any]:
+    """As an archive has it."""
+    at = row["timestamp"]
+    headers = row["headers"] and [[one["name"], text(one["value"])] for one in row["headers"]]
+    time = None if at is None else [0, int(at.timestamp() * 1000)]
+    return {**row, "timestamp": time, "headers": headers, "key": text(row["key"]), "value": text(row["value"])}
+
+
+def text(value: bytes | None) -> Any:
+    return None if value is None else {"base64": base64.b64encode(value).decode()}
+
+
+def rows(table: Path) -> list[str]:
+    if not (table / "_delta_log").is_dir():
+        return []
+    found: pa.Table = DeltaTable(str(table)).to_pyarrow_table()
+    names = sorted(set(found.column_names) - {OF_THE_RUN})
+    return sorted(repr([canonical(row[name]) for name in names]) for row in found.select(names).to_pylist())
+
+
+def told(state: LaneState | None) -> Any:
+    return state and (dict(state.position), state.high, state.floor, state.cuts, state.rule)

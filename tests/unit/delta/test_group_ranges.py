@@ -1,0 +1,157 @@
+"""Rows of groups are replaced by rewriting the files that hold some of them, and files are found by what the log says."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from adapters.delta import group_ranges
+from adapters.delta.data_files import data_files, may_hold, rows_in
+from adapters.delta.folders import LocalFolder
+from adapters.delta.group_ranges import Rewriting, in_order, replace, replaceable
+from adapters.delta.mirrors import CHANGE_DATA_FEED
+
+LONG = "x" * 70
+VALUES: dict[str, list[Any]] = {
+    "numbers": list(range(-40, 40)),
+    "texts": [f"{'z' * (n % 3)}{n:02}" for n in range(30)]
+    + [LONG + s for s in ("", "a", "é", "\U0010ffff" * 20)]
+    + ["", "é"],
+    "days": [date(2023, 12, 1) + timedelta(days=n) for n in range(60)],
+    "truths": [True, False],
+}
+KINDS = {"numbers": pa.int32(), "texts": pa.string(), "days": pa.date32(), "truths": pa.bool_()}
+SAID = CommitProperties(max_commit_retries=0)
+
+
+def rows_of(kind: str, groups: list[Any], number: int) -> pa.Table:
+    values = {"city": pa.array(groups, KINDS[kind]), "n": pa.array([number] * len(groups), pa.int64())}
+    return pa.table({**values, "tags": pa.array([[("k", str(number))]] * len(groups), pa.map_(pa.string(), pa.string()))})
+
+
+def counted(rows: pa.Table) -> Counter[Any]:
+    return Counter((row["city"], row["n"]) for row in rows.to_pylist())
+
+
+def of_group(rows: Counter[Any], group: Any) -> dict[Any, int]:
+    return {row: n for row, n in rows.items() if row[0] == group}
+
+
+def rewritten(path: Path, rows: pa.Table, groups: frozenset[Any]) -> tuple[int, int]:
+    """Replace the rows of the groups; how many files went, and how many came."""
+    table = DeltaTable(path)
+    before = {file.path for file in data_files(table)}
+    what = replaceable(table, "city", groups)
+    assert what is not None
+    replace(table, LocalFolder(path), rows, what, SAID)
+    after = {file.path for file in data_files(table)}
+    assert table.version() == DeltaTable(path).version()
+    return len(before - after), len(after - before)
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each of many replacements, the rows are those of a model, and each is found by its group."""
+    monkeypatch.setattr(group_ranges, "SMALLEST", 1200)
+    chance = random.Random(kind)
+    values = [*VALUES[kind], None]
+    model: Counter[Any] = Counter()
+    for number in range(4):
+        rows = rows_of(kind, chance.choices(values, k=30), -number)
+        write_deltalake(tmp_path, rows, mode="append")
+        model += counted(rows)
+    for number in range(8):
+        groups = frozenset({*chance.sample(values, min(len(values), chance.randint(1, 4))), *([None] * (number % 2))})
+        rows = rows_of(kind, chance.choices([*groups], k=chance.randint(0, 9)), number)
+        rewritten(tmp_path, rows, groups)
+        model = Counter({row: n for row, n in model.items() if row[0] not in groups}) + counted(rows)
+        table = DeltaTable(tmp_path)
+        assert counted(table.to_pyarrow_table()) == model
+        for group in (None, *chance.sample(values, min(len(values), 12))):
+            files = may_hold(data_files(table, "city"), frozenset({group}))
+            there = counted(rows_in(table, LocalFolder(tmp_path), files).to_table())
+            assert {row: n for row, n in there.items() if row[0] == group} == {
+                r: n for r, n in model.items() if r[0] == group
+            }
+
+
+def test_few_files_are_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after many refreshes, whose new groups come anywhere, files keep ranges of their own and about their sizes."""
+    monkeypatch.setattr(group_ranges, "SMALLEST", 4000)
+    groups = [n for n in range(0, 4000, 2) for _ in range(5)]
+    write_deltalake(tmp_path, rows_of("numbers", groups, 0), target_file_size=1)
+    rewritten(tmp_path, rows_of("numbers", [], 0), frozenset({0}))
+    first = len(DeltaTable(tmp_path).file_uris())
+    assert first >= 10
+    for number in range(1, 20):
+        groups = [number * 197 % 4000, (number * 197 + 2000) % 4000]
+        gone, came = rewritten(tmp_path, rows_of("numbers", groups + groups[1:] * 70, number), frozenset(groups))
+        assert gone <= 4 and came <= 6
+        assert all(file.high - file.low < 1500 for file in data_files(DeltaTable(tmp_path), "city"))
+    assert first / 2 <= len(DeltaTable(tmp_path).file_uris()) <= first * 2
+
+
+def test_files_too_many_become_fewer(tmp_path: Path) -> None:
+    for number in range(30):
+        write_deltalake(tmp_path, rows_of("numbers", [number], number), mode="append")
+    rewritten(tmp_path, rows_of("numbers", [7], 100), frozenset({7}))
+    table = DeltaTable(tmp_path)
+    assert len(table.file_uris()) == 1
+    assert table.to_pyarrow_table()["city"].to_pylist() == list(range(30))
+
+
+def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, rows_of("numbers", [1, 2], 0))
+    table = DeltaTable(tmp_path)
+    what = replaceable(table, "city", frozenset({1}))
+    assert what is not None
+    rewritten(tmp_path, rows_of("numbers", [2], 5), frozenset({2}))
+    with pytest.raises(CommitFailedError):
+        replace(table, LocalFolder(tmp_path), rows_of("numbers", [1], 9), what, SAID)
+    assert counted(DeltaTable(tmp_path).to_pyarrow_table()) == {(1, 0): 1, (2, 5): 1}
+
+
+@pytest.mark.parametrize("how", [{"configuration": {CHANGE_DATA_FEED: "true"}}, {"partition_by": ["city"]}])
+def test_what_delta_rs_has_to_write(how: dict[str, Any], tmp_path: Path) -> None:
+    """A feed that has to be kept, and partitions."""
+    write_deltalake(tmp_path, rows_of("numbers", [1, 2], 0), **how)
+    assert replaceable(DeltaTable(tmp_path), "city", frozenset({1})) is None
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_partitions_are_found(kind: str, tmp_path: Path) -> None:
+    """Whatever their folders are called."""
+    values = [*(v for v in VALUES[kind] if v != ""), None, *(["it's", "a b", "50%", "x/y"] if kind == "texts" else [])]
+    values = [value for value in values if not (isinstance(value, str) and len(value) > 80)]
+    write_deltalake(tmp_path, rows_of(kind, values, 0), partition_by=["city"])
+    table = DeltaTable(tmp_path)
+    for group in values:
+        files = may_hold(data_files(table, "city"), frozenset({group}))
+        assert [file.partition for file in files] == [{"city": group}]
+        assert rows_in(table, LocalFolder(tmp_path), files).to_table()["city"].to_pylist() == [group]
+
+
+def test_values_of_another_type_are_looked_for_everywhere(tmp_path: Path) -> None:
+    """A query may find 5 equal to '5'."""
+    write_deltalake(tmp_path, rows_of("texts", ["5", "7"], 0))
+    assert len(may_hold(data_files(DeltaTable(tmp_path), "city"), frozenset({900}))) == 1
+
+
+def test_rows_come_in_order() -> None:
+    rows = in_order(rows_of("numbers", [3, None, -1], 0), "city")
+    assert rows["city"].to_pylist() == [None, -1, 3]
+
+
+def test_nothing_to_rewrite_makes_a_file(tmp_path: Path) -> None:
+    """Of a table that has no rows."""
+    write_deltalake(tmp_path, rows_of("numbers", [], 0))
+    assert rewritten(tmp_path, rows_of("numbers", [4], 1), frozenset({4}))[1] == 1
+    assert isinstance(replaceable(DeltaTable(tmp_path), "city", frozenset({4})), Rewriting)

@@ -1,0 +1,35 @@
+"""Parts of a batch share no key, and are all of it."""
+
+from itertools import chain
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from adapters.sql.local_parts import parts_by_key
+from replicator.testing.contract import SEED
+
+
+def batch(rng, rows):
+    """Few keys have most of the rows, as where some rows of a table are changed all the time."""
+    keys = [(int(rng.paretovariate(0.6)) % 50, rng.choice(["a", "b", ""])) for _ in range(rows)]
+    return pa.table({"id": [i for i, _ in keys], "kind": [k for _, k in keys], "place": list(range(rows))})
+
+
+@pytest.mark.parametrize("keys", [["id"], ["id", "kind"]])
+def test_each_key_is_in_one_part_and_every_row_in_its_order(keys):
+    rng = Random(SEED)
+    for _ in range(50):
+        rows, size = batch(rng, rng.randrange(1, 400)), rng.randrange(1, 60)
+        parts = parts_by_key(rows, keys, size)
+        places = [part["place"].to_pylist() for part in parts]
+        assert sorted(chain.from_iterable(places)) == list(range(rows.num_rows)) and all(p == sorted(p) for p in places)
+        seen = [{tuple(row[k] for k in keys) for row in part.to_pylist()} for part in parts]
+        assert sum(map(len, seen)) == len(set().union(*seen))
+        assert [len(p) for p in places] == sorted(len(p) for p in places)
+
+
+def test_parts_are_about_as_large_as_asked_for():
+    rows = pa.table({"id": list(range(1000))})
+    assert [part.num_rows for part in parts_by_key(rows, ["id"], 250)] == [250] * 4
+    assert len(parts_by_key(rows, ["id"], 501)) == 1

@@ -1,0 +1,56 @@
+"""Snapshots of states and the retention of event logs: what may be said of them, and where."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.settings.sinks import EventLogSettings
+
+PATH = "    path: ./lake/cdc_events\n"
+REFUSED = {
+    "no schedule": ("snapshots: {keep: 3}", "needs 'every' or 'after_records'"),
+    "no time": ("snapshots: {every: often}", "such as 30 seconds"),
+    "none kept": ("snapshots: {every: 1 day, keep: 0}", "keep"),
+    "another key": ("snapshots: {each: 1 day}", "each"),
+    "nothing to begin with": ("retention: 30 days", "needs 'snapshots'"),
+    "no length": ("retention: 0 days", "longer than none"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused_with_its_line(folder, case):
+    """That of the key, or of the sink where keys do not go together."""
+    more, words = REFUSED[case]
+    line = folder.change(PATH, f"{PATH}    {more}\n")
+    findings = [one for one in folder.findings() if one.severity == "error"]
+    assert findings and {one.line for one in findings} <= {line, line - 3}, [str(one) for one in findings]
+    assert any(words in str(one) for one in findings)
+
+
+def test_where_a_log_is_not_in_a_folder_there_are_none(folder):
+    folder.change(PATH, "    path: s3://bucket/log\n    snapshots: {every: 1 day}\n")
+    assert any("'path' in a folder alone" in str(one) for one in folder.findings())
+
+
+def test_a_retention_is_for_the_local_engine_yet(folder):
+    line = folder.change(PATH, f"{PATH}    snapshots: {{every: 1 day}}\n    retention: 30 days\n")
+    found = [one for one in folder.findings(overrides=["engine=spark"]) if one.code == "unsupported"]
+    assert [one.line for one in found] == [line + 1] and "retention" in found[0].message
+
+
+def test_snapshots_that_nothing_would_be_taken_of_are_refused(folder):
+    """Beside a second log: a table's past is read from the first."""
+    other = "  more:\n    kind: event_log\n    path: ./more\n    snapshots: {every: 1 day}\n"
+    folder.change("  target:\n", f"{other}  target:\n")
+    text = folder.file.read_text().replace("      - sink: raw\n", "      - sink: raw\n      - sink: more\n", 1)
+    folder.write(text)
+    found = [one for one in folder.findings() if one.code == "inapplicable"]
+    assert len(found) == 1 and "has another target" in found[0].message
+
+
+def test_they_are_read(folder):
+    folder.change(PATH, f"{PATH}    snapshots: {{every: 6 hours, after_records: 1000000}}\n    retention: 30 days\n")
+    said = folder.load().settings.sinks["raw"]
+    assert isinstance(said, EventLogSettings) and said.snapshots is not None
+    assert (said.snapshots.every, said.snapshots.after_records, said.snapshots.keep) == ("6 hours", 1_000_000, 2)
+    assert said.retention == "30 days"
