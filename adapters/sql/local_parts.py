@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,17 +11,23 @@ import pyarrow.compute as pc
 from .local_numbers import numbers_of_rows
 
 
-def parts_by_key(rows: pa.Table, keys: Sequence[str], size: int) -> list[pa.Table]:
-    """`rows` in parts of about `size`, more where a key has more, the smallest first. Order stays within a part."""
+def parts_by_key(rows: pa.Table, names: Sequence[str], size: int) -> list[pa.Table]:
+    """`rows` in parts of about `size`, more where a key has more, those of the fewest keys first: what is known
+    of few keys is soon read, and judging can begin. Order stays within a part."""
     if rows.num_rows < 2 * size:
         return [rows]
-    numbers = numbers_of_rows(rows, keys)
+    numbers = numbers_of_rows(rows, names)
     # Numbers are given in the order of the rows, so the counts are those of 0, 1, 2 ...
     ends = pc.cumulative_sum(pc.value_counts(numbers).field("counts"))
-    part_of = pc.divide(pc.subtract(ends, 1), size).take(numbers)
-    counts = {int(found["values"]): int(found["counts"]) for found in pc.value_counts(part_of).to_pylist()}
+    part_of_key = pc.divide(pc.subtract(ends, 1), size)
+    part_of = part_of_key.take(numbers)
+    keys_of, rows_of = _counts(part_of_key), _counts(part_of)
     by_part, start, parts = rows.take(pc.array_sort_indices(part_of)), 0, []
-    for part in sorted(counts):
-        parts.append(by_part.slice(start, counts[part]))
-        start += counts[part]
-    return sorted(parts, key=len)
+    for part in sorted(rows_of):
+        parts.append((keys_of[part], by_part.slice(start, rows_of[part])))
+        start += rows_of[part]
+    return [part for _, part in sorted(parts, key=itemgetter(0))]
+
+
+def _counts(parts: pa.Array) -> dict[int, int]:
+    return {int(found["values"]): int(found["counts"]) for found in pc.value_counts(parts).to_pylist()}

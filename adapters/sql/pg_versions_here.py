@@ -122,17 +122,20 @@ class VersionsHere:
     def write(self, judged: Iterator[Versions]) -> list[Versions]:
         """Stage 4; returns what was judged. A version that begins with a change of the batch was not there: what is there
         begins at its sequence, and a change that comes to the same sequence is known. The others may have been."""
-        target, names, done = self._target, list(self._target.fits), []
+        names, done = list(self._target.fits), []
         for part in judged:
             self._copy(part.write.filter(part.begins).select(names))
+            self._merge(part.write.filter(pc.invert(part.begins)).select([OP, *names]))
             done.append(part)
-        others = pa.concat_tables([part.write.filter(pc.invert(part.begins)) for part in done])
-        if others.num_rows:
-            self._stage(others.select([OP, *names]))
-            with planning(self._cursor, bulk=others.num_rows >= BULK_KEYS):
-                self._cursor.execute(target.merge(), prepare=False)
-            self._empty()
         return done
+
+    def _merge(self, others: pa.Table) -> None:
+        """Done for each part, while the next one is judged."""
+        if others.num_rows:
+            self._stage(others)
+            with planning(self._cursor, bulk=others.num_rows >= BULK_KEYS):
+                self._cursor.execute(self._target.merge(), prepare=False)
+            self._empty()
 
     def _copy(self, begun: pa.Table) -> None:
         """Into the target itself."""

@@ -26,7 +26,7 @@ def test_each_key_is_in_one_part_and_every_row_in_its_order(keys):
         assert sorted(chain.from_iterable(places)) == list(range(rows.num_rows)) and all(p == sorted(p) for p in places)
         seen = [{tuple(row[k] for k in keys) for row in part.to_pylist()} for part in parts]
         assert sum(map(len, seen)) == len(set().union(*seen))
-        assert [len(p) for p in places] == sorted(len(p) for p in places)
+        assert [len(keys) for keys in seen] == sorted(len(keys) for keys in seen)
 
 
 def test_parts_are_about_as_large_as_asked_for():
