@@ -97,6 +97,17 @@ def _with_ids(table: DeltaTable, ids: set[str]) -> list[Event]:
     return events_of(found)
 
 
+def stored_ids(table: DeltaTable, ids: set[str]) -> set[str]:
+    """Those of the ids that the snapshot has. Of all its rows the ids alone are read, and of files that may hold one."""
+    if not ids:
+        return set()
+    first, last = text_literal(min(ids)), text_literal(max(ids))
+    where = _among("event_id", ids) if len(ids) <= MOST_NAMED else f'"event_id" >= {first} AND "event_id" <= {last}'
+    wanted = pa.array(sorted(ids), pa.string())
+    found = (b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, ["event_id"], where))
+    return {event_id for batch in found for event_id in batch["event_id"].to_pylist()}
+
+
 def heads(table: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, Head]:
     """Where each of these aggregates stands in the snapshot."""
     if not aggregates:

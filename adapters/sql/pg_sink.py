@@ -123,6 +123,11 @@ class PostgresLanes:
             self.catalogue.run(f"creating schema {SCHEMA}", CREATE, SCHEMA)
             self._own_tables = True
 
+    def _ensure_transactions(self, writes: Sequence[Write[Any]]) -> None:
+        if any(write.complete for write in writes) and not self._publishes:
+            self.catalogue.run("creating the table of transactions", [CREATE_TRANSACTIONS], SCHEMA)
+            self._publishes = True
+
     def state(self, lane: Lane) -> LaneState | None:
         """See `ports.sink.Sink.state`."""
         with self.session.using(f"reading the state of lane {lane.id}") as cursor:
@@ -137,9 +142,7 @@ class PostgresLanes:
         again with them."""
         if not writes:
             return {}
-        if any(write.complete for write in writes) and not self._publishes:
-            self.catalogue.run("creating the table of transactions", [CREATE_TRANSACTIONS], SCHEMA)
-            self._publishes = True
+        self._ensure_transactions(writes)
         try:
             return self._or_undone(writes, reject, careful=False)
         except psycopg.Error as error:
@@ -182,8 +185,8 @@ class PostgresLanes:
                     reject(lane, rows)
             for write in writes:
                 write.folded.frame.forget(cursor)
-            self._commit(pending, outcomes, _completes(writes))
-        return _applied(outcomes)
+            self._commit(pending, outcomes, completes_of(writes))
+        return applied_by(outcomes)
 
     def target(self, write: Write[Any]) -> Target:
         """What the lane of the write was prepared for; Fatal when that is another plan."""
@@ -292,12 +295,12 @@ def supplied(write: Write[Any], supply: Supply) -> Write[Supply]:
     return replace(write, folded=replace(write.folded, frame=supply))
 
 
-def _completes(writes: Sequence[Write[Any]]) -> dict[tuple[str, str], Complete]:
+def completes_of(writes: Sequence[Write[Any]]) -> dict[tuple[str, str], Complete]:
     """What the writes publish, by pipeline and source: the last of each counts."""
     return {(w.lane.pipeline, w.complete.source): w.complete for w in writes if w.complete}
 
 
-def _applied(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
+def applied_by(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
     """The last position per lane, and the counts of all its writes."""
     out: dict[str, LaneApplied] = {}
     for lane, outcome in outcomes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
 import pyarrow as pa
@@ -81,7 +81,7 @@ class InMemory:
         self, write: Write[Supply], before: LaneState, target: Target, applied_at: datetime, *, careful: bool
     ) -> Entered:
         """See `Supply.entered`."""
-        frame = _above(self.frame, write, before.position, EVENT_POSITION if target.event_log else POSITION)
+        frame = above(self.frame, write, before.position, EVENT_POSITION if target.event_log else POSITION)
         trimmed = self.frame.num_rows - frame.num_rows
         let_in = admitted(frame, write, before)
         frame = let_in.rows
@@ -127,7 +127,7 @@ def numbered(rows: pa.Table) -> RowsInMemory:
     return RowsInMemory(rows.append_column(ROW, pa.array(range(rows.num_rows), pa.int32())))
 
 
-def _above(frame: pa.Table, write: Write[Supply], applied: Position, names: tuple[str, str, str]) -> pa.Table:
+def above(frame: pa.Table, write: Write[Any], applied: Position, names: tuple[str, str, str]) -> pa.Table:
     """The rows of the write at or above the applied position."""
     for partition, offset in applied.items():
         if write.span.start.get(partition, offset) < offset:

@@ -98,6 +98,7 @@ class RejectCode:
     HELD = "HELD"  # a record of its key before it was rejected, and is not replayed yet
     CRASHED = "CRASHED"  # decoding it ended the program, again and again: it was not decoded
     FORGOTTEN = "FORGOTTEN"  # in an event log, in place of the record of a row that was forgotten; never a dead letter
+    NO_EVENT = "NO_EVENT"  # an event of an outbox that the store of events cannot keep
     UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"  # the schema registry does not have the schema that the record names
 
 

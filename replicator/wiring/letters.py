@@ -27,6 +27,8 @@ WHAT_TO_DO = {
     RejectCode.LATE: "A longer `watermark` or `tombstone_retention` lets it in.",
     RejectCode.TOO_LARGE: "Raise the bound under `limits`.",
     RejectCode.CRASHED: "Report it, with the record, and replay it once a release decodes it.",
+    RejectCode.NO_EVENT: "Have the service write what a stored event needs (docs/outbox.md), and this one again under a "
+    "new id; or raise the bound under `limits` that it names, and replay it.",
     RejectCode.UNKNOWN_SCHEMA: "Have the registry know the schema again.",
 }
 """By code, what lets such a record in."""

@@ -1,0 +1,120 @@
+"""What the tests of sinks that are the store of events share: the factories an adapter gives, and a place with both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from replicator.domain.errors import Retryable
+from replicator.domain.events import NewEvent
+from replicator.ports.engine import Engine
+from replicator.ports.event_store import EventStore
+from replicator.ports.frames import Lane, LaneApplied, Write
+from replicator.ports.sink import Sink
+
+from .contract import Contract
+from .stored_outbox import Outbox, Sent
+
+EMITTED = "emitted"
+
+
+def emitted(number: int, of: str = "A1", kind: str = "order", event_id: str = "") -> NewEvent:
+    """An event that a program emits."""
+    return NewEvent(
+        event_id=event_id or f"{EMITTED}-{number}",
+        event_type="Told",
+        aggregate_id=of,
+        aggregate_type=kind,
+        event_data={},
+    )
+
+
+@dataclass
+class Place:
+    """A store of events, as a lane and as programs have it. `kept`: what was rejected."""
+
+    suite: EventLanesBase
+    at: Any
+    opened: list[Any] = field(default_factory=list)
+    kept: list[dict[str, Any]] = field(default_factory=list)
+
+    def sink(self) -> Sink[Any]:
+        """Another instance."""
+        self.opened.append(self.suite.new_sink(self.at))
+        return self.opened[-1]  # type: ignore[no-any-return]
+
+    def store(self) -> EventStore:
+        """Another one."""
+        self.opened.append(self.suite.new_store(self.at))
+        return self.opened[-1]  # type: ignore[no-any-return]
+
+    def reject(self, _: Lane, rows: Any) -> None:
+        """Keep what is rejected."""
+        self.kept += self.suite.to_arrow(rows).to_pylist()
+
+    def put(self, sink: Any, write: Write[Any]) -> LaneApplied:
+        """Prepare and apply one write."""
+        sink.prepare(write.lane, write.plan)
+        return sink.apply([write], self.reject)[write.lane.id]  # type: ignore[no-any-return]
+
+
+class EventLanesBase(Contract):
+    """An adapter gives `new_place`, `new_sink`, `new_store` and `new_engine`."""
+
+    racing = 12
+    """How many events each of those that race stores."""
+
+    def new_place(self) -> object:
+        """A fresh, empty place that a store can be kept in."""
+        raise NotImplementedError
+
+    def new_sink(self, place: Any) -> Sink[Any]:
+        """Another sink on the store at that place."""
+        raise NotImplementedError
+
+    def new_store(self, place: Any) -> EventStore:
+        """Another store at that place."""
+        raise NotImplementedError
+
+    def new_engine(self) -> Engine[Any]:
+        """An engine whose frames the sink takes."""
+        raise NotImplementedError
+
+    def to_frame(self, table: Any) -> Any:
+        """A frame of the engine."""
+        return table
+
+    def to_arrow(self, frame: Any) -> Any:
+        """A frame of the engine as a table."""
+        return frame
+
+    def outbox(self, *sent: Sent, into: str = "order") -> Outbox:
+        """Records of one partition."""
+        return self.outbox_of({0: sent}, into)
+
+    def outbox_of(self, records: Mapping[int, Sequence[Sent]], into: str = "order") -> Outbox:
+        """Records by partition."""
+        return Outbox(records, into, self.to_frame)
+
+    @contextmanager
+    def places(self) -> Iterator[Place]:
+        """A fresh place."""
+        place = Place(self, self.new_place())
+        try:
+            yield place
+        finally:
+            for each in place.opened:
+                each.close()
+
+
+def until_done(act: Callable[[], object]) -> None:
+    """As the pipeline and programs do: what may pass by itself is tried again."""
+    for _ in range(50):
+        try:
+            act()
+            return
+        except Retryable:
+            continue
+    raise AssertionError("it does not pass")

@@ -1,0 +1,136 @@
+"""What a sink that is the store of events promises beside others that write to the store, and over random histories; a part
+of `event_lanes_contract.EventLanesContract`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from replicator.domain.events import Event
+from replicator.ports.engine import Engine
+from replicator.ports.event_store import EventStore
+
+from .event_lanes_base import EventLanesBase, Place, emitted, until_done
+from .faults import FailAfterApply, Faulty
+from .stored_outbox import Outbox, Sent, refuse_gaps
+
+
+class EventLanesHistories(EventLanesBase):
+    """Races and histories."""
+
+    def test_racing_with_programs_loses_and_doubles_nothing(self) -> None:
+        """Two programs emit into the aggregates that a lane brings events of, all at once; spans overlap, and some ids are
+        everybody's."""
+        count, shared = self.racing, "shared-"
+        sent = [Sent(n, f"A{n % 2}", event_id=f"{shared}{n}" if n % 4 == 0 else "") for n in range(count)]
+        outbox, engine = self.outbox(*sent), self.new_engine()
+        with self.places() as place:
+            sink, stores = place.sink(), [place.store(), place.store()]
+            place.put(sink, outbox.write(engine, 0, 0))
+            failures: list[BaseException] = []
+
+            def emit(store: EventStore, who: int) -> None:
+                for number in range(count):
+                    own = emitted(number, f"A{number % 2}", event_id=f"program-{who}-{number}")
+                    several = [own, emitted(0, "A0", event_id=f"{shared}{number}")] if number % 4 == 0 else [own]
+                    until_done(lambda several=several: store.append(several))  # type: ignore[misc]
+
+            threads = [_started(failures, emit, store, who) for who, store in enumerate(stores)]
+            for start in range(0, count, 2):
+                write = outbox.write(engine, max(0, start - 1), min(count, start + 2))
+                until_done(lambda write=write: place.put(sink, write))  # type: ignore[misc]
+            for thread in threads:
+                thread.join()
+            assert not failures, failures
+            found = place.store().read("order")
+            refuse_gaps(found)
+            programs = {f"program-{who}-{number}" for who in range(2) for number in range(count)}
+            assert {e.event_id for e in found} == {one.id for one in sent} | programs
+
+    def test_any_history_ends_as_a_list_would(self) -> None:
+        """Random batches of two partitions that overlap, faults, starts anew and programs in between: events have versions
+        in the order in which they came first."""
+        step = st.one_of(
+            st.tuples(st.just("batch"), st.integers(0, 1), st.integers(0, 3), st.integers(1, 3)),
+            st.tuples(st.just("emit"), st.integers(0, 1), st.integers(0, 9), st.just(0)),
+            st.sampled_from([(name, 0, 0, 0) for name in ("lost", "anew")]),
+        )
+
+        @self.for_all(
+            ids=st.lists(st.integers(0, 9), min_size=16, max_size=16),
+            aggregates=st.lists(st.integers(0, 2), min_size=16, max_size=16),
+            steps=st.lists(step, max_size=8),
+        )
+        def check(ids: list[int], aggregates: list[int], steps: list[tuple[str, int, int, int]]) -> None:
+            sent = [Sent(number, f"A{of}") for number, of in zip(ids, aggregates, strict=True)]
+            outbox, engine = self.outbox_of({0: sent[:8], 1: sent[8:]}), self.new_engine()
+            with self.places() as place:
+                run = _Run(place, outbox, engine)
+                for name, number, back, length in steps:
+                    run.step(name, number, back, length)
+                found = place.store().read("order")
+                refuse_gaps(found)
+                wanted = [(e, f"A{n}") for n in range(3) for e in run.expected if run.of[e] == f"A{n}"]
+                assert _told(found) == wanted
+
+
+@dataclass
+class _Run:
+    """A history on its way, and what it is to end in: ids in the order in which they came first, with their aggregates."""
+
+    place: Place
+    outbox: Outbox
+    engine: Engine[Any]
+    expected: list[str] = field(default_factory=list)
+    of: dict[str, str] = field(default_factory=dict)
+    reached: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+
+    def __post_init__(self) -> None:
+        self.sink: Any = Faulty(self.place.sink())
+        self.store = self.place.store()
+
+    def step(self, name: str, number: int, back: int, length: int) -> None:
+        if name == "emit":
+            event = emitted(back, f"A{number}", event_id=f"sent-{back}")
+            self.store.append([event])
+            self._came(event.event_id, event.aggregate_id)
+        elif name == "lost":
+            self.sink.schedule("apply", FailAfterApply())
+        elif name == "anew":
+            self.sink.close()
+            self.sink = Faulty(self.place.sink())
+        else:
+            self._batch(number, back, length)
+
+    def _batch(self, number: int, back: int, length: int) -> None:
+        start, end = max(0, self.reached[number] - back), min(8, self.reached[number] + length)
+        write = self.outbox.write(self.engine, {number: start}, {number: max(start, end)})
+        until_done(lambda: self.place.put(self.sink, write))
+        for one in self.outbox.records[number][self.reached[number] : end]:
+            self._came(one.id, str(one.of))
+        self.reached[number] = max(end, self.reached[number])
+
+    def _came(self, event_id: str, of: str) -> None:
+        if event_id not in self.of:
+            self.of[event_id] = of
+            self.expected.append(event_id)
+
+
+def _told(found: Sequence[Event]) -> list[tuple[str, str]]:
+    return [(e.event_id, e.aggregate_id) for e in sorted(found, key=lambda e: (e.aggregate_id, e.event_version))]
+
+
+def _started(failures: list[BaseException], act: Callable[..., None], *arguments: Any) -> threading.Thread:
+    def run() -> None:
+        try:
+            act(*arguments)
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
