@@ -23,7 +23,7 @@ def snapshot(session: Session, table: str, lane: str | None) -> None:
     and no lane waits."""
     from replicator.wiring import rebuilding, snapshots
 
-    lanes = session.loaded.settings.lanes_for(table)
+    lanes = tuple(one for one in session.loaded.settings.lanes_for(table) if one.is_mirror)
     if lane is not None or not lanes:
         lanes = (rebuilding.lane_of(session.loaded, table, lane),)
     if any(one.refused for one in lanes):

@@ -22,9 +22,10 @@ from .shape_problems import shape_problems
 from .shared_targets import TOGETHER, shared_target_problems
 from .snapshot_problems import snapshot_problems
 from .source_options import source_option_problems
+from .stored_events import names_store, stored_event_problems
 from .tables import EXCLUSIVE, EntrySettings
 from .target_options import target_option_problems
-from .views import EntryView, TableView, View, text
+from .views import NO_MIRRORS, EntryView, TableView, View, text
 
 Where = Callable[[Path], Origin]
 """Gives the origin of a path, to point at the other one of two."""
@@ -71,6 +72,7 @@ def problems(config: View, where: Where) -> Iterator[Problem]:
     yield from shape_problems(config)
     yield from column_problems(config)
     yield from source_option_problems(config)
+    yield from stored_event_problems(config)
     yield from projection_problems(config)
     yield from _agreement(config, where)
     yield from _engines(config)
@@ -97,11 +99,7 @@ def _references(config: View) -> Iterator[Problem]:
         yield from _reference((*table.path, "source"), "source", table.source, config.sources)
     for _, entry in config.entries():
         at = (*entry.path, "sink")
-        if entry.sink == EVENT_STORE and EVENT_STORE not in (config.sinks or ()):
-            sentence = f"{place(at)}: no lane writes the store of events yet, which numbers the versions of aggregates"
-            step = "name a sink: events of an outbox have a table per aggregate there"
-            yield Problem(at, "not_yet_supported", sentence, step)
-        else:
+        if not names_store(config, entry.sink):
             yield from _reference(at, "sink", entry.sink, config.sinks)
 
 
@@ -128,7 +126,7 @@ def _inapplicable(config: View) -> Iterator[Problem]:
                 sentence = f"key '{key}' in {place(entry.path)} means nothing for an event log"
                 yield Problem((*entry.path, key), "inapplicable", sentence, "remove it")
             continue
-        for key in sorted(entry.said & POLICIES_OF.keys()):
+        for key in sorted(entry.said & POLICIES_OF.keys()) if config.kind(entry.sink) != EVENT_STORE else ():
             if entry.policy in KNOWN_POLICIES - POLICIES_OF[key]:
                 sentence = f"key '{key}' in {place(entry.path)} means nothing under policy {quoted(entry.policy)}"
                 yield Problem((*entry.path, key), "inapplicable", sentence, "remove it")
@@ -138,7 +136,7 @@ def _without_policy(config: View) -> Iterator[Problem]:
     """Keys of a table, or of the defaults, of which no entry has a use."""
     for path, said in config.levels:
         inner = [entry for _, entry in config.entries() if path in (("defaults",), entry.path[:2])]
-        lanes = [entry for entry in inner if config.kind(entry.sink) != "event_log"]
+        lanes = [entry for entry in inner if config.kind(entry.sink) not in NO_MIRRORS]
         for key in sorted(said & OF_ONE_POLICY) if inner else ():
             (policy,) = POLICIES_OF[key]
             if not any(entry.policy not in KNOWN_POLICIES - {policy} for entry in lanes):

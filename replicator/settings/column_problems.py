@@ -13,7 +13,7 @@ from .expressions import NoExpression
 from .findings import Path, Problem, place, quoted
 from .nearest import did_you_mean
 from .remade_problems import remade_problems
-from .views import EntryView, Rule, TableView, View, text
+from .views import NO_MIRRORS, EntryView, Rule, TableView, View, text
 
 ADDING = frozenset({"metadata", "constant", "expression"})
 PRIVATE = frozenset({"mask", "drop"})
@@ -43,7 +43,7 @@ def column_problems(config: View) -> Iterator[Problem]:
         yield from expression_problems(table)
         yield from remade_problems(config, table)
         for entry in table.to or ():
-            if config.kind(entry.sink) != "event_log":
+            if config.kind(entry.sink) not in NO_MIRRORS:
                 yield from _unknown(table, (*entry.path, "columns"), entry.columns)
                 yield from _undone(table, entry)
                 yield from _keys(table, entry)

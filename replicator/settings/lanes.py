@@ -18,6 +18,7 @@ from .columns import ColumnSettings, remade
 from .conditions import condition
 from .fields import Strict, into_problem, timespan
 from .findings import Path
+from .projections import EVENT_STORE
 from .tables import (
     FOR_EVER,
     TABLE_OPTIONS,
@@ -30,7 +31,7 @@ from .tables import (
     Tombstones,
 )
 
-WITHOUT_OPTIONS = frozenset({"postgres", "event_log"})
+WITHOUT_OPTIONS = frozenset({"postgres", "event_log", EVENT_STORE})
 """Kinds of sinks whose targets have no options; sinks of other packages may know them."""
 
 BY_DEFAULT = "7 days"
@@ -81,6 +82,11 @@ class LaneSettings(Strict):
     at: Path
     """The path of its `to` entry in the config: `Loaded.where(*lane.at)` gives file and line."""
 
+    @property
+    def is_mirror(self) -> bool:
+        """Whether its target is a table of its own that can be made anew from the records; the store of events is none."""
+        return self.kind != EVENT_STORE
+
 
 def own_name(table: str) -> str:
     """The table's own name, without schema and database: `public.orders` is `orders`."""
@@ -93,7 +99,10 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
     entry, table, _ = said
     keys = first(*(level.keys for level in said))
     policy: Policy = first(*(level.chosen_policy() for level in said)) or "scd1"
-    grace = first(*(level.watermark for level in said)) if policy == "append" else None
+    # Events are taken whole, and one after the other: what the table or the defaults say is for its other targets.
+    stored = kind == EVENT_STORE
+    policy = "append" if stored else policy
+    grace = first(*(level.watermark for level in said)) if policy == "append" and not stored else None
     deletes: Deletes = first(*(level.deletes for level in said)) or "hard"
     into, refused = _into(name, table.match, first(*(level.into for level in said)))
     return LaneSettings(
@@ -107,7 +116,7 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
         retention=_retention(said) if policy == "scd1" and not _by_column(said) else None,
-        shape=_shape(said, policy, deletes),
+        shape=_filter(said) if stored else _shape(said, policy, deletes),
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
         tombstones=first(*(level.tombstones for level in said)),
@@ -170,6 +179,12 @@ def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
         rows_leave=where is None or policy != "append",
         remade=remade(columns_of(said), frozenset(private_columns(said[1]))),
     )
+
+
+def _filter(said: Said) -> Shape:
+    """Which events there are, and nothing else."""
+    where = first(*(level.where for level in said))
+    return Shape(where=None if where is None else condition(where), rows_leave=where is None)
 
 
 def private_columns(table: TableSettings) -> dict[str, Mask]:

@@ -18,7 +18,7 @@ from .keys import Names, pruned
 from .layers import lay_over, override
 from .nearest import did_you_mean
 from .plugins import NO_PLUGINS, Plugins
-from .schema import Settings
+from .schema import Settings, with_event_store, without_event_store
 from .values import validated
 from .views import view
 
@@ -46,7 +46,7 @@ class Loaded:
 
     def redacted(self) -> dict[str, Any]:
         """The resolved settings as plain JSON data, every secret as asterisks."""
-        return self.settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return without_event_store(self.settings).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def load(
@@ -119,7 +119,7 @@ def checked(
     if settings is None or errors:
         # What is unused is not known while a reference is broken, so warnings wait.
         raise ConfigError(errors)
-    return Loaded(settings, root, files, tuple(findings), dict(document.origins))
+    return Loaded(with_event_store(settings), root, files, tuple(findings), dict(document.origins))
 
 
 def _located(document: Document, found: Iterable[Problem]) -> list[Finding]:

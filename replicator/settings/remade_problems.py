@@ -18,7 +18,7 @@ from .expression_problems import declared_types
 from .expressions import NoExpression, expression
 from .findings import Path, Problem, place, quoted
 from .types import type_named
-from .views import EntryView, Rule, TableView, View
+from .views import NO_MIRRORS, EntryView, Rule, TableView, View
 
 ADDING = ("metadata", "constant", "expression")
 LISTS = ("column_list", "except_column_list")
@@ -28,7 +28,7 @@ def remade_problems(config: View, table: TableView) -> Iterator[Problem]:
     """What would stop lanes at their first record."""
     told: set[tuple[Path, str]] = set()
     for entry in table.to or ():
-        if config.kind(entry.sink) == "event_log":
+        if config.kind(entry.sink) in NO_MIRRORS:
             continue
         for problem in (*_names(table, entry), *_casts(table, entry)):
             if (problem.path, problem.message) not in told:

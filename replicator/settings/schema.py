@@ -14,8 +14,8 @@ from .fields import Address, ConfigPath, Count, FromZero, Name, Size, Strict, _r
 from .findings import Path
 from .lanes import LaneSettings, resolve
 from .lineage import LineageSettings
-from .projections import ProjectionSettings
-from .sinks import DeadLetterSettings, Engine, Sink
+from .projections import EVENT_STORE, ProjectionSettings
+from .sinks import DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
 from .source_parts import Text
 from .sources import Source
 from .tables import OnReject, PolicyKeys, TableSettings
@@ -148,6 +148,21 @@ class Settings(Strict):
             for lane in self.lanes_for(name, source):
                 targets.setdefault((lane.sink, lane.into), []).append(name)
         return {target: tables for target, tables in targets.items() if len(set(tables)) > 1}
+
+
+def with_event_store(settings: Settings) -> Settings:
+    """The settings with the store of events among the sinks, where some table names it and no sink is called so."""
+    named = any(entry.sink == EVENT_STORE for table in settings.tables for entry in table.to)
+    if settings.event_store is None or not named or EVENT_STORE in settings.sinks:
+        return settings
+    store: Any = EventStoreSinkSettings.of(settings.event_store)
+    return settings.model_copy(update={"sinks": {**settings.sinks, EVENT_STORE: store}})
+
+
+def without_event_store(settings: Settings) -> Settings:
+    """The settings as they are written."""
+    written = {name: sink for name, sink in settings.sinks.items() if not isinstance(sink, EventStoreSinkSettings)}
+    return settings.model_copy(update={"sinks": written})
 
 
 def plain_options(settings: BaseModel) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from .expressions import NoExpression
 from .findings import Path, Problem, place, quoted
 from .nearest import did_you_mean
 from .tables import FOR_EVER, POLICIES_THAT_TRUNCATE
-from .views import EntryView, TableView, View
+from .views import NO_MIRRORS, EntryView, TableView, View
 
 LISTS = (
     *("sequence_by", "column_list", "except_column_list"),
@@ -27,7 +27,7 @@ CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 def shape_problems(config: View) -> Iterator[Problem]:
     """Everything wrong with what becomes of changes before their policy sees them."""
     for table, entry in config.entries():
-        if config.kind(entry.sink) == "event_log":
+        if config.kind(entry.sink) in NO_MIRRORS:
             continue
         yield from _without_truncates(entry)
         yield from _soft(entry)

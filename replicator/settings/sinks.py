@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from .event_store import EventStoreSettings
 from .fields import CatalogSchema, ConfigPath, Count, Dsn, Duration, FromZero, LakePath, Servers, Strict, _refused
 from .source_parts import SecretText, Text, options_of_letters, security_options
 from .storage import StorageSettings, refuse_idle_storage
@@ -110,6 +111,28 @@ class PostgresSettings(SinkSettings):
     dsn: Dsn
     schema_name: str = Field("public", alias="schema", min_length=1, max_length=63)
     """The schema of the target tables."""
+
+
+class EventStoreSinkSettings(SinkSettings):
+    """The store of events as the target of an outbox's events. Nobody writes it: tables name `event_store`."""
+
+    kind: Literal["event_store"] = "event_store"
+    path: LakePath | None = None
+    storage: StorageSettings | None = None
+    compact_every: FromZero | None = None
+    dsn: Dsn | None = None
+    schema_name: str | None = Field(None, alias="schema")
+    table: str | None = None
+
+    @classmethod
+    def of(cls, store: EventStoreSettings) -> EventStoreSinkSettings:
+        """The store of the config, as it was checked there."""
+        return cls.model_construct(**{name: getattr(store, name) for name in EventStoreSettings.model_fields})
+
+    @property
+    def place(self) -> Literal["delta", "postgres"]:
+        """What it is kept in."""
+        return "delta" if self.path is not None else "postgres"
 
 
 class PluginSinkSettings(SinkSettings):

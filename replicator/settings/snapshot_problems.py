@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .findings import Path, Problem, place, quoted
-from .views import View, text
+from .views import NO_MIRRORS, View, text
 
 
 def snapshot_problems(config: View) -> Iterator[Problem]:
@@ -31,7 +31,7 @@ def _read(config: View) -> set[str]:
     for table in config.tables:
         sinks = [entry.sink for entry in table.to or () if entry.sink is not None]
         logs = [sink for sink in sinks if config.kind(sink) == "event_log" and _is_in_folder(config, sink)]
-        if logs and any(config.kind(sink) != "event_log" for sink in sinks):
+        if logs and any(config.kind(sink) not in NO_MIRRORS for sink in sinks):
             found.add(logs[0])
     return found
 

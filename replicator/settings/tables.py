@@ -220,7 +220,7 @@ class EntrySettings(PolicyKeys):
     """One entry of a table's `to`: a lane into a sink."""
 
     sink: str
-    """The name of a sink."""
+    """The name of a sink; or event_store, for events of an outbox."""
 
 
 class TableSettings(PolicyKeys):

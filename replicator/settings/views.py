@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from .findings import Path
+from .projections import EVENT_STORE
 from .tables import EXCLUSIVE, POLICY_OF_SCD_TYPE, SHAPE, TABLE_OPTIONS
 
 FLOATING = ("double", "float", "float32", "float64")
 Rule = dict[str, Any]
 """What is said of one column."""
+
+NO_MIRRORS = ("event_log", EVENT_STORE)
+"""Kinds of sinks that keep what comes, and no tables that are made of it."""
 
 OF_TABLE = ("keys", "tombstones")
 """Keys that say how the records of a table are read, which is done once for all its lanes."""
@@ -81,7 +85,9 @@ class View:
     """Which of sources, sinks and tables are there and hold nothing."""
 
     def kind(self, sink: str | None) -> str | None:
-        """The kind of a sink, None when unknown."""
+        """The kind of a sink, None when unknown; that of the store of events is its name."""
+        if sink == EVENT_STORE and self.event_store and EVENT_STORE not in (self.sinks or {}):
+            return EVENT_STORE
         return text((self.sinks or {}).get(sink or "", {}), "kind")
 
     def entries(self) -> Iterator[tuple[TableView, EntryView]]:

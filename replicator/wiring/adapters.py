@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from replicator.application.backfilled import Backfilled
 from replicator.application.erasures import Erased, ErasureList
 from replicator.application.withholding import withholding
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.events import EventLimits
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
@@ -21,11 +22,13 @@ from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import timespan
 from replicator.settings.lanes import private_columns
 from replicator.settings.schema import plain_options
+from replicator.settings.sinks import EventStoreSinkSettings
 from replicator.settings.tables import TableSettings
 
 from .plugins import load, names
 
 LOCAL = "local"
+STORES = "replicator.event_store_lanes"
 FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations", "csv", "outbox", "flattened", "registry"})
 """Keys of a source that are its decoder's."""
 BACKFILLED = frozenset({"debezium_json", "debezium_avro"})
@@ -229,6 +232,8 @@ def private(tables: Sequence[TableSettings]) -> dict[str, Any]:
 def sink(loaded: Loaded, name: str) -> Sink[Any]:
     """The sink `name` in this process, by its kind: what reads a target and its lanes, whichever engine writes it."""
     settings = loaded.settings.sinks[name]
+    if isinstance(settings, EventStoreSinkSettings):
+        return _built(load(STORES, settings.place, f"{loaded.where('event_store')}: "), _of_store(loaded, settings))
     factory = load("replicator.sinks", settings.kind, f"{loaded.where('sinks', name, 'kind')}: ")
     made: Sink[Any] = _built(factory, options(settings))
     return made
@@ -237,9 +242,23 @@ def sink(loaded: Loaded, name: str) -> Sink[Any]:
 def sink_of_engine(loaded: Loaded, name: str) -> Sink[Any]:
     """The sink `name` for the pipeline's engine: what writes a target."""
     settings = loaded.settings.sinks[name]
+    if isinstance(settings, EventStoreSinkSettings):
+        of_store = _for_engine(loaded, STORES, settings.place, ("event_store",))
+        return _built(of_store, {**_of_store(loaded, settings), **_of_engine(loaded)})
     factory = _for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"))
     made: Sink[Any] = _built(factory, {**options(settings), **_of_engine(loaded)})
     return made
+
+
+def _of_store(loaded: Loaded, settings: EventStoreSinkSettings) -> Mapping[str, Any]:
+    """What a sink that is the store of events is told: its place, and what an event may hold."""
+    return {**options(settings), "limits": asdict(event_limits(loaded))}
+
+
+def event_limits(loaded: Loaded) -> EventLimits:
+    """What an event may hold, from `limits`."""
+    said = loaded.settings.limits
+    return EventLimits(said.message_bytes, said.columns, said.depth)
 
 
 def sink_that_drops(loaded: Loaded, name: str) -> Sink[Any]:

@@ -17,6 +17,8 @@ from replicator.ports.sink import Belonging
 from replicator.settings import Loaded
 from replicator.settings.lanes import own_name
 from replicator.settings.nearest import did_you_mean
+from replicator.settings.sinks import EventStoreSinkSettings
+from replicator.settings.views import NO_MIRRORS
 
 from . import adapters, parts
 from .daemon import ask_status
@@ -43,6 +45,7 @@ def look(loaded: Loaded, name: str) -> Found:
     the running daemon writes it.
     """
     _refuse_event_logs(loaded, name)
+    _refuse_stored_events(loaded, name)
     lanes, refused = _candidates(loaded, name)
     with ExitStack() as opened:
         sinks = _able(loaded, {lane.sink for lane in lanes}, opened)
@@ -110,6 +113,15 @@ def _refuse_event_logs(loaded: Loaded, name: str) -> None:
         )
 
 
+def _refuse_stored_events(loaded: Loaded, name: str) -> None:
+    sink = name.partition(".")[0]
+    if sink in loaded.settings.sinks and isinstance(loaded.settings.sinks[sink], EventStoreSinkSettings):
+        raise ConfigProblem(
+            f"{name} is in the store of events, which is not dropped: its events are of many tables and programs, and stay",
+            next_step="To store no more of them, take the entry out of the config; what is stored stays where it is.",
+        )
+
+
 def _candidates(loaded: Loaded, name: str) -> tuple[list[Lane], list[Lane]]:
     """The lanes that the name may mean, in sinks that are no event logs; and those of the name that have no target, because
     another table's lane has it."""
@@ -136,7 +148,7 @@ def _places(loaded: Loaded, name: str) -> list[tuple[str, str]]:
     sink, dot, rest = name.partition(".")
     if dot and rest and sink in sinks:
         return [(sink, rest)]
-    return [(sink, name) for sink, settings in sinks.items() if settings.kind != "event_log"]
+    return [(sink, name) for sink, settings in sinks.items() if settings.kind not in NO_MIRRORS]
 
 
 def _configured(loaded: Loaded, sink: str, table: str) -> Iterator[Lane]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from replicator.application.emitting import Emitting
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.events import EventLimits
 from replicator.ports.event_store import EventStore
 from replicator.settings import Loaded
 
-from .adapters import LOCAL, options
+from .adapters import LOCAL, event_limits, options
 from .plugins import load, names
 
 GROUP = "replicator.event_stores"
@@ -34,12 +33,6 @@ def store(loaded: Loaded) -> EventStore:
     return on_engine
 
 
-def limits(loaded: Loaded) -> EventLimits:
-    """What an event may hold, from `limits`."""
-    said = loaded.settings.limits
-    return EventLimits(said.message_bytes, said.columns, said.depth)
-
-
 def emitting(loaded: Loaded) -> Emitting:
     """What stores events; its store is open until it is closed."""
-    return Emitting(store(loaded), limits(loaded))
+    return Emitting(store(loaded), event_limits(loaded))

@@ -59,6 +59,7 @@ def look(loaded: Loaded, table: str, key: Sequence[str], source: str | None = No
     entry, of several sources, or without a key that is known; Fenced while something runs that writes its targets."""
     name = _source(loaded, table, source)
     with _alone(loaded), ExitStack() as opened:
+        _refuse_stored_events(loaded, table, name)
         targets = [*_targets(loaded, table, name), *replays(loaded, table, name)]
         spec = _spec(loaded, table, name, [(lane, _opened(loaded, lane, opened)) for lane in targets])
         keyed = tuple(_texts(loaded, spec, name, key))
@@ -122,6 +123,17 @@ def _source(loaded: Loaded, table: str, source: str | None) -> str:
             f"several sources have a table {table!r}", next_step=f"Name one with `--source`: {', '.join(known)}."
         )
     return source or known[0]
+
+
+def _refuse_stored_events(loaded: Loaded, table: str, source: str) -> None:
+    for lane in loaded.settings.lanes_for(table, source):
+        if not lane.is_mirror:
+            raise ConfigProblem(
+                f"events of {table} go to the store of events, out of which none is taken; nothing was removed "
+                f"({adapters.config_line(loaded, lane)})",
+                next_step="Take that entry out of the config to forget the event elsewhere. What is stored stays: keep what "
+                "must be forgotten out of events.",
+            )
 
 
 def _targets(loaded: Loaded, table: str, source: str) -> Iterator[Lane]:

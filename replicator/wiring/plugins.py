@@ -16,6 +16,7 @@ GROUPS = (
     "replicator.sinks",
     "replicator.dead_letters",
     "replicator.event_stores",
+    "replicator.event_store_lanes",
     "replicator.servers",
     "replicator.projectors",
     "replicator.lineage",

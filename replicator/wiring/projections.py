@@ -115,7 +115,14 @@ def keeper(loaded: Loaded, lanes: Lanes) -> Keeper:
         refresh = loaded.settings.projections[one.name].refresh
         if refresh != "manual":
             kept.append(Kept(one, None if refresh == "on_change" else timespan(refresh).total_seconds()))
-    return Keeper(kept, lambda: refreshing(loaded), lambda: {run.lane.id: run.applied_at for run in lanes.all()})
+    return Keeper(kept, lambda: refreshing(loaded), lambda: _committed(lanes))
+
+
+def _committed(lanes: Lanes) -> dict[str, object]:
+    """By target; of the store of events by all lanes that bring it events."""
+    runs = lanes.all()
+    store = tuple(run.applied_at for run in runs if run.lane.sink == EVENT_STORE)
+    return {**{run.lane.id: run.applied_at for run in runs}, **({EVENT_STORE: store} if store else {})}
 
 
 def _projector(loaded: Loaded) -> Any:

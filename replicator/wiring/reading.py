@@ -15,6 +15,7 @@ from replicator.domain.selection import Choose, Misasked, TooLong
 from replicator.ports.reader import Reader
 from replicator.settings import Loaded, plain_options
 from replicator.settings.nearest import did_you_mean
+from replicator.settings.sinks import EventStoreSinkSettings
 
 from . import adapters
 from .offline import known_lanes
@@ -134,6 +135,11 @@ def _reader(loaded: Loaded, name: str) -> Iterator[Reader]:
     if name not in loaded.settings.sinks:
         raise ConfigProblem(f"there is no sink {name!r}", next_step=f"There are: {', '.join(loaded.settings.sinks)}.")
     with closing(cast(Any, adapters.sink(loaded, name))) as sink:
+        if isinstance(loaded.settings.sinks[name], EventStoreSinkSettings):
+            raise ConfigProblem(
+                "the store of events is not queried by table",
+                next_step="`replicator events TYPE [ID]` shows its events; its folder or table can be read with SQL.",
+            )
         if not hasattr(sink, "read"):
             raise ConfigProblem(f"sink {name!r} cannot be queried", next_step="Read its files or its table with SQL.")
         yield sink

@@ -69,13 +69,19 @@ class LogSettings(DeltaSourceSettings):
 def lane_of(loaded: Loaded, table: str, lane: str | None) -> LaneSettings:
     """The lane of a table (its name in the source) that is called `lane`, or its only one. ConfigProblem for none, and for
     several."""
-    mine = {f"{one.sink}.{one.into}": one for one in loaded.settings.lanes_for(table)}
+    every = {f"{one.sink}.{one.into}": one for one in loaded.settings.lanes_for(table)}
+    if lane in every and not every[lane].is_mirror:
+        raise ConfigProblem(
+            f"{lane} numbers events in the store of events, which is not made anew: what is stored keeps its version",
+            next_step=f"What it lacks `replicator lanes resync {lane}` reads again; events that are stored change nothing.",
+        )
+    mine = {name: one for name, one in every.items() if one.is_mirror}
     names = ", ".join(mine) or "none"
     if lane is not None and lane not in mine:
         raise ConfigProblem(f"table {table} has no lane {lane!r}", next_step=f"Its lanes are: {names}.")
     if not mine:
         raise ConfigProblem(
-            f"no entry of `tables` brings {table!r} into a target",
+            f"no entry of `tables` brings {table!r} into a target that can be made anew",
             next_step="Name the table as its source calls it: SCHEMA.TABLE.",
         )
     if lane is None and len(mine) > 1:

@@ -73,10 +73,12 @@ def _needs(loaded: Loaded, of_log: tuple[str, str, Seen], place: TopicPartition,
         if loaded.settings.table_for(table, source) is None:
             continue
         lanes = loaded.settings.lanes_for(table, source)
-        if not lanes:
-            yield 0  # The log alone has it.
+        if not any(settings.is_mirror for settings in lanes):
+            yield 0  # The log alone has it, for targets that are to be made of it.
         for settings in lanes:
             yield states.of(adapters.lane(loaded, settings)).get(place, 0)
+            if not settings.is_mirror:
+                continue
             rules = snapshots.rules_of(loaded, settings)
             kept = [one for one in snapshots.known(loaded, settings) if one.rules == rules]
             yield min((one.position.get(place, 0) for one in kept), default=0)

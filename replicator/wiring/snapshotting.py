@@ -84,7 +84,7 @@ def _schedule(loaded: Loaded, lane: LaneSettings) -> SnapshotSettings | None:
 def _settings(loaded: Loaded, lanes: Mapping[str, str]) -> Iterator[tuple[str, LaneSettings]]:
     for lane, table in lanes.items():
         for settings in loaded.settings.lanes_for(table) if table else ():
-            if f"{settings.sink}.{settings.into}" == lane and not settings.refused:
+            if f"{settings.sink}.{settings.into}" == lane and settings.is_mirror and not settings.refused:
                 yield lane, settings
 
 

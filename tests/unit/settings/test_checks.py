@@ -13,8 +13,8 @@ ACROSS = [
     (
         "      - sink: lake\n  - match",
         "      - sink: event_store\n  - match",
-        "not_yet_supported",
-        "name a sink: events of an outbox have a table per aggregate there",
+        "unknown_sink",
+        "add one, for example event_store: {path: ./deltalake/events}",
     ),
     ("    source: recorded", "    source: recordd", "unknown_source", "did you mean 'recorded'?"),
     ("  - match: audit.log\n    source: recorded", "  - match: public.orders\n    source: shop", "duplicate_match", ""),

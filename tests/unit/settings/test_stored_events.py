@@ -1,0 +1,135 @@
+"""Events of an outbox that go to the store of events: what such an entry may say, and what becomes of it."""
+
+from __future__ import annotations
+
+import warnings
+from datetime import timedelta
+
+import pytest
+
+from replicator.settings.schema import plain_options
+from replicator.wiring import adapters, parts
+
+CONFIG = """\
+pipeline: shop
+sources:
+  outbox: {format: debezium_outbox, transport: archive, path: ./archive}
+  rows: {format: debezium_json, transport: archive, path: ./rows}
+sinks:
+  lake: {kind: delta, path: ./lake}
+event_store: {path: ./events, compact_every: 7}
+dead_letters: {path: ./letters}
+tables:
+  - match: outbox.event.*
+    source: outbox
+    to: [{sink: lake}, {sink: event_store}]
+  - match: public.*
+    source: rows
+    to: [{sink: lake}]
+"""
+STORE = "event_store: {path: ./events, compact_every: 7}\n"
+ENTRY = "{sink: event_store}"
+
+
+@pytest.fixture
+def change(folder):
+    def changed(old: str = "", new: str = "", **more: object):
+        assert not old or CONFIG.count(old) == 1
+        folder.write(CONFIG.replace(old, new) if old else CONFIG)
+        return folder
+
+    return changed
+
+
+def test_the_store_is_a_sink_of_its_name(change):
+    loaded = change().load()
+    lake, lane = loaded.settings.lanes_for("outbox.event.order")
+    assert (lane.sink, lane.into, lane.policy, lane.is_mirror, lake.is_mirror) == (
+        "event_store",
+        "order",
+        "append",
+        False,
+        True,
+    )
+    said = plain_options(loaded.settings.sinks["event_store"])
+    assert said["path"] == str(loaded.root / "events") and said["compact_every"] == 7
+    assert adapters._of_store(loaded, loaded.settings.sinks["event_store"]) == {
+        "path": said["path"],
+        "compact_every": 7,
+        "limits": {"message_bytes": 16 * 1024 * 1024, "entries": 4096, "depth": 64},
+    }
+    assert [one.id for one in parts.rules_for(loaded, "outbox")("outbox.event.order").lanes] == [
+        "lake.order",
+        "event_store.order",
+    ]
+
+
+def test_nobody_is_shown_a_sink_that_nobody_wrote(change):
+    loaded = change(STORE, "event_store: {dsn: 'postgresql://u:s3cr3t@h/d'}\n").load()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shown = loaded.redacted()
+    assert set(shown["sinks"]) == {"lake"} and "s3cr3t" not in repr((shown, loaded.settings))
+
+
+def test_where_no_table_names_it_there_is_none(change):
+    assert set(change(f", {ENTRY}", "").load().settings.sinks) == {"lake"}
+
+
+def test_a_sink_that_is_called_so_is_that_sink(change):
+    lake = "  lake: {kind: delta, path: ./lake}\n"
+    loaded = change(lake, lake + "  event_store: {kind: delta, path: ./other}\n").load()
+    assert loaded.settings.lanes_for("outbox.event.order")[1].is_mirror
+
+
+def test_what_is_said_for_other_targets_is_theirs(change):
+    said = "defaults: {policy: scd1, tombstone_retention: 1 days, deletes: soft}\ntables:\n"
+    lake, lane = change("tables:\n", said).load().settings.lanes_for("outbox.event.order")
+    assert lake.retention == timedelta(days=1) and lake.shape.soft_deletes
+    assert (lane.policy, lane.retention, bool(lane.shape), lane.watermark) == ("append", None, False, None)
+
+
+def test_events_can_be_chosen(change):
+    said = "{sink: event_store, where: \"type = 'OrderPlaced'\"}"
+    lane = change(ENTRY, said).load().settings.lanes_for("outbox.event.order")[1]
+    assert lane.shape.words == ("where type = 'OrderPlaced'",) and not lane.shape.rows_leave
+
+
+WRONG = [
+    (STORE, "", "unknown_sink", "add one, for example event_store"),
+    (
+        "    source: rows\n    to: [{sink: lake}]",
+        "    source: rows\n    to: [{sink: event_store}]",
+        "inapplicable",
+        "outbox",
+    ),
+    (ENTRY, "{sink: event_store, policy: scd2}", "inapplicable", "remove it"),
+    (ENTRY, "{sink: event_store, deletes: soft}", "inapplicable", "remove it"),
+    (ENTRY, "{sink: event_store, partition_by: [id]}", "inapplicable", "remove it"),
+    (ENTRY, "{sink: event_store, columns: {payload: {rename: body}}}", "inapplicable", "remove it"),
+    ("    source: outbox\n", "    source: outbox\n    sequence_by: [event_offset]\n", "inapplicable", "other targets"),
+    ("    source: outbox\n", "    source: outbox\n    except_column_list: [payload]\n", "inapplicable", "other targets"),
+    (
+        "    source: outbox\n",
+        "    source: outbox\n    columns: {payload: {rename: body}}\n",
+        "inapplicable",
+        "other targets",
+    ),
+    ("sinks:\n", "engine: spark\nsinks:\n", None, ""),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "code", "told"), WRONG)
+def test_what_is_wrong_is_said(change, old, new, code, told):
+    if code is None:
+        change(old, new).load()
+        return
+    found = change(old, new).only()
+    assert found.code == code and told in f"{found.message} {found.suggestion}"
+
+
+def test_on_spark_not_in_an_object_store(change):
+    folder = change(STORE, "engine: spark\nevent_store: {path: 's3://bucket/events'}\n")
+    assert folder.only().code == "not_yet_supported"
+    folder.write(folder.file.read_text().replace("engine: spark", "engine: local"))
+    assert folder.load().settings.sinks["event_store"].place == "delta"
