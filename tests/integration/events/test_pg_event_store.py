@@ -57,19 +57,19 @@ def test_a_role_that_may_only_write_rows(store, postgres_dsn):
 def test_a_writer_that_asks_for_no_lock_is_noticed(store, postgres_dsn):
     """Its version is taken, so ours is the next one."""
     store.append([emitted(1)])
-    heads = store._head
+    heads = store._table._heads
 
-    def late(cursor, aggregate):
-        head = heads(cursor, aggregate)
-        if head.version == 1:
+    def late(cursor, aggregates):
+        found = heads(cursor, aggregates)
+        if found["Customer", "C101"].version == 1:
             with psycopg.connect(postgres_dsn, autocommit=True) as other:
                 other.execute(
                     f"INSERT INTO {RELATION} SELECT 'theirs', event_type, aggregate_id, aggregate_type, event_data,"
                     f" metadata, 2, created_at FROM {RELATION}"
                 )
-        return head
+        return found
 
-    store._head = late
+    store._table._heads = late
     assert store.append([emitted(2)])[0].event.event_version == 3
     assert [e.event_id for e in store.read("Customer")] == ["event-1", "theirs", "event-2"]
 
