@@ -67,7 +67,9 @@ def refuse_lost(source: Source[Any], lane: Lane, live: LaneState | None, rebuilt
         )
 
 
-def refuse_incomplete(lane: Lane, log: str, needed: Mapping[TopicPartition, int], kept: Iterable[Position]) -> None:
+def refuse_incomplete(
+    lane: Lane, log: str, needed: Mapping[TopicPartition, int], kept: Iterable[Position], step: str
+) -> None:
     """Raise DataLoss, naming what is missing, unless the log has the records from `needed` on, where the lane began. One of
     `kept` has to say so of each partition: where the log began, and the first records that it has."""
     known = list(kept)
@@ -77,7 +79,7 @@ def refuse_incomplete(lane: Lane, log: str, needed: Mapping[TopicPartition, int]
             missing = f"from {offset} to {min(firsts) - 1}" if firsts else f"from {offset} on"
             raise DataLoss(
                 f"the event log {log} lacks records {missing} of {place}, with which lane {lane.id} began",
-                next_step="Rows that only they know would go. Rebuild beside with `--into NAME`, or load the lane anew with "
+                next_step=f"Rows that only they know would not be there. {step}, or load the lane anew with "
                 f"`replicator lanes resync {lane.id}`.",
             )
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 from replicator.application import joining
 from replicator.application.instance import InstanceLock
 from replicator.application.register import FileRegister
-from replicator.application.rules import event_log_lane
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
@@ -21,13 +20,11 @@ from replicator.ports.frames import Lane
 from replicator.ports.register import Seen
 from replicator.settings import LaneSettings, Loaded
 
-from . import adapters, dropping, parts, snapshots
+from . import adapters, dropping, parts
 from .daemon import ask_control, ask_status
 from .digests import Swap, digest_of, swap_words
-from .histories import log_of, reading
-from .plugins import load
 from .rebuilding import ASKED, Replay, folder_of
-from .seeding import Tell, begun_at, prepared, quiet
+from .seeding import Tell, prepared, quiet, refuse_incomplete
 
 ANEW, COMPARED = "__replay", "__dry_run"
 """What the names of targets end in that are there only until they are used."""
@@ -64,7 +61,8 @@ def exchange(loaded: Loaded, lane: LaneSettings, make: Make, tell: Tell = quiet)
     Killed anywhere, the target is the old or the new one, and repeated it goes on with what it had. DataLoss, and nothing is
     changed, where the log or the source lacks what the lane needs; Fenced where another instance writes the lane."""
     asked = beside(loaded, lane, ANEW)
-    _refuse_incomplete(loaded, asked)
+    _refuse_unbegun(loaded, lane)
+    refuse_incomplete(loaded, asked)
     _remove_remains(loaded, asked)
     config = prepared(loaded, asked, tell)
     said = up_to_the_lane(loaded, config, asked, make)
@@ -115,33 +113,15 @@ def _remove_remains(loaded: Loaded, asked: Replay) -> None:
         shutil.rmtree(folder_of(loaded, asked))
 
 
-def _refuse_incomplete(loaded: Loaded, asked: Replay) -> None:
-    """DataLoss unless the event log, or what the replay began with, has everything that the lane began with."""
-    lane = asked.lane
-    source, log = log_of(loaded, lane.table)
+def _refuse_unbegun(loaded: Loaded, lane: LaneSettings) -> None:
+    """Fatal for a lane that has no target yet."""
     mine = adapters.lane(loaded, lane)
     with closing(cast(Any, adapters.sink(loaded, lane.sink))) as sink:
-        live = sink.state(mine)
-    if live is None:
-        raise Fatal(
-            f"lane {mine.id} has applied nothing yet, so that there is nothing to make anew",
-            next_step="Start the program; or name another table with `--into`.",
-        )
-    seen = FileRegister(parts.register_folder(loaded)).load(source)
-    begun = seen.beginnings.get(mine.id, Position())
-    needed = {place: begun.get(place, 0) for place, offset in live.position.items() if offset > begun.get(place, 0)}
-    began = seen.beginnings.get(event_log_lane(loaded.settings.pipeline, source, log).id, Position())
-    removed = snapshots.removed(loaded, lane)
-    began = began.only(place for place in began if place not in removed)
-    joining.refuse_incomplete(mine, log, needed, (began, _firsts(loaded, source, log), begun_at(loaded, asked)))
-
-
-def _firsts(loaded: Loaded, source: str, log: str) -> Position:
-    local = replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
-    options = {**reading(local, source, log), "batch_bytes": adapters.batch_bytes(local)}
-    with closing(cast(Any, load("replicator.sources", "delta")(options))) as opened:
-        found: Position = opened.start()
-        return found
+        if sink.state(mine) is None:
+            raise Fatal(
+                f"lane {mine.id} has applied nothing yet, so that there is nothing to make anew",
+                next_step="Start the program; or name another table with `--into`.",
+            )
 
 
 def _hand_letters_on(loaded: Loaded, config: Loaded, asked: Replay) -> None:

@@ -13,16 +13,19 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
+from replicator.domain.position import Position
 from replicator.domain.selection import TooLong
 from replicator.settings import LaneSettings, Loaded
 
 from . import adapters
+from .completeness import refuse_incomplete
 from .container import Container
 from .running import run_once
 from .snapshots import THEN, configured, refuse_shortened, seeded
 
 Read = Callable[[Any, str], pa.Table]
 """Reads a table of a reader."""
+STEP = "What there is of a row tells `replicator history`; ask for a version (`--version`) where the target has some"
 
 
 def rows_then(
@@ -47,6 +50,7 @@ def rows_then(
             tell(f"going on from snapshot {begun.number}, which ends at {begun.newest}")
         else:
             refuse_shortened(loaded, lane)
+        refuse_incomplete(loaded, lane, begun.begun if begun else Position(), STEP)
         prepared = configured(loaded, lane, Path(folder), begun, moment)
         made = Container(loaded=prepared)
         with within(seconds, made.stop(), f"applying the event log of {lane.table} up to {moment}"):

@@ -19,7 +19,7 @@ from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 from replicator.settings.sinks import DeadLetterSettings
 
-from . import adapters, parts, rebuilding, snapshots
+from . import adapters, completeness, parts, rebuilding, snapshots
 from .rebuilding import Replay
 
 BEGUN = "begun"
@@ -34,7 +34,10 @@ def quiet(_: str) -> None:
 
 def prepared(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> Loaded:
     """As `rebuilding.prepared`; a target of which there is nothing yet begins with the newest snapshot that it can begin
-    with, and `tell` is told which, or why none of those there are."""
+    with, and `tell` is told which, or why none of those there are. DataLoss, naming what is missing, where the log lacks
+    records that the lane has applied, but for a replay that says since when it wants them."""
+    if asked.since is None:
+        refuse_incomplete(loaded, asked)
     begun = candidate(loaded, asked, tell)
     topics = snapshots.topics_of(loaded, asked.lane, begun) if begun is not None else ()
     config = rebuilding.prepared(loaded, asked, topics)
@@ -64,7 +67,14 @@ def candidate(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> StateSnapsho
     return None
 
 
-def begun_at(loaded: Loaded, asked: Replay) -> Position:
+def refuse_incomplete(loaded: Loaded, asked: Replay) -> None:
+    """DataLoss, naming what is missing, unless the event log, or what the replay begins with, has everything that the lane
+    began with."""
+    step = "Make one of a part of the records with `--since TIME --into NAME`"
+    completeness.refuse_incomplete(loaded, asked.lane, _begun_at(loaded, asked), step)
+
+
+def _begun_at(loaded: Loaded, asked: Replay) -> Position:
     """From where on the target that a replay makes has all records of the log."""
     found = candidate(loaded, asked)
     if found is not None:

@@ -72,11 +72,11 @@ def test_the_source_has_to_have_what_the_log_lacks() -> None:
 
 def test_the_log_has_to_have_what_the_lane_began_with() -> None:
     """As it began there, or as its first records say: offsets have holes."""
-    refuse_incomplete(LANE, "raw", {ONE: 3}, (Position({ONE: 3}), Position({ONE: 7})))
-    refuse_incomplete(LANE, "raw", {ONE: 3}, (Position(), Position({ONE: 2})))
+    refuse_incomplete(LANE, "raw", {ONE: 3}, (Position({ONE: 3}), Position({ONE: 7})), "Wait")
+    refuse_incomplete(LANE, "raw", {ONE: 3}, (Position(), Position({ONE: 2})), "Wait")
     for kept, missing in (((Position({ONE: 5}), Position({ONE: 6})), "from 3 to 4"), ((Position(),), "from 3 on")):
         with pytest.raises(DataLoss, match=missing):
-            refuse_incomplete(LANE, "raw", {ONE: 3}, kept)
+            refuse_incomplete(LANE, "raw", {ONE: 3}, kept, "Wait")
 
 
 def test_a_sink_that_cannot() -> None:

@@ -149,8 +149,16 @@ def test_what_was_begun_under_other_rules_is_begun_anew(
     assert rows(project) == [row for row in before if row["id"] > 1] and nothing_left(project)
 
 
+WITHOUT_ITS_BEGINNING = {
+    "replay": ("replay", "public.orders"),
+    "kept beside": ("replay", "public.orders", "--into", "again"),
+    "the difference": ("replay", "public.orders", "--dry-run"),
+    "as it was": ("query", "lake.orders", "--as-of", "2026-11-21", "--from-log"),
+}
+
+
 def test_what_the_log_lacks_is_named(project: Path, answer: Answer) -> None:
-    """It was not there when the lane began."""
+    """It was not there when the lane began: what is made of less would lack rows, and nobody would see it."""
     log = DeltaTable(str(project / "lake" / "cdc_events"))
     log.alter.set_table_properties({"delta.appendOnly": "false"})
     log.delete(f"topic = '{ORDERS}' AND offset < 2")
@@ -159,9 +167,13 @@ def test_what_the_log_lacks_is_named(project: Path, answer: Answer) -> None:
     seen["beginnings"]["raw.recorded"][ORDERS] = {"0": 2}
     register.write_text(json.dumps(seen))
     before = rows(project)
-    refused = answer("replay", "public.orders", code=4)["error"]
-    assert f"lacks records from 0 to 1 of {ORDERS}[0]" in refused["sentence"] and "--into" in refused["next_step"]
-    assert rows(project) == before and nothing_left(project)
+    for words in WITHOUT_ITS_BEGINNING.values():
+        refused = answer(*words, code=4)["error"]
+        assert f"lacks records from 0 to 1 of {ORDERS}[0]" in refused["sentence"], words
+        assert "resync lake.orders" in refused["next_step"]
+    assert rows(project) == before and nothing_left(project) and not (project / "lake" / "again").exists()
+    part = ("--since", "2026-11-20T17:47:00+0000")
+    assert answer("replay", "public.orders", "--into", "again", *part)["result"]["applied"] == 2, "a part, as it was asked for"
 
 
 def test_what_was_rejected_is_the_lanes(project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
