@@ -33,7 +33,8 @@ def load_table(
     config: str | Path | None = None,
     env: str | None = None,
 ) -> pa.Table:
-    """The rows of a target, now or at a version or time of its table.
+    """The rows of a target, now, at a version of its table, or as they were at a time of the source (without an event log of
+    the table: of its commits).
 
     `name` is `SINK.TABLE`, or `TABLE` in the first sink of the config that has it, by its name there or in the source;
     `where` is a SQL condition on its columns.

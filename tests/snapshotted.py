@@ -81,9 +81,8 @@ class Snapshotted:
     def replayed(self, folder: Path, until: datetime | None = None, *, from_snapshot: bool) -> tuple[Any, ...]:
         """What a replay makes: rows, and state as far as it does not depend on where batches end; and the number of the
         snapshot."""
-        moment = None if until is None else until.isoformat()
         begun = snapshots.seeded(self.loaded, self.lane, folder, until) if from_snapshot else None
-        config = snapshots.configured(self.loaded, self.lane, folder, begun, moment)
+        config = snapshots.configured(self.loaded, self.lane, folder, begun, until)
         run_once(Container(loaded=config))
         with snapshots.opened(config, self.lane) as (sink, then):
             state: LaneState | None = sink.state(then)

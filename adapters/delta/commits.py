@@ -6,8 +6,9 @@ version is read from the very snapshot that commits, and a commit that did not h
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
@@ -15,19 +16,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from replicator.domain.errors import DataLoss, Fenced
 from replicator.domain.plan import LaneState
-from replicator.domain.position import Span
+from replicator.domain.position import Position, Span
 
 from .errors import first_line, is_damage, is_newer, translated
 from .folders import Folder
 from .positions import Positions
 from .protocol import unwritable
+from .standings import ATTEMPT, STANDING, USER_METADATA, standing, standings
 from .tables import opened, schema_of
-
-ATTEMPT = "replicatorAttempt"
-"""Names the attempt in the commit's own record, so that a commit whose answer was lost is known again."""
-
-USER_METADATA = "userMetadata"
-"""Where Spark keeps what a writer says of its commit."""
 
 RECENT = 100
 WRITER = WriterProperties(compression="SNAPPY")
@@ -35,13 +31,14 @@ WRITER = WriterProperties(compression="SNAPPY")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a commit has to say of itself: the lane's app id, its version, and which attempt at that it is; and the folder of
-    its table."""
+    """What a commit has to say of itself: the lane's app id, its version, and which attempt at that it is; the folder of
+    its table; and where the lane stands with it (`standings.standing`), where it is a lane's."""
 
     app: str
     version: int
     name: str
     table: Folder
+    standing: str = ""
 
     @property
     def properties(self) -> CommitProperties:
@@ -51,7 +48,16 @@ class Attempt:
     def with_transactions(self, more: Sequence[Transaction]) -> CommitProperties:
         """`properties`, and transactions of other applications in the same commit."""
         own = Transaction(self.app, self.version, int(time.time() * 1000))
-        return CommitProperties(custom_metadata={ATTEMPT: self.name}, max_commit_retries=0, app_transactions=[own, *more])
+        return CommitProperties(custom_metadata=self._told, max_commit_retries=0, app_transactions=[own, *more])
+
+    @property
+    def text(self) -> str:
+        """The same for Spark, which takes one text."""
+        return json.dumps(self._told) if self.standing else self.name
+
+    @property
+    def _told(self) -> dict[str, str]:
+        return {ATTEMPT: self.name, **({STANDING: self.standing} if self.standing else {})}
 
 
 Operation = Callable[[DeltaTable, Attempt], None]
@@ -105,6 +111,10 @@ class LaneLog:
         """How often this lane has committed, as `snapshot` has it."""
         return snapshot.transaction_version(self._app) or 0
 
+    def standings(self, snapshot: DeltaTable) -> Iterator[tuple[int, Position]]:
+        """The versions of the table, the newest first, with the lane's position there, as far as they say it."""
+        return standings(snapshot, self._app)
+
     def state(self, snapshot: DeltaTable) -> LaneState | None:
         """Where the lane stands in `snapshot`; None when it never committed, or was reset."""
         version = self.version(snapshot)
@@ -123,7 +133,7 @@ class LaneLog:
             self._refuse_moved(before)
         announced = self._positions.announce(before + 1, state, span)
         self.announced = announced.version
-        attempt = Attempt(self._app, announced.version, announced.attempt, self._path)
+        attempt = Attempt(self._app, announced.version, announced.attempt, self._path, standing(self._app, state))
         try:
             if write is not None:
                 write(snapshot, attempt)
@@ -143,7 +153,8 @@ class LaneLog:
 
     def _landed(self, before: int, attempt: str) -> bool:
         """Whether our attempt is in the table after all; `Fenced` when somebody else's is."""
-        if any(attempt in (entry.get(ATTEMPT), entry.get(USER_METADATA)) for entry in self.open().history(RECENT)):
+        told = (f"{entry.get(ATTEMPT)} {entry.get(USER_METADATA)}" for entry in self.open().history(RECENT))
+        if any(attempt in said for said in told):
             return True
         self._refuse_moved(before)
         return False

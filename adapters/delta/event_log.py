@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, WriterProperties
 
+from replicator.domain.borders import Border
 from replicator.domain.change import RAW
 from replicator.domain.erasures import WITHHELD
 from replicator.domain.errors import DataLoss, Fatal
@@ -23,6 +24,7 @@ from replicator.ports.sink import SinkCapabilities
 
 from ..arrow.logged import gathered, raw
 from ..sql.dialect import text_literal
+from .bordering import border_at, border_at_time
 from .commits import Attempt, Operation
 from .erasing import emptied
 from .errors import translating
@@ -136,6 +138,16 @@ class LogTable(LaneSink[F]):
         """See `ports.state_snapshots.TellsTimes.newest`."""
         with translating(self._name):
             return newest(opened(self._lake.root), since, below) if exists(self._lake.root) else None
+
+    def border(self, topics: Collection[str], at: datetime | Position, covered: Position) -> Border | None:
+        """See `ports.state_snapshots.TellsTimes.border`."""
+        with translating(self._name):
+            if not exists(self._lake.root):
+                return Border()
+            table = opened(self._lake.root)
+            if isinstance(at, datetime):
+                return border_at_time(table, topics, at, covered)
+            return border_at(table, topics, at, covered)
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`: one, named as its folder."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.position import Position
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 from replicator.ports.sink import Erased, Judge
 
@@ -78,6 +79,14 @@ class Lanes:
                 return None
             log = lane_log(self._lake, path, lane)
             return log.state(log.open())
+
+    def standings(self, lane: Lane) -> Iterator[tuple[int, Position]]:
+        """See `ports.reader.TellsVersions.standings`."""
+        path = self._path_of(lane)
+        with translating(lane.into):
+            if exists(path):
+                log = lane_log(self._lake, path, lane)
+                yield from log.standings(log.open())
 
     def version(self, lane: Lane) -> int | None:
         """The version that the lane's table has; None while there is none. Not looked up again where this instance has not

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.selection import Choose
 from replicator.domain.transactions import Complete
@@ -217,6 +218,10 @@ class Mirrors(LaneSink[F]):
         with translating(lane.into):
             path = self._lake.table(lane.into)
             return rows_in(opened(path)) if exists(path) else 0
+
+    def standings(self, lane: Lane) -> Iterator[tuple[int, Position]]:
+        """See `ports.reader.TellsVersions.standings`."""
+        return self._lanes.standings(lane)
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

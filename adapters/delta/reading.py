@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import duckdb
@@ -26,9 +28,29 @@ def read_table(
     schema = to_source_names(schema_of(table))
     scan = pa.RecordBatchReader.from_stream(table.scan())
     reader = pa.RecordBatchReader.from_batches(to_source_names(scan.schema), (b.rename_columns(schema.names) for b in scan))
-    if where is not None:
-        return _matching(reader, name, where, limit).cast(schema)
-    return _first(reader, schema, limit)
+    with naming_gone(name, table):
+        if where is not None:
+            return _matching(reader, name, where, limit).cast(schema)
+        return _first(reader, schema, limit)
+
+
+@contextmanager
+def naming_gone(name: str, table: DeltaTable) -> Iterator[None]:
+    """Fatal where data files of that version of a table were cleaned away."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if not _is_gone(error):
+            raise
+        raise Fatal(
+            f"table {name!r} cannot be read at version {table.version()}: its files were cleaned away",
+            next_step="Ask for a later version.",
+        ) from error
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether delta-rs says that a file is not there, through whatever read it."""
+    return "Object Store error" in str(error) and "not found" in str(error)
 
 
 def to_source_names(schema: pa.Schema) -> pa.Schema:
@@ -103,6 +125,8 @@ def _matching(reader: pa.RecordBatchReader, name: str, where: str, limit: int | 
             matching = connection.from_arrow(reader).filter(where)
             return (matching if limit is None else matching.limit(limit)).to_arrow_table()
         except duckdb.Error as error:
+            if _is_gone(error):
+                raise pa.ArrowInvalid(str(error)) from error
             raise ConfigProblem(
                 f"the condition on table {name!r} cannot be evaluated: {first_line(error)}",
                 next_step="Write a SQL condition on the table's columns.",

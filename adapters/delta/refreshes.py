@@ -16,8 +16,9 @@ from replicator.domain.projections import Groups, Projection, Record
 from replicator.domain.table import Column
 
 from ..sql.dialect import Dialect
-from .commits import RECENT, USER_METADATA
+from .commits import RECENT
 from .folders import Folder
+from .standings import USER_METADATA
 from .tables import create, exists, opened
 
 RECORD = "replicatorRefresh"

@@ -18,7 +18,7 @@ from replicator.domain.selection import Choose, Condition, Selection, TooLong
 
 from ..sql.dialect import DELTA_RS
 from .folders import Folder
-from .reading import then, to_source_names
+from .reading import naming_gone, then, to_source_names
 from .tables import schema_of
 
 COMPARE: dict[str, Callable[[pc.Expression, pa.Scalar], pc.Expression]] = {
@@ -54,8 +54,9 @@ def select_rows(
     ranges = _ranges(stored, dict(zip(schema.names, stored.names, strict=True)), wanted)
     batches = _scanned(table, numbered, ranges, _deadline(name, seconds))
     wanted = _renamed(wanted, names)
-    found = Scanner.from_batches(batches, schema=numbered, filter=_condition(wanted)).to_reader()
-    return _page(found, numbered, wanted).rename_columns(schema.names).cast(schema)
+    with naming_gone(name, table):
+        found = Scanner.from_batches(batches, schema=numbered, filter=_condition(wanted)).to_reader()
+        return _page(found, numbered, wanted).rename_columns(schema.names).cast(schema)
 
 
 def _renamed(wanted: Selection, names: dict[str, str]) -> Selection:

@@ -14,10 +14,11 @@ from pyspark.sql import functions as sf
 
 from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
 
-from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
+from ..delta.commits import RECENT, Attempt, LostRace, Operation
 from ..delta.merge import delete_all
 from ..delta.partitions import Partitions
 from ..delta.protocol import is_clustered
+from ..delta.standings import USER_METADATA
 from ..delta.tables import opened
 from ..sql.dialect import SPARK
 from ..sql.history_events import ended_by
@@ -100,7 +101,7 @@ def overwrite_stage(rows: DataFrame) -> Operation:
 def _saved(rows: DataFrame, mode: str, options: Mapping[str, str], snapshot: DeltaTable, attempt: Attempt) -> None:
     with saying(rows.sparkSession, attempt):
         writer = rows.write.format("delta").mode(mode).options(**options).option("txnAppId", attempt.app)
-        writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.name)
+        writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.text)
         writer.save(place(attempt.table.uri))
     confirm(snapshot, attempt)
 
@@ -172,7 +173,7 @@ def refuse_moved(snapshot: DeltaTable, attempt: Attempt) -> None:
 def confirm(snapshot: DeltaTable, attempt: Attempt) -> None:
     """Spark skips a version that the table has already, without a word: then somebody else was first."""
     snapshot.update_incremental()
-    if not any(entry.get(USER_METADATA) == attempt.name for entry in snapshot.history(RECENT)):
+    if not any(entry.get(USER_METADATA) == attempt.text for entry in snapshot.history(RECENT)):
         raise LostRace
 
 
@@ -181,7 +182,7 @@ def saying(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
     """A session of its own whose commits say what `attempt` says: the settings hold for a whole session, and forgotten ones
     would make its next commits silent no-ops. An append says it by options instead."""
     session = spark.newSession()
-    settings = {APP: attempt.app, VERSION: str(attempt.version), METADATA: attempt.name}
+    settings = {APP: attempt.app, VERSION: str(attempt.version), METADATA: attempt.text}
     for name, value in settings.items():
         session.conf.set(name, value)
     try:

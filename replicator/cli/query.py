@@ -15,10 +15,12 @@ from replicator.domain.plain import plain, values
 from replicator.domain.plain import rows as plain_rows
 
 from .session import COUNT, Session, command
-from .times import IN_UTC, MOMENT
+from .times import IN_UTC, MOMENT_OR_PLACES
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from replicator.domain.position import Position
 
 SHOWN = 100
 """Rows that are printed for people when they do not say how many."""
@@ -29,8 +31,12 @@ PIPED = 250
 @command("query")
 @click.argument("table")
 @click.option("--version", type=COUNT, help="The table's version (Delta).")
-@click.option("--as-of", type=MOMENT, help=f"The time ({IN_UTC}).")
-@click.option("--from-log", is_flag=True, help="With --as-of: from the event log, by the time at the source.")
+@click.option(
+    "--as-of",
+    type=MOMENT_OR_PLACES,
+    help=f"As it was at a time of the source ({IN_UTC}), or behind these places, as `history` tells them.",
+)
+@click.option("--from-log", is_flag=True, help="With --as-of: from the event log, whatever versions there are.")
 @click.option("--where", help="A SQL condition on the table's columns.")
 @click.option("--limit", type=COUNT, help="At most so many rows, 0: all. As a table by default 100.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -38,17 +44,17 @@ def query(
     session: Session,
     table: str,
     version: int | None,
-    as_of: datetime | None,
+    as_of: datetime | Position | None,
     from_log: bool,
     where: str | None,
     limit: int | None,
     as_csv: bool,
 ) -> None:
     """Print TABLE (or SINK.TABLE, or the table's name in the source), as a table, as JSON (`--json`: result is the list of
-    rows) or as CSV. `--as-of` is the time of a commit where the target keeps versions so old, and otherwise the time at
-    the source, by the table's event log."""
+    rows) or as CSV. `--as-of` is answered by the version of the target that holds just the records of the source up to
+    then, and otherwise by the table's event log; without one, by the times of commits."""
     if from_log and as_of is None:
-        raise ConfigProblem("--from-log asks for a time", next_step="Give one with `--as-of`.")
+        raise ConfigProblem("--from-log asks for a time or a place", next_step="Give one with `--as-of`.")
     from replicator.wiring.reading import read
 
     for_people = not (as_csv or session.as_json)

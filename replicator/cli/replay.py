@@ -43,7 +43,8 @@ def replay(
     from replicator.wiring import exchanging, rebuilding, seeding
 
     mine = rebuilding.lane_of(session.loaded, table, lane)
-    times = {name: time.isoformat() for name, time in (("since", since), ("until", until)) if time is not None}
+    said = {"since": since, "until": until}
+    times: dict[str, Any] = {name: time.isoformat() for name, time in said.items() if time is not None}
     if dry_run:
         if into is not None:
             raise ConfigProblem("`--dry-run` keeps nothing, and `--into` says where", next_step="Leave one of the two out.")

@@ -1,4 +1,4 @@
-"""Times as commands take them."""
+"""Times as commands take them, and places in a stream beside them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+
+from replicator.domain.position import Position, TopicPartition
 
 FORMS = ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%d")
 """How a time may be written."""
@@ -25,4 +27,34 @@ class Moment(click.DateTime):
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+class MomentOrPlaces(click.ParamType[datetime | Position]):
+    """A time, or the places of the last records that count, as `history` and `audit` tell them: the position behind them."""
+
+    name = "TIME|TOPIC:PARTITION:OFFSET"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | Position:
+        """The time, aware, or the position."""
+        if isinstance(value, datetime | Position):
+            return value
+        try:
+            return MOMENT.convert(value, param, ctx)
+        except click.UsageError as no_time:
+            try:
+                return _behind(value)
+            except ValueError:
+                self.fail(f"{no_time.message} Nor is it TOPIC:PARTITION:OFFSET[,...].", param, ctx)
+
+
+def _behind(text: str) -> Position:
+    found: dict[TopicPartition, int] = {}
+    for item in text.split(","):
+        topic, partition, offset = item.strip().rsplit(":", 2)
+        place = TopicPartition(topic, int(partition))
+        if not topic or place in found or place.partition < 0 or int(offset) < 0:
+            raise ValueError(item)
+        found[place] = int(offset) + 1
+    return Position(found)
+
+
 MOMENT = Moment()
+MOMENT_OR_PLACES = MomentOrPlaces()

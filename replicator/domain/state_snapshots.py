@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from .borders import Border
 from .position import Position
 
 FORMAT = 1
@@ -39,8 +40,10 @@ class StateSnapshot:
         """Whether its offsets are those of the topics that have these ids now."""
         return all(identity.get(topic, known) == known for topic, known in self.identity)
 
-    def is_usable(self, rules: str, until: datetime | None) -> bool:
-        """Whether a replay under these rules, of records up to that time (None: of all), can begin with it."""
+    def is_usable(self, rules: str, until: datetime | Border | None) -> bool:
+        """Whether a replay under these rules, of records up to that time or border (None: of all), can begin with it."""
+        if isinstance(until, Border):
+            return self.rules == rules and not until.is_beyond(self.position, self.newest)
         return self.rules == rules and (until is None or self.newest is None or self.newest <= until)
 
     def to_json(self) -> dict[str, Any]:
@@ -102,7 +105,9 @@ class Schedule:
         return late or (self.after_records is not None and behind >= self.after_records)
 
 
-def newest_usable(known: Iterable[StateSnapshot], rules: str, until: datetime | None = None) -> StateSnapshot | None:
+def newest_usable(
+    known: Iterable[StateSnapshot], rules: str, until: datetime | Border | None = None
+) -> StateSnapshot | None:
     """The latest of them with which a replay can begin."""
     found = [one for one in known if one.is_usable(rules, until)]
     return max(found, key=lambda one: one.number, default=None)

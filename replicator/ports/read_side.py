@@ -46,8 +46,7 @@ class Filter:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which rows, of now or of `as_of`: at most `limit`, behind the place `after` that the page before told. `key`: only
-    those with this key, a text for each column. `from_log`: as they were by the times of the source, whatever versions there
-    are."""
+    those with this key, a text for each column. `from_log`: by the event log, whatever versions there are."""
 
     limit: int
     filters: tuple[Filter, ...] = ()

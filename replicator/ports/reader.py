@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
 import pyarrow as pa
 
+from replicator.domain.position import Position
 from replicator.domain.selection import Choose
+
+from .frames import Lane
 
 
 class Reader(Protocol):
@@ -51,3 +54,11 @@ class Selects(Reader, Protocol):
         Values travel beside the statement, never in it, but for whole numbers. Raises as `read` does, `Misasked` for values
         that cannot be compared with their column, and `TooLong` after so many seconds.
         """
+
+
+class TellsVersions(Protocol):
+    """A reader of targets of which older versions are kept."""
+
+    def standings(self, lane: Lane) -> Iterator[tuple[int, Position]]:
+        """The versions of the lane's target, the newest first, with the position of the lane at each; without those of
+        which it is not known. Their rows may be gone."""

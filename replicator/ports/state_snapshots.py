@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 
+from replicator.domain.borders import Border
 from replicator.domain.position import Position, TopicPartition
 
 from .frames import Lane
@@ -36,6 +37,11 @@ class TellsTimes(Protocol):
     def newest(self, since: Position, below: Position) -> datetime | None:
         """The latest time at the source among the records of the partitions in `below` that lie below it, and not below
         `since`; None where none of them tells one."""
+
+    def border(self, topics: Collection[str], at: datetime | Position, covered: Position) -> Border | None:
+        """Where a moment lies among the records of these topics: behind the last one of that time at the source or earlier,
+        or before those at or above a position. None for a time where the records are not in its order, so that some of the
+        time or earlier come behind later ones. `covered`: how far the log's lane had read them before."""
 
 
 class Shortens(Protocol):

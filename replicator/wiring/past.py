@@ -6,7 +6,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from replicator.settings import LaneSettings, Loaded
 from . import adapters
 from .completeness import refuse_incomplete
 from .container import Container
+from .moments import Moment
 from .running import run_once
 from .snapshots import THEN, configured, refuse_shortened, seeded
 
@@ -31,35 +31,32 @@ STEP = "What there is of a row tells `replicator history`; ask for a version (`-
 def rows_then(
     loaded: Loaded,
     lane: LaneSettings,
-    at: datetime,
+    at: Moment,
     read: Read,
     seconds: float | None = None,
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
-    """What `read` finds in the target of `lane` as it was at a moment, by the times that the source tells: all records up to
-    it are applied to a lake of its own, in this process, under the lane's policy and today's config, and the lake is
-    removed. They are those behind the newest snapshot that ends by then, where there is one; `tell` is told. A time without
-    zone is one in UTC. Fatal where the log has nothing that old, ConfigProblem without a log, TooLong when applying them
-    takes longer than `seconds`."""
-    until = at if at.tzinfo else at.replace(tzinfo=UTC)
-    moment = until.isoformat()
+    """What `read` finds in the target of `lane` as it was at a moment: all records up to it are applied to a lake of its
+    own, in this process, under the lane's policy and today's config, and the lake is removed. They are those behind the
+    newest snapshot that ends by then, where there is one; `tell` is told. Fatal where the log has nothing that old,
+    DataLoss where it lacks something of then, TooLong when applying them takes longer than `seconds`."""
     with tempfile.TemporaryDirectory(prefix="replicator-then-") as folder:
-        begun = seeded(loaded, lane, Path(folder), until)
+        begun = seeded(loaded, lane, Path(folder), at.until)
         if begun is not None:
             tell(f"going on from snapshot {begun.number}, which ends at {begun.newest}")
         else:
             refuse_shortened(loaded, lane)
         refuse_incomplete(loaded, lane, begun.begun if begun else Position(), STEP)
-        prepared = configured(loaded, lane, Path(folder), begun, moment)
+        prepared = configured(loaded, lane, Path(folder), begun, at.until)
         made = Container(loaded=prepared)
-        with within(seconds, made.stop(), f"applying the event log of {lane.table} up to {moment}"):
+        with within(seconds, made.stop(), f"applying the event log of {lane.table} up to {at}"):
             run_once(made)
         reader: Any = adapters.sink(prepared, lane.sink)
         try:
             if THEN not in reader.tables():
                 raise Fatal(
-                    f"the event log of {lane.table} has no changes up to {moment}",
+                    f"the event log of {lane.table} has no changes up to {at}",
                     next_step="Ask for a later time; `replicator history` tells when a row first came.",
                 )
             found = read(reader, THEN)

@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, cast
 
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.selection import Choose, Misasked, TooLong
+from replicator.domain.position import Position
+from replicator.domain.selection import Choose, TooLong
 from replicator.ports.reader import Reader
-from replicator.settings import Loaded, plain_options
+from replicator.settings import LaneSettings, Loaded, plain_options
 from replicator.settings.nearest import did_you_mean
 from replicator.settings.sinks import EventStoreSinkSettings
 
 from . import adapters
+from .histories import log_of
+from .moments import Then, moment_of, version_of
 from .offline import known_lanes
 from .past import lane_into, rows_then
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which rows: of a version, or as they were at a time, or as they are; for which `where` holds; at most `limit`.
+    """Which rows: of a version, or as they were then, or as they are; for which `where` holds; at most `limit`.
     `from_log`: by the event log, whatever versions there are. Or instead of `where` and `limit` those that `choose` wants,
     of a sink whose reader is a `ports.reader.Selects`. `seconds`: what the reading may take."""
 
     version: int | None = None
-    as_of: datetime | None = None
+    as_of: Then | None = None
     where: str | None = None
     limit: int | None = None
     from_log: bool = False
@@ -51,7 +53,7 @@ def read(
     name: str,
     *,
     version: int | None = None,
-    as_of: datetime | None = None,
+    as_of: Then | None = None,
     where: str | None = None,
     limit: int | None = None,
     from_log: bool = False,
@@ -60,8 +62,10 @@ def read(
     tell: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
     """The rows of a target. `name` is `SINK.TABLE`, or the table's name in the source, or `TABLE` in the first sink of the
-    config that has it, or `SCHEMA.TABLE` of a PostgreSQL sink. A time that no version answers is answered from the event
-    log, and every time with `from_log`; `tell` is told so. `choose`, `seconds`: as of `ports.reader.Selects.select`."""
+    config that has it, or `SCHEMA.TABLE` of a PostgreSQL sink. `as_of`, a time at the source or a position of its stream:
+    by the version that holds just the records up to then, and where there is none from the event log; always from that with
+    `from_log`. Of a target without an event log a time is that of commits. `tell` is told which. `choose`, `seconds`: as of
+    `ports.reader.Selects.select`."""
     asked = Asked(version, as_of, where, limit, from_log, choose, seconds)
     sink, table = _split(loaded, name)
     if sink is not None:
@@ -78,26 +82,43 @@ def read(
 
 
 def _rows(loaded: Loaded, target: tuple[str, str], reader: Any, asked: Asked, tell: Callable[[str], None]) -> pa.Table:
-    sink, table = target
     if asked.as_of is None or asked.version is not None:
-        return asked.of(reader, table)
-    problem: Fatal | None = None
-    if not asked.from_log:
+        if asked.as_of is not None:
+            raise ConfigProblem("a query names a version and a time", next_step="Give one of the two.")
+        return asked.of(reader, target[1])
+    try:
+        lane = _with_log(loaded, target)
+    except ConfigProblem:
+        if asked.from_log or isinstance(asked.as_of, Position):
+            raise
+        found = asked.of(reader, target[1])
+        tell(f"{'.'.join(target)} as it was at {asked.as_of}: by the times of its commits, since no event log tells others")
+        return found
+    return _then(loaded, lane, reader, asked, tell)
+
+
+def _with_log(loaded: Loaded, target: tuple[str, str]) -> LaneSettings:
+    lane = lane_into(loaded, *target, [lane.table for lane in known_lanes(loaded) if lane.table])
+    log_of(loaded, lane.table)
+    return lane
+
+
+def _then(loaded: Loaded, lane: LaneSettings, reader: Any, asked: Asked, tell: Callable[[str], None]) -> pa.Table:
+    moment = moment_of(loaded, lane, cast(Then, asked.as_of))
+    name, now = f"{lane.sink}.{lane.into} as it was at {moment}", replace(asked, as_of=None)
+    version = None if asked.from_log else version_of(loaded, lane, reader, moment)
+    if version is not None:
         try:
-            return asked.of(reader, table)
+            found = replace(now, version=version).of(reader, lane.into)
         except (ConfigProblem, TooLong):
             raise  # What is asked makes no sense, of then or of now.
-        except Fatal as refused:
-            problem = refused
-    now = replace(asked, as_of=None)
-    try:
-        lane = lane_into(loaded, sink, table, [lane.table for lane in known_lanes(loaded) if lane.table])
-        tell(f"{sink}.{table} as it was at {asked.as_of}: from the event log, by the times of the source")
-        return rows_then(loaded, lane, asked.as_of, now.of, asked.seconds, tell=tell)
-    except Misasked:
-        raise
-    except ConfigProblem as no_log:
-        raise (problem or no_log) from no_log
+        except Fatal:
+            pass  # Its rows are gone.
+        else:
+            tell(f"{name}: version {version}")
+            return found
+    tell(f"{name}: from the event log")
+    return rows_then(loaded, lane, moment, now.of, asked.seconds, tell=tell)
 
 
 def _candidates(loaded: Loaded, name: str) -> Iterator[tuple[str, str]]:

@@ -30,13 +30,15 @@ ASKED = "asked.json"
 @dataclass(frozen=True, slots=True)
 class Replay:
     """What is to be made: of the lane `lane` a target called `into` beside its own, under another `policy` where one is
-    said, of the records between `since` and `until` (times at the source, ISO text with a zone), as far as they tell one."""
+    said, of the records between `since` and `until` (times at the source, ISO text with a zone), as far as they tell one;
+    or of those `below` a position (as JSON)."""
 
     lane: LaneSettings
     into: str
     policy: Policy | None = None
     since: str | None = None
     until: str | None = None
+    below: dict[str, dict[str, int]] | None = None
     apart: str = ""
     """Its rejected records are kept apart, for a target of no lane; and the digest of the config that it is made under."""
 
@@ -51,6 +53,8 @@ class LogSettings(DeltaSourceSettings):
     there."""
 
     also_told = frozenset()
+    below: dict[str, dict[str, int]] | None = None
+    """Where the log is taken to end."""
     _recorded: SourceSettings = PrivateAttr()
 
     @classmethod
@@ -101,7 +105,7 @@ def prepared(loaded: Loaded, asked: Replay, topics: Collection[str] = (), *, ane
     _refuse_name(loaded, asked)
     folder = folder_of(loaded, asked)
     _remember(loaded, asked, folder, anew=anew)
-    times = {name: value for name in ("since", "until") if (value := getattr(asked, name)) is not None}
+    times = {name: value for name in ("since", "until", "below") if (value := getattr(asked, name)) is not None}
     place = reading(loaded, asked.lane.source, log, topics)
     from_log = LogSettings.of(loaded.settings.sources[asked.lane.source], **place, **times)
     settings = loaded.settings.model_copy(
@@ -139,8 +143,7 @@ def _refuse_name(loaded: Loaded, asked: Replay) -> None:
 def _remember(loaded: Loaded, asked: Replay, folder: Path, *, anew: bool) -> None:
     """What was asked for, beside how far it is. What was left of a target that is gone is removed."""
     said = {**asdict(asked), "lane": f"{asked.lane.sink}.{asked.lane.into}"}
-    if not asked.apart:
-        del said["apart"]
+    said = {name: value for name, value in said.items() if value or name not in {"apart", "below"}}
     file, is_there = folder / ASKED, _is_there(loaded, asked)
     if not is_there:
         shutil.rmtree(folder, ignore_errors=True)

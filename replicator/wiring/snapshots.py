@@ -16,6 +16,7 @@ from replicator.application import joining
 from replicator.application.register import FileRegister
 from replicator.application.rules import event_log_lane
 from replicator.application.shelf import Shelf
+from replicator.domain.borders import Border
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
@@ -128,11 +129,15 @@ def take(loaded: Loaded, lane: LaneSettings, tell: Tell = lambda _: None) -> Sta
 
 
 def configured(
-    loaded: Loaded, lane: LaneSettings, folder: Path, begun: StateSnapshot | None, until: str | None = None
+    loaded: Loaded,
+    lane: LaneSettings,
+    folder: Path,
+    begun: StateSnapshot | None,
+    until: datetime | Border | None = None,
 ) -> Loaded:
     """The configuration that applies the event log below `folder`, in this process, from what the snapshot `begun`, which
-    was put there, holds: records up to the time `until`. Deletes are remembered for ever: how long ago they came is not told
-    by the time at which they are applied anew."""
+    was put there, holds: records up to the time or border `until`. Deletes are remembered for ever: how long ago they came
+    is not told by the time at which they are applied anew."""
     lake = DeltaSettings.model_construct(kind="delta", path=str(folder / "lake"))
     more = {
         "engine": adapters.LOCAL,
@@ -143,13 +148,14 @@ def configured(
         "max_rejects": None,
     }
     beside = replace(loaded, settings=loaded.settings.model_copy(update=more))
-    asked = Replay(lane, THEN, until=until)
+    border = until.end.to_json() if isinstance(until, Border) else None
+    asked = Replay(lane, THEN, until=until.isoformat() if isinstance(until, datetime) else None, below=border)
     topics = topics_of(loaded, lane, begun)
     return prepared(beside, asked, topics, anew=begun is not None, tombstone_retention=FOR_EVER)
 
 
-def seeded(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetime | None) -> StateSnapshot | None:
-    """Put the newest snapshot that a replay of the lane up to that time can begin with into `folder`; None for none."""
+def seeded(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetime | Border | None) -> StateSnapshot | None:
+    """Put the newest snapshot that a replay of the lane up to then can begin with into `folder`; None for none."""
     shelf = shelf_of(loaded, lane)
     for _ in range(TRIES if shelf is not None else 0):
         found = newest_usable(known(loaded, lane), rules_of(loaded, lane), until)

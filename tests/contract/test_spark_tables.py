@@ -405,6 +405,26 @@ def test_compaction_in_the_turn_of_the_lane(lake):
     assert len(lake.values()) == 2 * FEWEST_FILES + 2
 
 
+def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
+    """Merges, appends and what was committed without rows, of either engine; compaction stands where the commit before it
+    did, and what somebody else wrote stands nowhere."""
+    of = lane()
+    for number, spark in enumerate((True, False, True, False)):
+        lake.put(of, [sale("NL", number), sale("NL", number, "u", "again")], spark=spark)
+    table = DeltaTable(str(lake.table))
+    table.optimize.compact()
+    table.delete("id = 0")
+    told = {name: [] for name in ("rs", "spark")}
+    for name, maker in (("rs", DeltaRsSink), ("spark", DeltaSparkSink)):
+        sink = maker({"path": str(lake.folder)})
+        told[name] = [(version, position[PLACE]) for version, position in sink.standings(of)]
+        sink.close()
+    assert told["rs"] == told["spark"] and [at for _, at in told["rs"]] == [8, 8, 6, 4, 2]
+    assert {version for version, _ in told["rs"]} == set(range(table.version() - 5, table.version()))
+    for version, at in told["rs"]:
+        assert DeltaTable(str(lake.table), version=version).to_pyarrow_table().num_rows == at // 2
+
+
 def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeypatch):
     """The files that a MERGE has begun to rewrite are compacted by somebody else: Spark refuses the commit, and the batch is
     applied to what is there now."""

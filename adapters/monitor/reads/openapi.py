@@ -92,14 +92,14 @@ AS_OF = {
     "name": "as_of",
     "in": "query",
     "schema": {"type": "string", "format": "date-time"},
-    "description": "The rows as they were at that time: at the version of the table at the time, or, where there is none so "
-    "old, out of the event log.",
+    "description": "The rows as they were at that time of the source: by the version of the table that holds just what came "
+    "until then, or, where there is none, out of the event log. Without an event log, at the version of that time.",
 }
 FROM_LOG = {
     "name": "from_log",
     "in": "query",
     "schema": {"type": "boolean"},
-    "description": "With `as_of`: out of the event log, by the times of the source, whatever versions there are.",
+    "description": "With `as_of`: out of the event log, whatever versions there are.",
 }
 FAILURES = {
     "400": "What is asked makes no sense of this table.",

@@ -28,19 +28,26 @@ NOTHING = Snapshot("", -1, (), Position())
 
 @dataclass
 class Log:
-    """The table, and which offsets its files hold."""
+    """The table, and which offsets its files hold. `below`: where it is taken to end."""
 
     table: EventLogTable
     ranges: Ranges
+    below: Position | None = None
 
     def now(self) -> tuple[Snapshot, Bounds]:
         """The newest version and its bounds."""
         while True:
             snapshot = self.table.newest()
             try:
-                return snapshot, self.ranges.bounds(snapshot)
+                return snapshot, self._within(self.ranges.bounds(snapshot))
             except Rewritten as gone:
                 self.refuse_missing(gone)
+
+    def _within(self, bounds: Bounds) -> Bounds:
+        if self.below is None:
+            return bounds
+        ends = Position({place: min(end, bounds.ends[place]) for place, end in self.below.items() if place in bounds.ends})
+        return Bounds(bounds.firsts.only(place for place, end in ends.items() if bounds.firsts[place] <= end), ends)
 
     def refuse_missing(self, gone: Rewritten) -> None:
         """Raise EnvironmentProblem when the newest version still names the file that is gone."""

@@ -39,7 +39,9 @@ class EventLogSource(ABC, Generic[F]):
         self._options = DeltaSourceOptions.read(options)
         self._wanted = TopicFilter(self._options.topics)
         self._period = Period(self._options.since, self._options.until)
-        self._log = Log(EventLogTable(self._options.path, self._wanted), Ranges())
+        below = self._options.below
+        self._below = None if below is None else Position.from_json(below)
+        self._log = Log(EventLogTable(self._options.path, self._wanted), Ranges(), self._below)
 
     @abstractmethod
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[F]:
@@ -52,7 +54,7 @@ class EventLogSource(ABC, Generic[F]):
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the log as it is now."""
         refuse(self.losses(start, {}))
-        following = Following(self._log, self.load, self._pace(), start)
+        following = Following(self._log, self.load, self._pace(), start, self._below)
         follow(following, start, self.nothing, apply_batch, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:

@@ -55,6 +55,10 @@ def test_rows_as_they_were(postgres_dsn: str, tmp_path: Path) -> None:
     for at in ("2026-11-20T17:47:00+0000", "2026-11-20T17:47:26.857000+0000"):
         found = rows(tmp_path, "target.orders", at)
         assert found and found == rows(tmp_path, "lake.orders", at)
+    place = ask(tmp_path, "history", "public.orders", "10")[-1]
+    at = f"{place['topic']}:{place['partition']}:{place['offset']}"
+    assert rows(tmp_path, "target.orders", at) == rows(tmp_path, "target.orders", place["at"].replace("Z", "+0000"))
+    assert rows(tmp_path, "target.orders", at) == rows(tmp_path, "lake.orders", at)
     ask(tmp_path, "replay", "public.orders", "--lane", "target.orders", "--into", "orders_again")
     again, now = (ask(tmp_path, "query", f"target.{name}") for name in ("orders_again", "orders"))
     for row in (*again, *now):

@@ -23,6 +23,7 @@ def test_a_wrong_condition_is_not_looked_for_in_the_log(tmp_path: Path, monkeypa
     write_deltalake(str(tmp_path / "t"), pa.table({"id": [1]}))
     loaded: Any = SimpleNamespace(settings=SimpleNamespace(sinks={"lake": ANY}, lanes_for=lambda _: []))
     monkeypatch.setattr("replicator.wiring.adapters.sink", lambda *_: DeltaRsSink({"path": str(tmp_path)}))
+    monkeypatch.setattr("replicator.wiring.reading.known_lanes", lambda _: [])
     told: list[str] = []
     with pytest.raises(ConfigProblem, match="cannot be evaluated"):
         read(loaded, "lake.t", as_of=datetime.now(UTC), where="nothing = 1", tell=told.append)

@@ -22,13 +22,12 @@ from snapshotted import ENTRIES, Snapshotted, rows
 from adapters.delta.lane import DeltaLane
 from replicator.application.shelf import Shelf
 from replicator.domain.errors import DataLoss, Fatal
-from replicator.domain.position import TopicPartition
+from replicator.domain.position import Position, TopicPartition
 from replicator.settings import Loaded
 from replicator.testing.histories import History, random_history
 from replicator.testing.source import Shape, Statement
-from replicator.wiring import exchanging, histories, seeding, shortening, snapshots
+from replicator.wiring import exchanging, histories, reading, seeding, shortening, snapshots
 from replicator.wiring.container import Container
-from replicator.wiring.past import rows_then
 from replicator.wiring.rebuilding import Replay
 from replicator.wiring.running import run_once
 
@@ -129,7 +128,14 @@ def test_a_log_is_shortened_behind_snapshots_and_says_so(tmp_path: Path) -> None
     with pytest.raises(Fatal, match="its retention removed them"):
         shop.replayed(tmp_path / "refused", from_snapshot=False)
     with pytest.raises(DataLoss, match=f"below offset {first.position[place]} of .*ends by the time"):
-        rows_then(shop.loaded, shop.lane, at.ts, lambda reader, name: reader.read(name))
+        reading.read(shop.loaded, "lake.plain", as_of=at.ts)
+    last = shop.history.events[first.position[place] - shop.history.events[0].offset - 1].change
+    assert last is not None and last.ts is not None
+    for then in (last.ts, first.position):
+        found = [reading.read(shop.loaded, "lake.plain", as_of=then, from_log=forced) for forced in (False, True)]
+        assert found[0].num_rows == found[1].num_rows == first.rows
+    with pytest.raises(DataLoss, match="ends by the time"):
+        reading.read(shop.loaded, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True)
     shop.config("{sink: lake, into: plain, deletes: soft}", ", retention: 1 milliseconds")
     with pytest.raises(DataLoss, match="under the rules of today"):
         snapshots.take(shop.loaded, shop.lane)

@@ -1,0 +1,63 @@
+"""Where a moment lies among the records of an event log: two looks at their places and times."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from replicator.domain.borders import Border
+from replicator.domain.position import Position, TopicPartition
+
+from ..sql.dialect import text_literal
+
+Offsets = dict[TopicPartition, int]
+EVERY = 2**63 - 1
+
+
+def border_at_time(table: DeltaTable, topics: Collection[str], at: datetime, covered: Position) -> Border | None:
+    """See `ports.state_snapshots.TellsTimes.border`. A record that tells no time is of the time of the one before it."""
+    early, late = Offsets(), Offsets()
+    for place, piece in _pieces(table, topics, "ts"):
+        of_then = piece.filter(pc.fill_null(pc.less_equal(piece["ts"], at), False))
+        of_later = piece.filter(pc.fill_null(pc.greater(piece["ts"], at), False))
+        if of_then.num_rows:
+            early[place] = max(early.get(place, -1), pc.max(of_then["offset"]).as_py())
+        if of_later.num_rows:
+            late[place] = min(late.get(place, EVERY), pc.min(of_later["offset"]).as_py())
+    if any(last > late.get(place, EVERY) for place, last in early.items()):
+        return None
+    return replace(border_at(table, topics, late, covered), at=at)
+
+
+def border_at(table: DeltaTable, topics: Collection[str], splits: Mapping[TopicPartition, int], covered: Position) -> Border:
+    """The border before the records at or above `splits`; behind all of a partition that is not in it. `covered`: how far
+    the log's lane had read before."""
+    firsts, lasts, nexts = Offsets(), Offsets(), Offsets()
+    for place, piece in _pieces(table, topics):
+        split, offsets = splits.get(place, EVERY), piece["offset"]
+        firsts[place] = min(firsts.get(place, EVERY), pc.min(offsets).as_py())
+        below = pc.filter(offsets, pc.less(offsets, split))
+        if len(below):
+            lasts[place] = max(lasts.get(place, -1), pc.max(below).as_py())
+        if len(below) < len(offsets):
+            nexts[place] = min(nexts.get(place, EVERY), pc.min(pc.filter(offsets, pc.greater_equal(offsets, split))).as_py())
+    below = {place: last + 1 for place, last in lasts.items()}
+    # Of what was before the first record nothing is known: there the border is where it was asked for.
+    end = {place: nexts.get(place, max(below.get(place, 0), covered.get(place, 0))) for place in firsts if place in lasts}
+    end |= {place: min(first, splits[place]) for place, first in firsts.items() if place not in lasts}
+    return Border(Position(firsts), Position(below), Position(end))
+
+
+def _pieces(table: DeltaTable, topics: Collection[str], *more: str) -> Iterator[tuple[TopicPartition, pa.Table]]:
+    """The offsets of the records of some topics, and more columns, piece by piece, each of one partition."""
+    for topic in sorted(topics):
+        scan = table.scan(columns=["partition", "offset", *more], predicate=f'"topic" = {text_literal(topic)}')
+        for batch in pa.RecordBatchReader.from_stream(scan):
+            rows = pa.table(batch)
+            for number in pc.unique(rows["partition"]).to_pylist():
+                yield TopicPartition(topic, number), rows.filter(pc.equal(rows["partition"], number))

@@ -1,0 +1,40 @@
+"""Where a moment lies among the records of an event log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from .position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Before some records of an event log, and behind all others. Of the partitions that have records: `firsts`, the first
+    of them; `below`, one past the last record before the border, where there is one; `end`, the first offset behind it, or
+    how far the log has read the partition. Between `below` and `end` there is no record. `at`: its time at the source, where
+    it is one."""
+
+    firsts: Position = field(default_factory=Position)
+    below: Position = field(default_factory=Position)
+    end: Position = field(default_factory=Position)
+    at: datetime | None = None
+
+    def is_at(self, position: Position, begun: Position) -> bool:
+        """Whether a lane that began with `begun` and stands at `position` has applied exactly the records before it. Of a
+        partition whose records before it are not in the log, if there were some, that is only known where the lane has
+        applied nothing."""
+        if any(begun.get(place, 0) > first for place, first in self.firsts.items()):
+            return False
+        return all(
+            self.below[place] <= position.get(place, 0) <= end
+            if place in self.below
+            else position.get(place, 0) <= begun.get(place, 0)
+            for place, end in self.end.items()
+        )
+
+    def is_beyond(self, position: Position, newest: datetime | None) -> bool:
+        """Whether what was made of the records below that position, of which the latest is of the time `newest`, may hold
+        some that lie behind it."""
+        later = self.at is not None and newest is not None and newest > self.at
+        return later or any(position.get(place, 0) > end for place, end in self.end.items())
