@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
+from small_spark import SMALL
 
 from replicator.application.refreshing import Refreshed
 from replicator.domain.errors import ConfigProblem, Fatal
@@ -129,6 +130,23 @@ def test_users_features(project: Path) -> None:
     assert features(project) == after
     with pytest.raises(ConfigProblem, match="users_features"):
         projections.chosen(config(project), ["user_features"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_users_features_on_spark(project: Path) -> None:
+    """The same file, by Spark SQL; the engines go on with each other's table."""
+    run_once(Container(loaded=config(project)))
+    on_spark = read(project / "config" / "replicator.yaml", None, ("engine=spark", f"spark={json.dumps(SMALL)}"))
+    with projections.refreshing(on_spark) as refreshing:
+        (one,) = projections.projections(on_spark)
+        assert refreshing.refresh(one).kind == "full" and features(project) == FEATURES
+        put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
+        run_once(Container(loaded=config(project)))
+        part = refreshing.refresh(one)
+    assert (part.kind, part.groups) == ("groups", 2)
+    assert features(project)[3] == ("Steve Goodwin", "Boston", date(2021, 9, 19), "Massachusetts", 2, 3 / 4, 4)
+    assert refresh(project, full=True).rows == 10
 
 
 def test_what_keeps_a_refresh_slow_is_said(project: Path) -> None:
