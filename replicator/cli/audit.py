@@ -17,17 +17,25 @@ SHOWN = 100
 @click.argument("table")
 @click.option("--since", type=MOMENT, help=f"Changes of this time at the source or later ({IN_UTC}).")
 @click.option("--until", type=MOMENT, help=f"Changes of this time at the source or earlier ({IN_UTC}).")
+@click.option("--by", metavar="COLUMN", help="The column in which rows say who changed them, such as updated_by.")
 @click.option("--limit", type=COUNT, help="At most so many, the last ones, 0: all. As a table by default 100.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def audit(
-    session: Session, table: str, since: datetime | None, until: datetime | None, limit: int | None, as_csv: bool
+    session: Session,
+    table: str,
+    since: datetime | None,
+    until: datetime | None,
+    by: str | None,
+    limit: int | None,
+    as_csv: bool,
 ) -> None:
     """Print the changes of TABLE (SCHEMA.TABLE, as its source calls it) as its event log has them: when, which row, which
-    columns (where records tell the row before), by which transaction, and where the record stands."""
+    columns (where records tell the row before), by which transaction and, with `--by`, by whom, and where the record
+    stands."""
     from replicator.wiring import histories
 
     period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
-    found, read = histories.audit(session.loaded, table, period, session.note)
+    found, read = histories.audit(session.loaded, table, period, session.note, by)
     if read.rejected:
         session.note(f"{read.rejected:,} records of {table} were rejected and are left out; see `replicator dlq list`.")
     most = SHOWN if limit is None and not (as_csv or session.as_json) else limit or None

@@ -19,6 +19,7 @@ AUDIT = pa.schema(
         pa.field("key", pa.string()),
         pa.field("changed", pa.list_(pa.string())),
         pa.field("transaction", pa.string()),
+        pa.field("who", pa.string()),
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
@@ -26,23 +27,27 @@ AUDIT = pa.schema(
 )
 """One row per change. `operation`: c, u, d, r, t, or m for a row that got another key. `key`: its columns as a JSON object,
 null of a truncate and of a table without one. `changed`: the columns whose values differ, where the record tells the row
-before, or what changed of it; null where it does not."""
+before, or what changed of it; null where it does not. `who`: what the row itself says of that, in the column that was
+asked for."""
 
 
-def audited(changes: pa.Table, table: TableSpec, envelopes: pa.Table, raw: pa.Table) -> pa.Table:
-    """`AUDIT` of a changes frame. `envelopes` are what the decoder says of the records `raw` that it was decoded from."""
+def audited(changes: pa.Table, table: TableSpec, envelopes: pa.Table, raw: pa.Table, by: str | None = None) -> pa.Table:
+    """`AUDIT` of a changes frame. `envelopes` are what the decoder says of the records `raw` that it was decoded from. `by`:
+    the column in which rows say who changed them."""
     places = zip(*(raw[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     images = zip(envelopes["before"].to_pylist(), envelopes["after"].to_pylist(), strict=True)
     known = dict(zip(places, images, strict=True))
     wanted = [OP, TS, TX, TOPIC, PARTITION, OFFSET, MOVED_TO, UNSENT, *table.keys]
-    return pa.Table.from_pylist([_row(change, table.keys, known) for change in rows(changes.select(wanted))], AUDIT)
+    told = [_row(change, table.keys, known, by) for change in rows(changes.select(wanted))]
+    return pa.Table.from_pylist(told, AUDIT)
 
 
 def _row(
-    change: dict[str, Any], keys: Iterable[str], known: dict[tuple[Any, ...], tuple[str | None, str | None]]
+    change: dict[str, Any], keys: Iterable[str], known: dict[tuple[Any, ...], tuple[str | None, str | None]], by: str | None
 ) -> dict[str, Any]:
     place = change[TOPIC], change[PARTITION], change[OFFSET]
-    before, after = known.get(place, (None, None)) if change[OP] == "u" else (None, None)
+    images = known.get(place, (None, None))
+    before, after = images if change[OP] == "u" else (None, None)
     key = {name: plain(change[name]) for name in keys} if change[OP] != "t" else {}
     return {
         "at": change[TS],
@@ -50,6 +55,7 @@ def _row(
         "key": json.dumps(key, default=str, ensure_ascii=False) if key else None,
         "changed": _changed(before, after, change[UNSENT] or ()),
         "transaction": change[TX],
+        "who": None if by is None or by in (change[UNSENT] or ()) else _who(images, by),
         "topic": place[0],
         "partition": place[1],
         "offset": place[2],
@@ -62,6 +68,13 @@ def _changed(before: str | None, after: str | None, unsent: Iterable[str]) -> li
     if old is None or new is None:
         return None
     return [name for name, value in new.items() if name in old and name not in unsent and old[name] != value]
+
+
+def _who(images: tuple[str | None, str | None], by: str) -> str | None:
+    """As the row says after the change; of one that is gone, as it said before."""
+    before, after = (_object(text) for text in images)
+    value = (after if after is not None else before or {}).get(by)
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _object(text: str | None) -> dict[str, Any] | None:

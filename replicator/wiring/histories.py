@@ -67,13 +67,20 @@ def history(
     return sorted(entries, key=lambda entry: (entry.sequence, entry.topic, entry.partition, entry.offset)), read
 
 
-def audit(loaded: Loaded, table: str, period: Mapping[str, str], tell: Tell) -> tuple[pa.Table, Read]:
+def audit(loaded: Loaded, table: str, period: Mapping[str, str], tell: Tell, by: str | None = None) -> tuple[pa.Table, Read]:
     """The changes of `table` (its name in the source) as `domain.audited.AUDIT`, in the order of their time and place, of a
-    period: `since`, `until`, times at the source as ISO text. ConfigProblem without an event log of the table."""
+    period: `since`, `until`, times at the source as ISO text. `by`: the column in which rows say who changed them.
+    ConfigProblem without an event log of the table, and for a column that it does not have."""
     frames = [AUDIT.empty_table()]
+
+    def take(changes: pa.Table, schema: TableSpec, raw: pa.Table) -> None:
+        frames.append(audited(changes, schema, log.decoder.envelope(raw), raw, by))
+
     with logged(loaded, table, period) as log:
-        read = log.changes(
-            table, lambda changes, schema, raw: frames.append(audited(changes, schema, log.decoder.envelope(raw), raw)), tell
+        read = log.changes(table, take, tell)
+    if by is not None and read.table is not None and by not in read.table.column_names:
+        raise ConfigProblem(
+            f"table {table} has no column {by!r}", next_step=f"Its columns are: {', '.join(read.table.column_names)}."
         )
     order = [(name, "ascending") for name in ("at", "topic", "partition", "offset")]
     return pa.concat_tables(frames).sort_by(order), read

@@ -1,4 +1,4 @@
-"""The shipped example of a shop, from Debezium's events to its gold tables, on both engines, with results worked out by hand."""
+"""The shipped example of a shop, from Debezium's events to its gold tables, on both engines."""
 
 from __future__ import annotations
 

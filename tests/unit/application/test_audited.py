@@ -49,6 +49,8 @@ def test_the_columns_that_a_record_says_have_changed(decoder, value, changed):
     (run,) = engine.route(raw, by).runs
     changes, rejects = engine.decode(run, by, engine.learn(run, by))
     assert rejects.num_rows == 0
-    found = audited(changes, engine.learn(run, by), by.envelope(run.frame), run.frame)
+    found = audited(changes, engine.learn(run, by), by.envelope(run.frame), run.frame, "text")
+    who = found["who"].to_pylist()
+    assert who == [None if UNAVAILABLE in texts[1].decode() or len(who) > 1 else "long"] * len(who)
     assert {tuple(told or ()) for told in found["changed"].to_pylist()} == {tuple(changed or ())}
     assert found["changed"].null_count == (found.num_rows if changed is None else 0)

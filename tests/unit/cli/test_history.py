@@ -29,6 +29,8 @@ tables:
 http: {address: "127.0.0.1:0"}
 """
 Ask = Callable[..., Any]
+WHO = ["SKU-1", "SKU-2", "SKU-1", None, "SKU-2", None, "SKU-1", "SKU-3", "SKU-2", None]
+"""Of a deleted row the records tell the key alone."""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,11 @@ def test_the_changes_of_a_table_in_a_period(shop: Path) -> None:
     assert every[3]["key"] == '{"order_id": 2, "line_no": 1}' and {one["changed"] for one in every} == {None}
     since = ask(shop, "audit", "public.order_items", "--since", "2026-11-20T17:47:26.855+0000")
     assert since == every[6:]
+    assert {one["who"] for one in every} == {None}
+    by = ask(shop, "audit", "public.order_items", "--by", "sku")
+    assert [one["who"] for one in by] == WHO
+    refused = refusal(shop, "audit", "public.order_items", "--by", "updated_by")
+    assert "has no column 'updated_by'" in refused["sentence"] and "sku" in refused["next_step"]
     told = ask(shop, "audit", "public.audit_log", "--until", "2026-11-20T17:47:26.855+0000")
     assert [(one["operation"], one["key"], one["changed"]) for one in told] == [
         *[("r", None, None)] * 2,
