@@ -48,8 +48,8 @@ class Backfilling:
         Rows count as deleted whose last change is older than the snapshot, once everything that came before it was applied:
         had the snapshot held them, they would be newer.
         """
-        searched, without = deletable(lanes)
         taken = self.backfill.rows(self.tell, anew=anew)
+        searched, without = deletable(lanes, taken.keys)
         # What the stream holds now was there before anything that comes after the snapshot.
         self._await(Position({**self.end(), **self.backfill.end()}), "lanes apply the rows")
         deleted = self._delete(searched, taken)
@@ -67,7 +67,11 @@ class Backfilling:
     def _delete(self, lanes: Sequence[Lane], taken: Taken) -> int:
         found = [self.left(lane, older(lane, taken.below)) for lane in lanes]
         names = list(taken.keys)
-        parts = [rows.select(names) for rows in found if rows is not None and rows.num_rows]
+        parts = [
+            rows.select([lane.shape.remade.now(name) for name in names]).rename_columns(names)
+            for lane, rows in zip(lanes, found, strict=True)
+            if rows is not None and rows.num_rows
+        ]
         if not parts:
             return 0
         keys = pa.concat_tables([part.cast(parts[0].schema) for part in parts]).group_by(names).aggregate([])
@@ -75,8 +79,8 @@ class Backfilling:
         return self.backfill.deletes(keys)
 
 
-def deletable(lanes: Sequence[Lane]) -> tuple[list[Lane], list[str]]:
-    """The lanes in whose targets deleted rows are looked for, and why not in others."""
+def deletable(lanes: Sequence[Lane], keys: Sequence[str]) -> tuple[list[Lane], list[str]]:
+    """The lanes in whose targets deleted rows are looked for, which these keys tell apart, and why not in others."""
     ordered = next((lane for lane in lanes if lane.shape.sequence_by), None)
     if ordered is not None:
         columns = ", ".join(ordered.shape.sequence_by)
@@ -84,10 +88,18 @@ def deletable(lanes: Sequence[Lane]) -> tuple[list[Lane], list[str]]:
             f"Rows that the table no longer holds stay: {ordered.id} orders its changes by {columns}, "
             f"which a row that is gone does not have ({ordered.config_line})."
         ]
-    wanted = [lane for lane in lanes if lane.policy != "append" and not lane.shape.without_deletes]
-    others = [lane.id for lane in lanes if lane not in wanted]
-    why = [f"Of {name} no rows are deleted: it keeps every change, or says `deletes: ignore`." for name in others]
-    return wanted, why
+    why = {lane.id: _why_not(lane, keys) for lane in lanes}
+    return [lane for lane in lanes if not why[lane.id]], [
+        f"Of {name} no rows are deleted: {one}." for name, one in why.items() if one
+    ]
+
+
+def _why_not(lane: Lane, keys: Sequence[str]) -> str:
+    if lane.policy == "append" or lane.shape.without_deletes:
+        return "it keeps every change, or says `deletes: ignore`"
+    rules = {name: lane.shape.remade.rule_of(name) for name in keys}
+    other = next((name for name, rule in rules.items() if rule.drop or rule.mask or rule.cast), None)
+    return f"its {other} has another type than in the source, or a mask ({lane.config_line})" if other else ""
 
 
 def older(lane: Lane, below: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -109,26 +110,7 @@ def _lanes(loaded: Loaded, table: str, source: str) -> list[Lane]:
             f"are read have no place ({line})",
             next_step=INSTEAD,
         )
-    _refuse_private(loaded, table, source)
-    changed = next((lane for lane in said if any(not rule.drop for _, rule in lane.shape.remade.changed)), None)
-    if changed is not None:
-        raise ConfigProblem(
-            f"table {table} has columns that a target has under other names, types or masks, so its rows cannot be compared "
-            f"with those of the source ({adapters.config_line(loaded, changed)})",
-            next_step=INSTEAD,
-        )
     return [adapters.lane(loaded, lane) for lane in said]
-
-
-def _refuse_private(loaded: Loaded, table: str, source: str) -> None:
-    """Rows are written down as the database has them before lanes take them."""
-    entry = loaded.settings.table_for(table, source)
-    if entry is not None and private_columns(entry):
-        where = loaded.where("tables", loaded.settings.tables.index(entry), "columns")
-        raise ConfigProblem(
-            f"table {table} keeps values out of all that is stored, and a backfill stores rows as they are ({where})",
-            next_step=INSTEAD,
-        )
 
 
 def _reader(loaded: Loaded, table: str, source: str) -> Backfill:
@@ -136,9 +118,29 @@ def _reader(loaded: Loaded, table: str, source: str) -> Backfill:
     keys = next((lane.keys for lane in _settings(loaded, table, source) if lane.keys), None)
     own = plain_options(settings)["database"]
     in_avro = settings.format == "debezium_avro"
-    options = {**own, "table": table, "keys": keys, "state": str(_folder(loaded, source)), "plain_names": in_avro}
+    options = {
+        **own,
+        "table": table,
+        "keys": keys,
+        "state": str(_folder(loaded, source)),
+        "plain_names": in_avro,
+        **_private(loaded, table, source),
+    }
     made: Backfill = load("replicator.backfills", settings.database.kind)(options)
     return made
+
+
+def _private(loaded: Loaded, table: str, source: str) -> dict[str, Any]:
+    """What masks the rows of a table with private columns before they are written down: the decoder of the stream."""
+    entry = loaded.settings.table_for(table, source)
+    masks = private_columns(entry) if entry is not None else {}
+    if not masks:
+        return {}
+    said = [
+        (name, mask.kind, mask.length, mask.text, mask.key and hmac.new(mask.key, name.encode(), "sha256").hexdigest())
+        for name, mask in sorted(masks.items())
+    ]
+    return {"private": adapters.decoder_of_all(loaded, source), "masked": tuple(masks), "masks": repr(said)}
 
 
 def _settings(loaded: Loaded, table: str, source: str) -> list[LaneSettings]:

@@ -96,7 +96,8 @@ class Private:
         return of_table(self.options.private, table or ".".join(topic.split(".")[-2:]))
 
     def spec(self, table: TableSpec) -> TableSpec:
-        """The table as decoding gives it. ConfigProblem for a mask that does not suit it."""
+        """The table as decoding gives it, whether its records are masked already or not. ConfigProblem for a mask that does
+        not suit it."""
         for name in self.of(table.name):
             if name not in table.column_names:
                 raise unknown_column(name, table, "columns")
@@ -104,7 +105,9 @@ class Private:
         for name, rule in rules.changed:
             if rule.mask is not None:
                 _refuse(rule.mask, table.column(name), table)
-        return rules.of(table) if rules else table
+        made = rules.of(table) if rules else table
+        columns = (replace(c, source_type="") if c.source_type == MASKED else c for c in made.columns)
+        return replace(made, columns=tuple(columns))
 
     def _rules(self, table: TableSpec) -> Remade:
         """What becomes of the columns of a table as its records describe it, but for those that are masked already."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -39,8 +39,12 @@ class Column(Protocol):
     def schema(self) -> Schema:
         """Connect's schema of its values."""
 
+    def masked(self: T) -> T:
+        """The column of what a mask has made of its values: text."""
+
 
 C = TypeVar("C", bound=Column)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,10 @@ class Table(Generic[C]):
         """The columns of the key."""
         by_name = {column.name: column for column in self.columns}
         return tuple(by_name[name] for name in self.keys)
+
+    def masked(self, names: Container[str]) -> Table[C]:
+        """The table with what masks make of these columns."""
+        return replace(self, columns=tuple(c.masked() if c.name in names else c for c in self.columns))
 
     @property
     def form(self) -> str:

@@ -20,6 +20,7 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.domain.position import TopicPartition
 from replicator.ports.backfill import TOPICS
+from replicator.ports.decoder import KeepsPrivate
 
 STATE = "run.json"
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
@@ -69,11 +70,13 @@ class State:
 
 
 class Kept:
-    """The folder of one table. Pieces and state appear whole or not at all, and are safe from a crash then."""
+    """The folder of one table. Pieces and state appear whole or not at all, and are safe from a crash then. `private`: what
+    makes of records those that may be stored."""
 
-    def __init__(self, folder: Path, table: str) -> None:
+    def __init__(self, folder: Path, table: str, private: KeepsPrivate | None = None) -> None:
         self.folder = folder / quote(table, safe="")
         self.topic = topic_of(table)
+        self._private = private
         self._lock: int | None = None
 
     def hold(self) -> None:
@@ -141,24 +144,31 @@ class Kept:
         found = [(piece, piece.said()) for piece in self.pieces()]
         return [(piece, said) for piece, said in found if said["run"] == run]
 
-    def append(self, keys: Sequence[bytes], values: Sequence[bytes], said: Mapping[str, Any]) -> None:
-        """Records, in one piece, at the end."""
-        first = self.end()
+    def append(self, records: pa.Table, said: Mapping[str, Any]) -> None:
+        """What `made` made, in one piece, at the end."""
+        first, count = self.end(), records.num_rows
+        offsets = pa.array(range(first, first + count), RAW.field("offset").type)
+        table = records.set_column(records.column_names.index("offset"), RAW.field("offset"), offsets)
+        path = self.folder / f"{first:020}-{first + count:020}.parquet"
+        new = path.with_suffix(".new")
+        noted = table.replace_schema_metadata({"replicator": json.dumps(said)})
+        pq.write_table(noted, new, compression="zstd", use_dictionary=["topic"])
+        _durable(new, path)
+
+    def made(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
+        """Records as they may be stored; their offsets are given where they are."""
         count, now = len(keys), time.time_ns() // 1_000_000
         columns = {
             "topic": pa.array([self.topic.topic] * count, pa.string()),
             "partition": pa.array([self.topic.partition] * count, pa.int32()),
-            "offset": pa.array(range(first, first + count), pa.int64()),
+            "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([now] * count, pa.int64()).cast(RAW.field("timestamp").type),
             "headers": pa.nulls(count, RAW.field("headers").type),
             "key": pa.array(keys, pa.binary()),
             "value": pa.array(values, pa.binary()),
         }
-        table = pa.table(columns, schema=RAW.with_metadata({"replicator": json.dumps(said)}))
-        path = self.folder / f"{first:020}-{first + count:020}.parquet"
-        new = path.with_suffix(".new")
-        pq.write_table(table, new, compression="zstd", use_dictionary=["topic"])
-        _durable(new, path)
+        records = pa.table(columns, schema=RAW)
+        return records if self._private is None else self._private.veiled(records)
 
     def remove_before(self, run: int) -> None:
         """Remove what earlier runs wrote down."""

@@ -28,13 +28,19 @@ Read = tuple[Sequence[str], Moment]
 class TableBackfill:
     """`ports.backfill.Backfill` of one table of a database. Options: `table`; `keys`, where they are not those of its
     primary key; `state`, the folder of the source's journal; `piece_rows`, the most rows of one piece; `plain_names`: the
-    stream has names only as Avro allows them."""
+    stream has names only as Avro allows them. Of a table with private columns `private`, which masks its records, `masked`,
+    their names, and `masks`, a text that is another one when they are masked in another way.
+
+    Nothing that is written down has a value of a private column. So where one of the key is, nobody knows how far an
+    unfinished call got: the next one begins anew."""
 
     def __init__(self, database: Database[Any], options: Mapping[str, Any]) -> None:
         self._database = database
         self._name = str(options["table"])
         self._keys: Sequence[str] | None = options.get("keys") or None
-        self._kept = Kept(Path(str(options["state"])), self._name)
+        self._kept = Kept(Path(str(options["state"])), self._name, options.get("private"))
+        self._masked = frozenset(options.get("masked", ()))
+        self._masks = str(options.get("masks", ""))
         self._piece_rows = int(options.get("piece_rows", PIECE_ROWS))
         self._plain_names = bool(options.get("plain_names"))
         self._is_held = False
@@ -57,16 +63,18 @@ class TableBackfill:
         """See `Backfill`."""
         state = self._state()
         table = self._database.look(self._name, self._keys)
+        table = table.masked(self._masked.intersection(table.keys))
         moments = self._moments(state)
         borders = [last for last, _ in moments[:-1]]
         found = [(key, moments[number][1]) for key, number in self._database.placed(table, keys, borders)]
         events = Events(table, self._database.log)
-        known = self._known(state, [events.key(key) for key, _ in found])
-        gone = [(key, moment) for (key, moment), is_known in zip(found, known, strict=True) if not is_known]
-        if gone:
-            said = {"run": state.run, "stage": "deletes", "micros": max(moment.micros for _, moment in gone)}
-            self._kept.append([events.key(k) for k, _ in gone], [events.deleted(k, m) for k, m in gone], said)
-        return len(gone)
+        records = self._kept.made([events.key(k) for k, _ in found], [events.deleted(k, m) for k, m in found])
+        is_gone = pc.invert(self._known(state, records["key"]))
+        gone = records.filter(is_gone)
+        if gone.num_rows:
+            micros = max(moment.micros for (_, moment), one in zip(found, is_gone.to_pylist(), strict=True) if one)
+            self._kept.append(gone, {"run": state.run, "stage": "deletes", "micros": micros})
+        return int(gone.num_rows)
 
     def end(self) -> Position:
         """See `Backfill`."""
@@ -98,8 +106,16 @@ class TableBackfill:
     def _unfinished(self, this: str, table: Table[Any]) -> State | None:
         """The run to go on with. What was read of another database, or of other columns, is of no use."""
         known = self._kept.state()
-        fits = known is not None and known.stage != "done" and (known.system, known.form) == (this, table.form)
-        return known if fits else None
+        if known is None or known.stage == "done" or (known.system, known.form) != (this, self._form(table)):
+            return None
+        return None if known.stage == "rows" and self._hides(table) else known
+
+    def _form(self, table: Table[Any]) -> str:
+        return table.form + self._masks
+
+    def _hides(self, table: Table[Any]) -> bool:
+        """Whether a column of the key is private."""
+        return not self._masked.isdisjoint(table.keys)
 
     def _read(self, table: Table[Any], this: str, known: State | None, tell: Tell) -> State:
         """Write down all rows, or those that are missing."""
@@ -107,11 +123,12 @@ class TableBackfill:
             moment = snapshot.moment
             if known is None:
                 begun = datetime.fromtimestamp(moment.micros / 1_000_000, UTC).isoformat()
-                known = self._kept.begin(moment.place, begun, this, table.form)
+                known = self._kept.begin(moment.place, begun, this, self._form(table))
             count = 0
             for keys, values, last in self._pieces(snapshot.rows(self._last(known)), table, moment):
-                said = {"run": known.run, "stage": "rows", "place": moment.place, "micros": moment.micros, "last": last}
-                self._kept.append(keys, values, said)
+                said = {"run": known.run, "stage": "rows", "place": moment.place, "micros": moment.micros}
+                said |= {"last": [] if self._hides(table) else last}
+                self._kept.append(self._kept.made(keys, values), said)
                 count += len(keys)
                 tell(f"{self._name}: {count:,} rows read")
         return self._kept.note(replace(known, stage="deletes"))
@@ -151,10 +168,10 @@ class TableBackfill:
             return [((), Moment(state.below, micros))]
         return list(found.values())
 
-    def _known(self, state: State, keys: Sequence[bytes]) -> list[bool]:
+    def _known(self, state: State, keys: pa.ChunkedArray) -> pa.Array:
         """Which of the keys were written down in this run."""
-        wanted = pa.array(keys, pa.binary())
-        found = pa.array([False] * len(keys))
+        wanted = keys.combine_chunks()
+        found = pa.array([False] * len(wanted), pa.bool_())
         for piece, _ in self._kept.of_run(state.run):
             found = pc.or_(found, pc.is_in(wanted, value_set=piece.keys().combine_chunks()))
-        return [bool(one) for one in found.to_pylist()]
+        return found

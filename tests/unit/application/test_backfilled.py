@@ -24,6 +24,7 @@ from adapters.sources.backfill.source import JournalSource
 from replicator.application.backfilled import Backfilled
 from replicator.application.backfilling import Backfilling, deletable, older
 from replicator.domain.change import RAW
+from replicator.domain.columns import Changed, Mask, Remade
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.shape import Shape
 from replicator.ports.backfill import TOPICS, Taken
@@ -51,7 +52,8 @@ class World:
         return Backfilled(self.main, journal, lambda: float(next(clock)))
 
     def write(self, table: str, rows: int, run: int = 1) -> None:
-        Kept(self.folder, table).append([b"key"] * rows, [b"x" * 90] * rows, {"run": run, "stage": "rows"})
+        kept = Kept(self.folder, table)
+        kept.append(kept.made([b"key"] * rows, [b"x" * 90] * rows), {"run": run, "stage": "rows"})
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -113,11 +115,11 @@ def test_runs_before_the_last_are_removed_and_offsets_go_on(tmp_path):
     kept, world, reader = Kept(tmp_path, "public.a"), World(tmp_path), Reader(lambda frame: frame)
     kept.hold()
     first = kept.begin((1,), "2024-01-01", "s", "f")
-    kept.append([b"a"] * 2, [b"1"] * 2, {"run": first.run, "stage": "rows"})
+    kept.append(kept.made([b"a"] * 2, [b"1"] * 2), {"run": first.run, "stage": "rows"})
     source = world.source()
     reader.position.update({kept.topic: first.next + 1})
     second = kept.begin((2, 7), "2024-01-02", "s", "f")
-    kept.append([b"b"] * 2, [b"2"] * 2, {"run": second.run, "stage": "rows"})
+    kept.append(kept.made([b"b"] * 2, [b"2"] * 2), {"run": second.run, "stage": "rows"})
     kept.remove_before(second.run)
     assert (second.run, second.next) == (first.run + 1, first.next + 2)
     assert source.start() == Position({kept.topic: second.next})
@@ -135,8 +137,8 @@ def test_the_newest_moment_of_what_is_there(tmp_path):
     kept = {name: Kept(tmp_path, name) for name in ("public.a", "public.b")}
     for number, (name, micros) in enumerate([("public.a", 1_000_001), ("public.b", 3_000_000), ("public.a", 2_000_000)]):
         kept[name].folder.mkdir(exist_ok=True)
-        kept[name].append([b"k"], [b"v"], {"run": number, "stage": "rows", "micros": micros})
-    kept["public.a"].append([b"k"], [b"v"], {"run": 1, "stage": "deletes"})
+        kept[name].append(kept[name].made([b"k"], [b"v"]), {"run": number, "stage": "rows", "micros": micros})
+    kept["public.a"].append(kept["public.a"].made([b"k"], [b"v"]), {"run": 1, "stage": "deletes"})
     assert journal.moment() == datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)
     for piece in kept["public.b"].pieces():
         piece.path.unlink()
@@ -163,9 +165,15 @@ def test_a_decoder_of_avro_reads_what_was_written_down():
         ("d", 2, 800, None),
     ]
     assert set(decoder.route(written("public.a"))["table"].to_pylist()) == {None}
+    private = DebeziumAvroDecoder({"registry": {"url": "http://127.0.0.1:1"}, "private": {"public.a": {"note": MASK}}})
+    stored = private.veiled(written("_backfill.public.a"))
+    assert b'"x"' not in stored["value"][0].as_py()
+    live, again = (next(runs(private, records))[2] for records in (written("_backfill.public.a"), stored))
+    assert live["note"].to_pylist() == again["note"].to_pylist() and len(live["note"][0].as_py()) == 64
 
 
 COLUMNS = {"id": "int32", "note": "string"}
+MASK = Mask("hmac", b"k" * 16)
 
 
 def lane(into: str, policy: str = "scd1", **shape: Any) -> Lane:
@@ -228,10 +236,28 @@ def test_a_row_is_older_as_tuples_are(below):
 
 def test_which_targets_are_searched():
     assert "IS NOT TRUE" in older(lane("soft", soft_deletes=True), (5,))
-    wanted, why = deletable([lane("a"), lane("b", sequence_by=("at",))])
+    wanted, why = deletable([lane("a"), lane("b", sequence_by=("at",))], ("id",))
     assert wanted == [] and "lake.b orders its changes by at" in why[0] and "c:1" in why[0]
-    wanted, why = deletable([lane("a"), lane("kept", without_deletes=True)])
+    wanted, why = deletable([lane("a"), lane("kept", without_deletes=True)], ("id",))
     assert [one.into for one in wanted] == ["a"] and "lake.kept" in why[0]
+
+
+def test_targets_whose_key_has_other_values_are_not_searched():
+    """Under another name it has the same ones."""
+    rules = {
+        "renamed": Changed(rename="pk"),
+        "cast": Changed(cast=pa.string()),
+        "masked": Changed(mask=MASK),
+    }
+    lanes = [lane(into, remade=Remade((("id", rule), ("note", Changed(drop=True))))) for into, rule in rules.items()]
+    wanted, why = deletable(lanes, ("id",))
+    assert [one.into for one in wanted] == ["renamed"]
+    assert [sentence.partition(" no ")[0] for sentence in why] == ["Of lake.cast", "Of lake.masked"]
+    asked = []
+    left = lambda one, _: pa.table({one.shape.remade.now("id"): [1, 2], "x": [0, 0]})  # noqa: E731
+    reading = SimpleNamespace(deletes=lambda keys: asked.append(keys.to_pydict()) or keys.num_rows)
+    found = Backfilling(reading, lambda _: None, Position, left, lambda _: None)
+    assert found._delete(wanted, Taken(0, False, (5,), ("id",), "")) == 2 and asked == [{"id": [1, 2]}]
 
 
 def test_the_pace_is_that_of_the_stream(tmp_path):

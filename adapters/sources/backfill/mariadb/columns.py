@@ -24,11 +24,12 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from ....arrow.debezium.private import MASKED
 from ..database import Schema
 
 WIDEST = 38
@@ -86,6 +87,10 @@ class Column:
     def unsigned(self) -> bool:
         """Whether its numbers are not below 0."""
         return "unsigned" in self.sql
+
+    def masked(self) -> Column:
+        """See `database.Column`."""
+        return replace(self, sql="text", type=MASKED)
 
     @property
     def sent(self) -> Form:
@@ -220,6 +225,7 @@ def _bits(column: Column) -> Form:
 
 
 FORMS: Mapping[str, Callable[[Column], Form | None]] = {
+    MASKED: lambda _: Form({"type": "string", "name": MASKED}, _text),
     **dict.fromkeys(INTEGERS, _whole),
     "decimal": _decimal,
     # As text a float has six digits. One with digits of its own is a double to the connector, of other values in the stream.

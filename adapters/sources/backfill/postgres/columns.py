@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ....arrow.debezium.private import MASKED
 from ..database import Schema
 
 AS_IT_IS = {
@@ -56,6 +57,10 @@ class Column:
     def schema(self) -> Schema:
         """See `database.Column`."""
         return self.sent.schema
+
+    def masked(self) -> Column:
+        """See `database.Column`."""
+        return Column(self.name, self.required, "text", MASKED, "b", -1)
 
     @property
     def sent(self) -> Form:
@@ -142,6 +147,7 @@ def _unscaled(number: str) -> str:
 
 SCALED = [{"type": "int32", "optional": False, "field": "scale"}, {"type": "bytes", "optional": False, "field": "value"}]
 FORMS: dict[str, Callable[[int], Form | None]] = {
+    MASKED: lambda _: Form({"type": "string", "name": MASKED}, "{c}"),
     "oid": lambda _: Form({"type": "int64"}, "{c}::bigint"),
     "numeric": _numeric,
     "date": lambda _: Form(_named("int32", "io.debezium.time.Date"), "({c} - date '1970-01-01')"),
