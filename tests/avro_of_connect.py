@@ -6,12 +6,17 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from io import BytesIO, StringIO
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from fastavro import json_reader, parse_schema, schemaless_writer
+
+from replicator.domain.change import RAW
 
 OWN = "io.confluent.connect.avro"
 PLAIN = {
@@ -161,3 +166,25 @@ def told(decoder: Any, raw: pa.Table) -> Any:
     for row in envelopes:  # Numbers may be spelt otherwise.
         row |= {name: json.loads(row[name] or "null") for name in ("before", "after")}
     return routes, found, repr(envelopes), decoder.marks(raw)
+
+
+def registered(path: Path, url: str) -> pa.Table:
+    """The records of a topic of others, after its schemas were registered."""
+    first, *lines = path.read_text().splitlines()
+    texts = first.split("^")
+    client = Avro(url).client
+    ids = [client.register_schema(f"{path.stem}-{i}", Schema(text, "AVRO")) for i, text in enumerate(texts)]
+    schemas = [parse_schema(json.loads(text)) for text in texts]
+
+    def framed(which: int, text: str) -> bytes | None:
+        if not text:
+            return None
+        out = BytesIO()
+        schemaless_writer(out, schemas[which], next(iter(json_reader(StringIO(text), schemas[which]))))
+        return b"\0" + ids[which].to_bytes(4, "big") + out.getvalue()
+
+    rows = [
+        {"topic": "orders", "partition": 0, "offset": i, "key": framed(0, key), "value": framed(1, value)}
+        for i, (key, _, value) in enumerate(line.partition("^") for line in lines)
+    ]
+    return pa.Table.from_pylist(rows, RAW)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated
 
-import pyarrow as pa
 from pyarrow import csv
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
@@ -34,23 +33,15 @@ def sequence_of(offset: int) -> tuple[int, int]:
 
 
 def where(offset: int) -> str:
-    """In which file, and as which row of it, the record with this offset stands."""
+    """In which file, and as which row of it, the record with this offset stands. Empty for one that stands for a line which
+    is none: it says that itself, and its offset lies below those of DMS."""
+    if not offset >> LOAD_BITS:
+        return ""
     if offset < FIRST_CHANGE:
         return f"row {offset & (1 << LOAD_BITS) - 1} of LOAD{offset >> LOAD_BITS:08X}"
     time = offset >> ROW_BITS
     moment = datetime.fromtimestamp(time // 1000, UTC)
     return f"row {offset & (1 << ROW_BITS) - 1} of {moment:%Y%m%d-%H%M%S}{time % 1000:03}"
-
-
-def located(frame: pa.Table, error: str, offsets: pa.ChunkedArray) -> pa.Table:
-    """`frame` with where its row stands said behind every text in the column `error`; records that stand for a line which is
-    none say that themselves, their offsets lie below those of DMS."""
-    said = frame[error]
-    if said.null_count == len(said):
-        return frame
-    pairs = zip(said.to_pylist(), offsets.to_pylist(), strict=True)
-    whole = [f"{text} ({where(at)})" if text is not None and at >> LOAD_BITS > 0 else text for text, at in pairs]
-    return frame.set_column(frame.schema.get_field_index(error), frame.schema.field(error), pa.array(whole, pa.string()))
 
 
 def _sign(text: str) -> str:

@@ -195,7 +195,7 @@ class FilesSettings(SourceSettings):
         """See `SourceSettings.for_decoder`. What is CSV, who reads the files has to know; the rows come as JSON."""
         if self.format != "rows":
             return said
-        mine = {"inserts_only": "operation_column" not in said, "text_values": self.files == "csv"}
+        mine = {"inserts_only": "operation_column" not in said, "text_values": self.files == "csv", "in_files": True}
         return {"sequence_columns": (), **mine, **{key: value for key, value in said.items() if key != "csv"}}
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from replicator.domain.errors import Reject, RejectCode
 
 from .faults import UNREADABLE, Unfit, unreadable
+from .lookalikes import begun
 from .pieces import bytes_of
 
 OPENING = b'{"schema":'
@@ -131,7 +132,7 @@ def _one_by_one(out: Frames, values: pa.Array, places: list[int], depth: int) ->
         try:
             schema, payload = split(values[place].as_py(), depth)
         except UNREADABLE as error:
-            out.errors[place] = unreadable(error)
+            out.errors[place] = begun(unreadable(error), values[place].as_py())
             continue
         rows, payloads = found.setdefault(schema, ([], []))
         rows.append(place)
@@ -148,7 +149,7 @@ def split_all(values: pa.Array, places: list[int], depth: int) -> tuple[list[int
             payloads.append(split(values[place].as_py(), depth)[1])
             found.append(place)
         except UNREADABLE as error:
-            errors[place] = unreadable(error)
+            errors[place] = begun(unreadable(error), values[place].as_py())
     return found, payloads, errors
 
 

@@ -1,7 +1,8 @@
-"""Which format a record of another one looks like, by the names of its fields."""
+"""Which format a record of another one looks like: JSON by the names of its fields, other bytes by how they begin."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 import msgspec
@@ -18,6 +19,13 @@ SIGNS: tuple[tuple[str, frozenset[str]], ...] = (
     ("canal_json", frozenset({"database", "type", "mysqlType"})),
     ("maxwell_json", frozenset({"database", "type", "data"})),
 )
+BEGINNINGS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
+    # A zero byte and a schema's id, which registries count up from 1, in four bytes. DTS begins with a zero, which is its
+    # version, too; after it comes the record's own number.
+    ("debezium_avro", re.compile(rb"\0\0.{3}", re.DOTALL)),
+    ("dts_avro", re.compile(rb"\0.{20}", re.DOTALL)),
+    ("dms_csv", re.compile(rb"[IUD],")),
+)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -27,10 +35,19 @@ def lookalike(names: Collection[str]) -> str | None:
     return next((name for name, signs in SIGNS if signs <= has), None)
 
 
-def named(reject: Reject, text: bytes, mine: str) -> Reject:
+def named(reject: Reject, data: bytes, mine: str) -> Reject:
     """The reject of a record, which says of which other format than `mine` it seems to be."""
     try:
-        other = lookalike(_fields(text).keys())
+        other = lookalike(_fields(data).keys())
     except UNREADABLE:
-        return reject
+        return begun(reject, data, mine)
+    return _looks(reject, other, mine)
+
+
+def begun(reject: Reject, data: bytes, mine: str = "") -> Reject:
+    """`named`, of what is no JSON."""
+    return _looks(reject, next((name for name, begins in BEGINNINGS if begins.match(data)), None), mine)
+
+
+def _looks(reject: Reject, other: str | None, mine: str) -> Reject:
     return reject if other in (None, mine) else Reject(reject.code, f"{reject.sentence}; it looks like `format: {other}`")

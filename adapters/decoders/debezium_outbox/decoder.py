@@ -15,6 +15,7 @@ from ...arrow.json.envelopes import envelope
 from ...arrow.json.faults import UNREADABLE, malformed, unreadable
 from ...arrow.json.headers import entries, unread
 from ...arrow.json.limits import bounded
+from ...arrow.json.lookalikes import named
 from ...arrow.json.pieces import RECORD_IDS, Part, in_order, pieces, rejected, some
 from ...arrow.parts import DecoderOfParts
 from .event import ID, TYPES, Event, Raw, event_of
@@ -81,7 +82,8 @@ class Events:
         try:
             return event_of(record, self._options)
         except UNREADABLE as error:
-            return unreadable(error)
+            # Change events are what it may be.
+            return named(unreadable(error), record.value or b"", "debezium_json")
 
     def _changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         good: dict[int, Event] = {}

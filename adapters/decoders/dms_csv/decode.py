@@ -10,8 +10,9 @@ from replicator.domain.change import ERROR, OFFSET, changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 
-from ...arrow.dms import located
+from ...arrow.dms import where
 from ...arrow.json.pieces import Part, in_order, pieces, rejected, some
+from ...arrow.lines import located
 from .changes import Block
 from .headers import ROWS, by_columns
 from .layouts import Layouts
@@ -29,7 +30,7 @@ class Decoding:
         """See `ports.decoder.Decoder.decode`."""
         done = [self._piece(piece, table) for piece in pieces(raw, ROWS)]
         whole = pa.concat_tables(done or [changes_schema(table).empty_table()])
-        return located(whole, ERROR, whole[OFFSET])
+        return located(whole, ERROR, whole[OFFSET], where)
 
     def _piece(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         errors: dict[int, Reject] = {}
@@ -44,5 +45,5 @@ class Decoding:
         self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], table: TableSpec, errors: dict[int, Reject]
     ) -> Iterator[Part]:
         layout = self._layouts.of(header, table.name)
-        for where, rows, named in named_cells(raw, places, layout, self._options.csv, errors):
-            yield where, Block(rows, named, table, self._options).build()
+        for mine, rows, named in named_cells(raw, places, layout, self._options.csv, errors):
+            yield mine, Block(rows, named, table, self._options).build()

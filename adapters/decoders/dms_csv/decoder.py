@@ -10,8 +10,9 @@ from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
 
-from ...arrow.dms import COLUMNS, located
+from ...arrow.dms import COLUMNS, where
 from ...arrow.json.headers import values_of
+from ...arrow.lines import located
 from ...arrow.parts import spec_of_rows
 from ...arrow.veils.decoder import VeilingDecoder
 from ...arrow.veils.tables import PrivateTables
@@ -58,7 +59,7 @@ class DmsCsvDecoder(VeilingDecoder):
 
     def _refused(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
         whole = super()._refused(raw, table, rejects)
-        return located(whole, ERROR, whole[OFFSET])
+        return located(whole, ERROR, whole[OFFSET], where)
 
 
 def _header(sample: pa.Table) -> bytes | None:

@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 from replicator.domain.errors import Reject
 from replicator.ports.decoder import ROUTE
 
-from ...arrow.dms import located
+from ...arrow.dms import where
 from ...arrow.json.headers import unread
 from ...arrow.json.limits import bounded
 from ...arrow.json.pieces import pieces
+from ...arrow.lines import located
 from .cells import EMPTY
 from .headers import ROWS, by_columns, part_of
 from .layouts import UNDECLARED, Layouts
@@ -35,7 +36,7 @@ class Routing:
         """See `ports.decoder.Decoder.route`."""
         done = [self._piece(piece) for piece in pieces(raw, ROWS)]
         whole = pa.concat_tables([ROUTE.empty_table(), *done])
-        return located(whole, "error", raw["offset"]).combine_chunks()
+        return located(whole, "error", raw["offset"], where).combine_chunks()
 
     def _piece(self, raw: pa.RecordBatch) -> pa.Table:
         """Every outcome that there is, and per record which of them it has."""

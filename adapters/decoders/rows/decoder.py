@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 
 from ...arrow.json.framing import frames
+from ...arrow.lines import line_of, located
 from ...arrow.parts import spec_of_rows
 from ...arrow.veils.decoder import VeilingDecoder
 from ...arrow.veils.tables import PrivateTables
@@ -42,6 +44,18 @@ class RowsDecoder(VeilingDecoder):
     def read_options(options: Mapping[str, object]) -> Options:
         """The options, or ConfigProblem that names every wrong one without its value."""
         return read_options(options)
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.route`."""
+        return self._located(super().route(raw), "error", raw["offset"])
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        whole = super().decode(raw, table)
+        return self._located(whole, ERROR, whole[OFFSET])
+
+    def _located(self, frame: pa.Table, error: str, offsets: pa.ChunkedArray) -> pa.Table:
+        return located(frame, error, offsets, line_of) if self._options.in_files else frame
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""

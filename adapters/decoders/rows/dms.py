@@ -18,7 +18,8 @@ from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.table import TableSpec
 
 from ...arrow import options as common
-from ...arrow.dms import OF_LOAD, PARQUET_SEQUENCE, located
+from ...arrow.dms import OF_LOAD, PARQUET_SEQUENCE, where
+from ...arrow.lines import located
 from .decoder import RowsDecoder
 from .options import Options
 
@@ -48,9 +49,9 @@ class DmsParquetDecoder(RowsDecoder):
 
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
-        return located(super().route(raw), "error", raw["offset"])
+        return located(super().route(raw), "error", raw["offset"], where)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
         whole = super().decode(raw, table)
-        return located(whole, ERROR, whole[OFFSET])
+        return located(whole, ERROR, whole[OFFSET], where)

@@ -23,7 +23,7 @@ OF_OFFSET = 2
 class Options(common.RowOptions):
     """What `RowsDecoder` takes: see the package, and `RowOptions` for what is not said there. `sequence_columns`: none where
     the offset is the order. `inserts_only`: a row that says no operation is a new one. `text_values`: every value is text,
-    as `adapters.arrow.texts` reads it."""
+    as `adapters.arrow.texts` reads it. `in_files`: offsets say where in files rows stand, and rejects do, too."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "create": ("c", "I", "INSERT"),
@@ -36,6 +36,7 @@ class Options(common.RowOptions):
     sequence_columns: tuple[str, ...] = Field(SEQUENCE, max_length=4)
     inserts_only: bool = False
     text_values: bool = False
+    in_files: bool = False
 
     @model_validator(mode="after")
     def _a_column_for_each(self) -> Options:

@@ -15,6 +15,7 @@ from ...arrow.json.faults import UNREADABLE, unreadable
 from ...arrow.json.framing import Group, frames
 from ...arrow.json.headers import unread
 from ...arrow.json.limits import bounded
+from ...arrow.json.lookalikes import named
 from ...arrow.json.pieces import pieces
 from .changes import operation
 from .layouts import BARE, Layouts
@@ -74,5 +75,6 @@ class Routing:
             said: Any = self._probe(payload).get(self._options.operation_column)
             value = None if said is None else msgspec.json.decode(said)
         except UNREADABLE as error:
-            return unreadable(error)
-        return None if operation(value, self._options) else self._options.unknown_operation(value)
+            return named(unreadable(error), payload, "rows")
+        unknown = None if operation(value, self._options) else self._options.unknown_operation(value)
+        return unknown and named(unknown, payload, "rows")

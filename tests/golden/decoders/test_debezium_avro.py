@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-from io import BytesIO, StringIO
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from avro_of_connect import Avro, runs, told
+from avro_of_connect import Avro, registered, runs, told
 from confluent_kafka.schema_registry import Schema
-from fastavro import json_reader, parse_schema, schemaless_writer
 from schema_registry import API
 from test_debezium_json import TOPICS, recorded
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from replicator.domain.change import RAW
 
 HERE = Path(__file__).parent
 WITH_SCHEMA = [path for path in TOPICS if path.parent.name in ("postgres", "mariadb")]
@@ -32,28 +29,6 @@ def test_a_recorded_topic_in_avro_is_what_it_is_in_json(path: Path, registry: st
     in_avro = avro.frame(raw)
     assert all(value is None or value.startswith(b"\0") for value in in_avro["value"].to_pylist())
     assert told(mine, in_avro) == told(DebeziumJsonDecoder(options), raw)
-
-
-def registered(path: Path, url: str) -> pa.Table:
-    """The records of a topic of others, after its schemas were registered."""
-    first, *lines = path.read_text().splitlines()
-    texts = first.split("^")
-    client = Avro(url).client
-    ids = [client.register_schema(f"{path.stem}-{i}", Schema(text, "AVRO")) for i, text in enumerate(texts)]
-    schemas = [parse_schema(json.loads(text)) for text in texts]
-
-    def framed(which: int, text: str) -> bytes | None:
-        if not text:
-            return None
-        out = BytesIO()
-        schemaless_writer(out, schemas[which], next(iter(json_reader(StringIO(text), schemas[which]))))
-        return b"\0" + ids[which].to_bytes(4, "big") + out.getvalue()
-
-    rows = [
-        {"topic": "orders", "partition": 0, "offset": i, "key": framed(0, key), "value": framed(1, value)}
-        for i, (key, _, value) in enumerate(line.partition("^") for line in lines)
-    ]
-    return pa.Table.from_pylist(rows, RAW)
 
 
 @pytest.mark.parametrize("name", ["compact", "non_compact"])

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from object_store import BUCKET, ObjectStore
+from small_spark import SMALL
 from stored_files import StoredFiles
 
 from replicator.pipelines.running import run
@@ -177,11 +178,15 @@ def test_files_that_arrive_while_it_runs(users: Users) -> None:
     assert ended and {lane["counts"]["rejected"] for lane in ended[0]["lanes"]} == {0}
 
 
-def test_what_has_accumulated_is_one_merge(users: Users) -> None:
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)])]
+)
+def test_what_has_accumulated_is_one_merge(users: Users, engine: str) -> None:
     """Of a bucket with `mode: batch`: full load and changes in one commit, and what comes later in the next."""
 
     def once() -> set[int]:
         said = ["tables.1.source=bucket", "sources.bucket.mode=batch", "limits.batch_bytes=1KiB"]
+        said += [f"engine={engine}", f"spark={json.dumps(SMALL)}"] if engine == "spark" else []
         report = run(read(users.config, None, said), once=True, stop=None, served=False)
         return {lane["counts"]["applied"] for lane in report["lanes"]}
 

@@ -60,20 +60,22 @@ def test_several_rows_in_a_message_of_canal(tmp_path: Path, engine: str) -> None
     assert sorted(versions) == [(1, 2, False), (3, 4, False), (5, 6, False), (7, 8, False)]
 
 
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 @pytest.mark.parametrize(
     ("sample", "first", "more"), [("canal", 1100, ""), ("maxwell", 100, PRODUCTS)], ids=["canal", "maxwell"]
 )
-def test_products(tmp_path: Path, sample: str, first: int, more: str) -> None:
+def test_products(tmp_path: Path, engine: str, sample: str, first: int, more: str) -> None:
     """Statements between the changes are passed over."""
     match = {"canal": "canal_hvygfc.products", "maxwell": "maxwell_eal7e6.products"}[sample]
-    said = run(folder(tmp_path, f"{sample}-products", match, more), "local")
+    said = run(folder(tmp_path, f"{sample}-products", match, more), engine)
     assert [lane["counts"]["rejected"] for lane in said["result"]["lanes"]] == [0, 0]
     assert {r["id"] - first: r["weight"] for r in rows(tmp_path, "products")} == STAYS
     assert len(rows(tmp_path, "versions")) == 11
     assert sum(r["__END_AT"] is None for r in rows(tmp_path, "versions")) == len(STAYS)
 
 
-def test_people_of_maxwell(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
+def test_people_of_maxwell(tmp_path: Path, engine: str) -> None:
     """Numbers are truth values where the table declares so."""
-    run(folder(tmp_path, "maxwell-t", "test.t", PEOPLE), "local")
+    run(folder(tmp_path, "maxwell-t", "test.t", PEOPLE), engine)
     assert sorted((r["id"], r["name"], r["is_adult"]) for r in rows(tmp_path, "t")) == [(1, "tom", False), (2, "chi", True)]

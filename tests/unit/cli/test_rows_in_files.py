@@ -107,7 +107,22 @@ def test_bad_rows_are_dead_letters(tmp_path: Path) -> None:
     check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
     letters = json.loads(run_program(tmp_path, "dlq", "list", "--json").stdout)["result"]
     assert {letter["code"] for letter in letters} == {"MALFORMED", "UNKNOWN_OPERATION", "OUT_OF_RANGE", "SEQUENCE"}
-    assert any("the row has 5 columns, 6 are expected" in letter["sentence"] for letter in letters)
+    said = sorted(letter["sentence"].rpartition(" (")[2] for letter in letters if letter["code"] != "SEQUENCE")
+    assert said == [f"line {line} of file 2)" for line in (2, 3, 4)]
+    assert any("the row has 5 columns, 6 are expected (line 2" in letter["sentence"] for letter in letters)
+
+
+def test_a_file_without_the_operation_column_is_dead_letters(tmp_path: Path) -> None:
+    """Each row of it, with the file and the place in it; the rows of other files are there."""
+    add(staff(tmp_path), 1, FEED)
+    put(tmp_path / "feed" / "employees" / "000002.csv", b"id,name,role,country,sequenceNum\n7,x,y,NL,9\n8,x,y,NL,10\n")
+    run(tmp_path, "local")
+    check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
+    letters = json.loads(run_program(tmp_path, "dlq", "list", "--json").stdout)["result"]
+    assert [letter["code"] for letter in letters] == ["UNKNOWN_OPERATION"] * 2
+    for row, letter in enumerate(sorted(letters, key=lambda one: one["sentence"]), 2):
+        assert "column 'operation' holds no operation" in letter["sentence"], letter
+        assert letter["sentence"].endswith(f"(line {row} of file 2)"), letter
 
 
 @pytest.mark.parametrize("words", [{}, {"operations": {"create": "INSERT", "update": ["UPDATE"], "delete": "DELETE"}}])

@@ -12,6 +12,7 @@ from replicator.domain.errors import Fatal, Reject, RejectCode
 from replicator.domain.moments import FIRST_MS, LAST_MS
 
 from ....arrow.dms import Dialect
+from ....arrow.lines import ROW_BITS
 from ..batches import Columns
 from ..form import Number
 from ..listing import ArchiveFile, Place, found_files
@@ -21,7 +22,7 @@ from ..once.text import first_row, text_of
 from ..once.typed import refuse_columns, written
 from ..records import Record
 from .cells import CellsOf
-from .names import ROW_BITS, SUFFIXES, first_of, numbered, refuse_unordered, table_of
+from .names import SUFFIXES, first_of, numbered, refuse_unordered, table_of
 
 
 class RowFiles:

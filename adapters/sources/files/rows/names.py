@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 from replicator.domain.errors import ConfigProblem
 
+from ....arrow.lines import ROW_BITS
 from ....arrow.versions import version_in
 from ..listing import ArchiveFile, FilePath
 
 SUFFIXES = {"csv": (".csv", ".csv.gz"), "jsonl": (".jsonl", ".jsonl.gz"), "parquet": (".parquet",)}
 ENDINGS = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
-ROW_BITS = 30
-"""Of an offset: the number of the line in its file."""
 MOST_DIGITS, MOST = 10, 1 << (63 - ROW_BITS)
 TIMES = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 LISTED = 2**17
