@@ -28,10 +28,10 @@ def remade(
     lacking = columns[UNSENT] if lacking is None else lacking
     out, deletes = dict(columns), pc.equal(columns[OP], Op.DELETE.value)
     for name, _ in rules.changed:
-        del out[name]
+        out.pop(name, None)
     unknown: dict[str, pa.ChunkedArray] = {}
     for name, rule in rules.changed:
-        if rule.drop:
+        if rule.drop or name not in columns:
             continue
         now, known = rules.now(name), columns[name]
         out[now], lost = _changed(known, rule)

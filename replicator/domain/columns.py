@@ -4,7 +4,7 @@ the same, one change at a time."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -56,12 +56,14 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What becomes of a column that there is: left out, or first masked, then of another type, then of another name."""
+    """What becomes of a column that there is: left out, or first masked, then of another type, then of another name.
+    `may_lack`: the records may not have it yet, or no longer."""
 
     drop: bool = False
     mask: Mask | None = None
     cast: pa.DataType | None = None
     rename: str = ""
+    may_lack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ class Remade:
         leave out, of which others may be computed."""
         for name, rule in self.changed:
             if name not in table.column_names:
+                if rule.may_lack:
+                    continue
                 raise _unknown(name, table)
             refuse_change(rule, table.column(name), table)
         kept = [_remade(column, self.rule_of(column.name)) for column in table.columns if self.now(column.name)]
@@ -182,6 +186,7 @@ class Remade:
                 yield f"{name} from {added.metadata}" if added.metadata else f"{name} of one value"
 
 
+DECLARE = "If it comes later, or is gone, declare the columns of the table with `schema: {...}`, this one too."
 UNCHANGED = Changed()
 NOTHING_REMADE = Remade()
 
@@ -219,6 +224,17 @@ def refuse_mask(mask: Mask, column: Column, table: TableSpec) -> None:
         raise _problem(column, table, sentence, "Use `mask: nothing`, `mask: fixed`, or drop the column.")
 
 
+def refuse_unknown_masks(masks: Iterable[str], table: TableSpec, declared: Collection[str]) -> None:
+    """Raise ConfigProblem for a mask whose column the records of `table` do not have, unless the table declares it: it may
+    come later, or be gone."""
+    for name in masks:
+        if name not in table.column_names and name not in declared:
+            raise ConfigProblem(
+                f"'columns' names column {name!r}, which table {table.name} does not have",
+                next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. {DECLARE}",
+            )
+
+
 def _problem(column: Column, table: TableSpec, sentence: str, next_step: str) -> ConfigProblem:
     return ConfigProblem(f"'columns' of table {table.name} {sentence}: {column.name!r}", next_step=next_step)
 
@@ -227,7 +243,7 @@ def _unknown(name: str, table: TableSpec) -> ConfigProblem:
     return ConfigProblem(
         f"'columns' names column {name!r}, which table {table.name} does not have, or which its lists of columns leave out",
         next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. A column that is to "
-        "be added needs `constant`, `metadata` or `expression`.",
+        f"be added needs `constant`, `metadata` or `expression`. {DECLARE}",
     )
 
 

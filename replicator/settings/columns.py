@@ -132,9 +132,11 @@ ColumnRules = Annotated[
 """By column."""
 
 
-def remade(rules: Mapping[str, ColumnSettings], private: Container[str]) -> Remade:
-    """The rules as a lane follows them; the columns that are `private` reach it masked."""
+def remade(rules: Mapping[str, ColumnSettings], private: Container[str], declared: Container[str] = ()) -> Remade:
+    """The rules as a lane follows them; the columns that are `private` reach it masked. Records need not have those that are
+    `declared`."""
     added = {name: found for name, rule in rules.items() if (found := rule.added()) is not None}
     changed = {name: rule.changed() for name, rule in rules.items() if name not in added}
     left = {n: replace(rule, mask=None) if n in private else rule for n, rule in changed.items()}
-    return Remade(tuple((n, rule) for n, rule in left.items() if rule != UNCHANGED), tuple(added.items()))
+    said = ((n, replace(rule, may_lack=n in declared)) for n, rule in left.items() if rule != UNCHANGED)
+    return Remade(tuple(said), tuple(added.items()))

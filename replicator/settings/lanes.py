@@ -177,7 +177,7 @@ def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
         by_column=_by_column(said) and policy == "scd1",
         where=None if where is None else condition(where),
         rows_leave=where is None or policy != "append",
-        remade=remade(columns_of(said), frozenset(private_columns(said[1]))),
+        remade=remade(columns_of(said), frozenset(private_columns(said[1])), said[1].declared or ()),
     )
 
 

@@ -10,6 +10,8 @@ OLD_KEY = "__debezium.oldkey"
 """On the create half: the key that the row had before."""
 NEW_KEY = "__debezium.newkey"
 """On the delete half: the key that the row has now."""
+CONTEXT = "__debezium.context."
+"""What the names of headers begin with that tell of the connector."""
 
 
 def key_headers(headers: pa.Array) -> tuple[dict[int, bytes], dict[int, bytes]]:

@@ -1,7 +1,7 @@
 """Private columns: masked in what is decoded, and in the records themselves before they are stored.
 
 A record that is stored is the JSON that it was, with other values in the columns that have a mask, in both images, in the
-key and in the headers that repeat keys, and without what may hold values besides (the statement in `source.query`). Its
+key and in the headers that repeat keys, and without what may hold values besides (`beside`, and headers of others). Its
 schema then says so: a column whose values became text has the type string and the name `MASKED`, and decoding it leaves such
 a column as it is. A value that was not sent stays the placeholder that it is.
 
@@ -11,7 +11,7 @@ What cannot be read, and may be of a table with private columns, is withheld.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
@@ -19,19 +19,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from replicator.domain.change import changes_schema
-from replicator.domain.columns import Changed, Mask, Remade, refuse_mask
-from replicator.domain.conditions import unknown_column
+from replicator.domain.columns import Changed, Mask, Remade, refuse_mask, refuse_unknown_masks
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.table import Column, TableSpec
 
 from ..json.faults import UNREADABLE
+from ..json.headers import holds_nothing, without_values
 from ..json.limits import of_table
 from ..masks import written
 from ..remaking import remade
-from .headers import NEW_KEY, OLD_KEY
+from .beside import control, is_control_key, masked_patterns, source_block, topic_tells
+from .headers import CONTEXT, NEW_KEY, OLD_KEY
 from .options import Options
 from .unsent import Placeholders
 
@@ -43,6 +43,7 @@ KEPT = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transacti
 """Of an event. What others there are hold nobody knows."""
 IMAGES = ("before", "after")
 NULL = b"null"
+OF_KEYS = (OLD_KEY, NEW_KEY)
 UNFIT = msgspec.Raw(b"{}")
 """In place of what is no value of its column: rejected as that was."""
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
@@ -52,7 +53,8 @@ PLAIN = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
 
 Masks = Mapping[str, Mask]
 Object = dict[str, msgspec.Raw]
-Record = tuple[str, Any, bytes | None, bytes | None]
+Headers = list[dict[str, Any]] | None
+Record = tuple[str, Headers, bytes | None, bytes | None]
 """Topic, headers, key and value."""
 _object = msgspec.json.Decoder(Object).decode
 
@@ -83,6 +85,8 @@ class Private:
 
     def __post_init__(self) -> None:
         self._placeholders = Placeholders(self.options.unavailable_value)
+        self._masked = masked_patterns(self.options.private)
+        self._columns: dict[str, frozenset[str]] = {}
 
     def __bool__(self) -> bool:
         return any(self.options.private.values())
@@ -92,15 +96,15 @@ class Private:
         return of_table(self.options.private, table) or {}
 
     def masks_of(self, table: str | None, topic: str) -> Masks | None:
-        """Those of a record's table, which its topic names where it is not known; None where nothing is said of that."""
-        return of_table(self.options.private, table or ".".join(topic.split(".")[-2:]))
+        """Those of a record's table, which its topic names where it is not known; None where nothing is said of that, or
+        where it may be another one."""
+        found = of_table(self.options.private, table or ".".join(topic.split(".")[-2:]))
+        return None if found == {} and table is None and not topic_tells(topic, self._masked) else found
 
     def spec(self, table: TableSpec) -> TableSpec:
         """The table as decoding gives it, whether its records are masked already or not. ConfigProblem for a mask that does
         not suit it."""
-        for name in self.of(table.name):
-            if name not in table.column_names:
-                raise unknown_column(name, table, "columns")
+        refuse_unknown_masks(self.of(table.name), table, self.options.columns_of(table.name) or ())
         rules = self._rules(table)
         for name, rule in rules.changed:
             if rule.mask is not None:
@@ -131,7 +135,7 @@ class Private:
         """The records as they may be stored. Of each is known the table it is of, or why it cannot be read."""
         if not raw.num_rows:
             return raw
-        headers = raw["headers"].to_pylist() if _repeats_keys(raw["headers"]) else repeat(None, raw.num_rows)
+        headers = repeat(None, raw.num_rows) if holds_nothing(raw["headers"], CONTEXT) else raw["headers"].to_pylist()
         records = zip(raw["topic"].to_pylist(), headers, raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True)
         done = [self._record(*row) for row in zip(records, tables, errors, strict=True)]
         for name, values in zip(("headers", "key", "value"), zip(*done, strict=True), strict=True):
@@ -144,37 +148,59 @@ class Private:
     def _record(self, record: Record, table: str | None, error: str | None) -> tuple[Any, bytes | None, bytes | None]:
         topic, headers, key, value = record
         masks = self.masks_of(table, topic)
+        if masks == {} or (table is not None and not masks):
+            return headers, key, value
         if error is not None or (value is None and masks is None):
             # Of a table whose name is not known nothing is.
-            return (headers, key, value) if masks == {} else (None, key and WITHHELD, value and WITHHELD)
-        if not masks or (table is None and value is not None):
-            return headers, key, value
+            return None, key and WITHHELD, value and WITHHELD
         try:
-            said = of_key = BARE
-            if value is not None:
-                value, said = self._value(value, masks)
-            if key is not None:
-                key, of_key = self._key(key, masks)
-            return self._headers(headers, of_key.left(said.left(masks))), key, value
+            if table is None and value is not None:
+                kept = key if key is None or is_control_key(key) else WITHHELD
+                return without_values(headers, CONTEXT), kept, control(value)
+            return self._of_table(record, masks or {})
         except (KeyError, TypeError, AttributeError, *UNREADABLE):
             return None, key and WITHHELD, value and WITHHELD
 
-    def _value(self, value: bytes, masks: Masks) -> tuple[bytes, Said]:
+    def _of_table(self, record: Record, masks: Masks) -> tuple[Any, bytes | None, bytes | None]:
+        topic, headers, key, value = record
+        said, of_key, columns = BARE, BARE, self._columns.get(topic)
+        if value is not None:
+            value, said, found = self._value(value, masks)
+            columns = self._seen(topic, found) if found else columns
+        if key is not None:
+            key, of_key = self._key(key, masks, columns)
+        return self._headers(headers, of_key.left(said.left(masks)), columns), key, value
+
+    def _seen(self, topic: str, found: frozenset[str]) -> frozenset[str]:
+        """Columns of a record, which those that have none (tombstones) are taken to have too."""
+        known = self._columns.get(topic, frozenset())
+        if not found <= known:
+            if len(self._columns) >= MOST_SCHEMAS:
+                self._columns.clear()
+            self._columns[topic] = known | found
+        return found
+
+    def _value(self, value: bytes, masks: Masks) -> tuple[bytes, Said, frozenset[str]]:
+        """With the columns that it has."""
         whole = _object(value)
         if "payload" not in whole or "op" in whole:
-            return msgspec.json.encode(self._event(whole, masks, BARE)), BARE
+            event, columns = self._event(whole, masks, BARE)
+            return msgspec.json.encode(event), BARE, columns
         said = self._schema(whole.get("schema"), masks)
-        payload = self._event(_object(whole["payload"]), said.left(masks), said)
-        return msgspec.json.encode({"schema": msgspec.Raw(said.text), "payload": payload}), said
+        event, columns = self._event(_object(whole["payload"]), said.left(masks), said)
+        return msgspec.json.encode({"schema": msgspec.Raw(said.text), "payload": event}), said, columns
 
-    def _event(self, event: Object, masks: Masks, said: Said) -> Object:
+    def _event(self, event: Object, masks: Masks, said: Said) -> tuple[Object, frozenset[str]]:
         kept = {name: event[name] for name in KEPT if name in event}
+        columns: frozenset[str] = frozenset()
         for side in IMAGES:
             if side in kept and bytes(kept[side]) != NULL:
-                kept[side] = msgspec.Raw(msgspec.json.encode(self._image(_object(kept[side]), masks, said)))
+                image = self._image(_object(kept[side]), masks, said)
+                kept[side] = msgspec.Raw(msgspec.json.encode(image))
+                columns = columns.union(image)
         if "source" in kept:
-            kept["source"] = _without_statement(kept["source"])
-        return kept
+            kept["source"] = source_block(kept["source"])
+        return kept, columns
 
     def _image(self, image: Object, masks: Masks, said: Said) -> Object:
         kinds = said.kinds
@@ -193,30 +219,37 @@ class Private:
             return msgspec.Raw(NULL)
         return msgspec.Raw(msgspec.json.encode(mask.text if mask.kind == "fixed" else written(mask)(text)))
 
-    def _key(self, key: bytes, masks: Masks) -> tuple[bytes | None, Said]:
-        """A key that is no object of columns may be a value: it is not kept. What needs it is rejected before."""
+    def _key(self, key: bytes, masks: Masks, columns: Collection[str] | None) -> tuple[bytes | None, Said]:
+        """A key that is no object of columns may be a value: it is not kept. What needs it is rejected before. `columns`:
+        None where nobody knows which there are."""
         try:
-            return self._columns_of_key(key, masks)
+            return self._columns_of_key(key, masks, columns)
         except (KeyError, TypeError, AttributeError, *UNREADABLE):
             return None, BARE
 
-    def _columns_of_key(self, key: bytes, masks: Masks) -> tuple[bytes, Said]:
-        is_struct = key.startswith(b"{") and (b'"payload"' not in key or b'"fields"' in key)
-        if is_struct and b"\\" not in key and not any(name.encode() in key for name in masks):
-            return key, BARE  # Without an escape in it a key that has a column also has its name.
+    def _columns_of_key(self, key: bytes, masks: Masks, columns: Collection[str] | None) -> tuple[bytes | None, Said]:
         whole = _object(key)
-        if "schema" not in whole or "payload" not in whole:
-            return msgspec.json.encode(self._image(whole, masks, BARE)), BARE
+        if "payload" not in whole:
+            if not _are_columns(whole, columns, is_typed=False):
+                return None, BARE
+            image = self._image(whole, masks, BARE)
+            return key if image == whole else msgspec.json.encode(image), BARE
         said = self._schema(whole["schema"], masks)
-        payload = self._image(_object(whole["payload"]), said.left(masks), said)
-        return msgspec.json.encode({"schema": msgspec.Raw(said.text), "payload": payload}), said
+        payload = _object(whole["payload"])
+        if not _are_columns(payload, columns, is_typed=said is not BARE):
+            return None, BARE
+        if not masks.keys() & payload.keys():
+            return key, BARE
+        image = self._image(payload, said.left(masks), said)
+        return msgspec.json.encode({"schema": msgspec.Raw(said.text), "payload": image}), said
 
-    def _headers(self, headers: list[dict[str, Any]] | None, masks: Masks) -> list[dict[str, Any]] | None:
-        """Those that repeat keys."""
-        return headers and [
-            h | {"value": self._key(h["value"], masks)[0]} if h["name"] in (OLD_KEY, NEW_KEY) and h["value"] else h
-            for h in headers
-        ]
+    def _headers(self, headers: Headers, masks: Masks, columns: Collection[str] | None) -> Headers:
+        """Those that repeat keys, and of others their names."""
+        kept = without_values(headers, CONTEXT, *OF_KEYS)
+        return kept and [self._header(h, masks, columns) if h["name"] in OF_KEYS and h["value"] else h for h in kept]
+
+    def _header(self, header: dict[str, Any], masks: Masks, columns: Collection[str] | None) -> dict[str, Any]:
+        return header | {"value": self._key(header["value"], masks, columns)[0]}
 
     def _schema(self, schema: msgspec.Raw | None, masks: Masks) -> Said:
         if schema is None or bytes(schema) == NULL:
@@ -229,19 +262,11 @@ class Private:
         return self._schemas[known]
 
 
-def _repeats_keys(headers: pa.ChunkedArray) -> bool:
-    """Whether some header may hold what the key holds."""
-    names = pc.struct_field(pc.list_flatten(headers), "name")
-    return bool(pc.any(pc.is_in(names, value_set=pa.array([OLD_KEY, NEW_KEY]))).as_py())
-
-
-def _without_statement(source: msgspec.Raw) -> msgspec.Raw:
-    """A source block without the text of the statement, which repeats values."""
-    said = bytes(source)
-    if b"query" not in said and b"\\u" not in said:
-        return source
-    block = _object(source)
-    return msgspec.Raw(msgspec.json.encode(block | {"query": msgspec.Raw(NULL)})) if "query" in block else source
+def _are_columns(key: Object, columns: Collection[str] | None, *, is_typed: bool) -> bool:
+    """Whether the fields of a key are columns, as far as is known. `is_typed`: a schema says what is in them."""
+    if columns is not None:
+        return all(name in columns for name in key)
+    return is_typed or not any(bytes(value).startswith((b"{", b"[")) for value in key.values())
 
 
 def _said(schema: dict[str, Any], masks: Masks) -> Said:

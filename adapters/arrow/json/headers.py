@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import Reject
+
+OURS = ("replicator.", "dms.")
+"""What the names of headers begin with that sources and decoders add. Others hold what somebody put there."""
+
+
+def holds_nothing(headers: pa.ChunkedArray, *known: str) -> bool:
+    """Whether `without_values` would leave all of them as they are."""
+    if headers.null_count == len(headers):
+        return True
+    names = pc.unique(pc.struct_field(pc.list_flatten(headers), "name")).to_pylist()
+    return all(name.startswith((*OURS, *known)) for name in names)
+
+
+def without_values(headers: Sequence[dict[str, Any]] | None, *known: str) -> list[dict[str, Any]] | None:
+    """The headers of a record; of those that may repeat values of rows, as a transform puts them there, the names alone.
+    `known`: what others begin with that do not."""
+    begins = (*OURS, *known)
+    return None if headers is None else [h if h["name"].startswith(begins) else {**h, "value": None} for h in headers]
 
 
 def unread(headers: pa.Array) -> dict[int, Reject]:

@@ -38,7 +38,7 @@ class MessageDecoder(VeilingDecoder):
             routing=Routing(self.FORM, self._options, self._layouts),
             decoding=Decoding(self.FORM, self._options, self._layouts),
             envelopes=Envelopes(self.FORM, self._options, self._layouts),
-            tables=PrivateTables(self._options.private),
+            tables=PrivateTables(self._options.private, self._options.declared),
             opens=self.OPENS(self.FORM, self._options, self._layouts),
         )
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import Reject
 
-from ..json.headers import entries
+from ..json.headers import entries, without_values
 
 HEADER = "replicator.masked"
 Header: TypeAlias = dict[str, Any]
@@ -41,6 +41,6 @@ def marks(headers: pa.Array) -> Mapping[int, Mark]:
 
 def marked(headers: Sequence[Header] | None, mark: Mark, error: Reject | None) -> list[Header]:
     """The headers of a record that is masked. `error`: why it is no change, which its values no longer show."""
-    others = [one for one in headers or () if one["name"] != HEADER]
+    others = [one for one in without_values(headers) or () if one["name"] != HEADER]
     wrong = [] if error is None else [{"name": ERROR_HEADER, "value": str(error).encode()}]
     return [*others, {"name": HEADER, "value": msgspec.json.encode(mark)}, *wrong]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from replicator.domain.errors import Reject
 
 from ..json.faults import UNREADABLE, unreadable
+from ..json.headers import without_values
 from .marks import Header, Mark, marked, marks
 from .masking import Masking, Opened
 from .tables import Masks, PrivateTables
@@ -155,7 +156,7 @@ class Veils:
                 return Stored(record.headers, record.key, record.value)
             if record.ignored is None or record.value is None:
                 return _withheld(record)
-            return Stored(record.headers, record.key and WITHHELD, self._opens.ignored(record))
+            return Stored(without_values(record.headers), record.key and WITHHELD, self._opens.ignored(record))
         except UNREADABLE:
             return _withheld(record)
 

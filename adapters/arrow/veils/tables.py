@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from replicator.domain.columns import Changed, Mask, Remade
-from replicator.domain.conditions import unknown_column
+from replicator.domain.columns import Changed, Mask, Remade, refuse_unknown_masks
 from replicator.domain.table import Column, TableSpec
 
 from ..json.limits import of_table
 
 Masks = Mapping[str, Mask]
 NOTHING: Masks = {}
+NOWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 class PrivateTables:
-    """Per table (exact name or glob) the masks of its columns; a table without is there too."""
+    """Per table (exact name or glob) the masks of its columns; a table without is there too. `declared`: the columns that
+    tables declare, which their records need not have."""
 
-    def __init__(self, private: Mapping[str, Masks]) -> None:
-        self._private = private
+    def __init__(self, private: Mapping[str, Masks], declared: Mapping[str, Mapping[str, str]] = NOWHERE) -> None:
+        self._private, self._declared = private, declared
         self._any = any(private.values())
 
     def __bool__(self) -> bool:
@@ -40,7 +42,6 @@ class PrivateTables:
     def spec(self, table: TableSpec) -> TableSpec:
         """The table as decoding gives it. ConfigProblem for a mask that does not suit it."""
         masks = self.of(table.name)
-        for name in masks:
-            if name not in table.column_names:
-                raise unknown_column(name, table, "columns")
-        return Remade(tuple((name, Changed(mask=mask)) for name, mask in masks.items())).of(table) if masks else table
+        refuse_unknown_masks(masks, table, of_table(self._declared, table.name) or ())
+        known = tuple((name, Changed(mask=mask)) for name, mask in masks.items() if name in table.column_names)
+        return Remade(known).of(table) if known else table

@@ -17,11 +17,11 @@ NAMES = ("headers", "key", "value")
 def as_text(
     raw: pa.Table, reading: Reading, private: Private, tables: Sequence[str | None], errors: Sequence[str | None]
 ) -> pa.Table:
-    """The records, as text where they are of such a table. Of each is known which one, or why it cannot be read. Without a
-    key that cannot be read: nobody knows what it holds."""
+    """The records, as text where they are of such a table, or of none. Of each is known which one, or why it cannot be read.
+    Without a key that cannot be read: nobody knows what it holds."""
     topics = raw["topic"].to_pylist()
     named = zip(tables, topics, errors, strict=True)
-    wanted = [error is None and bool(private.masks_of(table, topic)) for table, topic, error in named]
+    wanted = [error is None and private.masks_of(table, topic) != {} for table, topic, error in named]
     if not any(wanted):
         return raw
     rows = raw.select(NAMES).to_pylist()

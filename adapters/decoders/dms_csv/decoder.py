@@ -38,7 +38,7 @@ class DmsCsvDecoder(VeilingDecoder):
             routing=Routing(self._options, self._layouts),
             decoding=Decoding(self._options, self._layouts),
             envelopes=Envelopes(self._options, self._layouts),
-            tables=PrivateTables(self._options.private),
+            tables=PrivateTables(self._options.private, self._options.declared),
             opens=OpensCsv(self._options, self._layouts),
         )
 

@@ -12,7 +12,7 @@ from replicator.domain.change import Op
 from replicator.domain.errors import Reject, RejectCode
 
 from ...arrow.dms import COLUMNS, Dialect
-from ...arrow.json.faults import Unfit
+from ...arrow.json.faults import Unfit, malformed
 from ...arrow.texts import reader_of
 from ...arrow.veils.masking import Image, Opened, Role, Writes
 from ...arrow.veils.records import Opens, Record
@@ -69,8 +69,9 @@ class OpensCsv(Opens):
         found: dict[int, Opened | Reject] = {}
         for (header, topic), places in groups.items():
             layout = self._layouts.of(header, topic)
-            if layout.error is not None:
-                found |= dict.fromkeys(places, layout.error)
+            error = layout.error or (self._headless(layout, topic) if header is not None else None)
+            if error is not None:
+                found |= dict.fromkeys(places, error)
                 continue
             values = pa.array([records[place].value for place in places], pa.binary())
             for at, one in self._rows(values, layout, self._options.keys_of(topic) or ()):
@@ -100,6 +101,12 @@ class OpensCsv(Opens):
                     (place, Opened([Image(fields, self._role(fields))], writes, keys, partial(_row, fields, dialect)))
                 )
         return found
+
+    def _headless(self, layout: Layout, topic: str) -> Reject | None:
+        """Why a header row is taken for a row of values. Lanes stop at it by themselves."""
+        names = {name for row in layout.rows for name in row}
+        missing = sorted(self._tables.of(topic).keys() - names)
+        return malformed(f"its header row lacks the private column {missing[0]!r}: it may be a row") if missing else None
 
     def _role(self, fields: dict[str, str | None]) -> Role:
         said = fields.get(self._options.operation_column)

@@ -36,7 +36,7 @@ class RowsDecoder(VeilingDecoder):
             routing=Routing(self._options, self._layouts),
             decoding=Decoding(self._options, self._layouts),
             envelopes=Envelopes(self._options, self._layouts),
-            tables=PrivateTables(self._options.private),
+            tables=PrivateTables(self._options.private, self._options.declared),
             opens=OpensRows(self._options, self._layouts),
         )
 

@@ -113,3 +113,12 @@ def test_rows_of_which_no_column_is_known() -> None:
 def test_a_text_that_cannot_be_written() -> None:
     with pytest.raises(ConfigProblem, match="cannot hold without quotes"):
         decoder({"email": Mask("fixed", text="a,b")}, quote="none")
+
+
+def test_a_header_row_that_is_a_row() -> None:
+    """Of a file without one, where the config says that files have it: it stands in a header of every record."""
+    by = decoder(header=True)
+    veiled = by.veiled(frame(b"I,8,b,1,2024-01-01,n", columns=b"I,7,sentinel,1,2024-01-01,n"))
+    assert b"sentinel" not in told(veiled)
+    assert by.veiled(veiled).equals(veiled)
+    assert b"withheld" not in told(by.veiled(frame(b"I,8,b,1,2024-01-01", columns=b"Op,id,email,price,born")))

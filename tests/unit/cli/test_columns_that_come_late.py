@@ -1,0 +1,74 @@
+"""What is said of a column that records do not have yet, or no longer: nothing stops, and nothing private is stored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from changing import Project, record
+from debezium_events import ID, column
+
+pytestmark = pytest.mark.slow
+
+KEY = "only-for-these-tests-0123456789"
+NAME, PHONE = column("name", "string"), column("phone", "string")
+CONFIG = """\
+pipeline: changing
+sources:
+  recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+sinks:
+  lake: {{kind: delta, path: ./lake}}
+  raw: {{kind: event_log, path: ./lake/cdc_events}}
+dead_letters: {{path: ./lake/_replicator/dead_letters}}
+tables:
+  - {{match: public.t, source: recorded{schema}{table}, to: [{{sink: raw}}, {{sink: lake{entry}}}]}}
+http: {{address: "127.0.0.1:0"}}
+"""
+DECLARED = ", schema: {id: int64, name: string, phone: string}"
+MASK, DROP = ', columns: {phone: {mask: hmac, key: "${MASK_KEY}"}}', ", columns: {phone: drop}"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("MASK_KEY", KEY)
+    return Project(tmp_path / "project", {"t": ""})
+
+
+def configure(project: Project, **said: str) -> None:
+    text = CONFIG.format(**{"schema": DECLARED, "table": "", "entry": "", **said})
+    (project.folder / "config" / "replicator.yaml").write_text(text)
+
+
+def fed(project: Project, offset: int, columns: list[Any], **row: Any) -> dict[str, Any]:
+    """The lane once the program has read a record more."""
+    project.feed(f"part{offset}", [record("t", offset, columns, [ID], after=row)])
+    return project.run()["lake.t"]
+
+
+@pytest.mark.parametrize(("level", "rule"), [(level, rule) for level in ("table", "entry") for rule in (MASK, DROP)])
+def test_a_column_that_comes_and_goes(project: Project, level: str, rule: str) -> None:
+    """The program is started anew for each record, so that it has seen none of the others."""
+    configure(project, **{level: rule})
+    for offset, columns in enumerate(([ID, NAME], [ID, NAME, PHONE], [ID, NAME])):
+        row = {"id": offset, "name": "a"} | ({"phone": "sentinel"} if PHONE in columns else {})
+        lane = fed(project, offset, columns, **row)
+        assert (lane["status"], lane["error"]) == ("running", None)
+    rows = project.rows("lake", "t")
+    assert [row["id"] for row in rows] == [0, 1, 2]
+    if rule == DROP:
+        assert all("phone" not in row for row in rows)
+    else:
+        assert [bool(row["phone"]) for row in rows] == [False, True, False]
+    assert "sentinel" not in repr(rows)
+    assert level == "entry" or "sentinel" not in repr(project.rows("lake", "cdc_events"))
+
+
+@pytest.mark.parametrize("level", ["table", "entry"])
+def test_a_column_that_nobody_declares_may_be_misspelt(project: Project, level: str) -> None:
+    configure(project, schema="", **{level: MASK})
+    lane = fed(project, 0, [ID, NAME], id=0, name="a")
+    assert lane["status"] == "suspended"
+    assert "'phone'" in lane["error"] and "declare the columns of the table with `schema:" in lane["next_step"]
+    assert json.dumps(project.ask("plan")).count(KEY) == 0
