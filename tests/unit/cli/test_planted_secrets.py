@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_program import run_program
 
-NAMES = "abcdefghijklmnopqrst"
+NAMES = "abcdefghijklmnopqrstuvwxyz"
 SECRETS = {name: f"pl4nted-{name}-w0rd" for name in NAMES}
 NOWHERE = "127.0.0.1:1"
 CONFIG = """\
@@ -26,6 +26,7 @@ sources:
       sasl.username: <a>
       sasl.password: <b>
       ssl.key.password: <c>
+    database: {dsn: "postgresql://reader:<u>@NOWHERE/shop", publication: cdc, slot: cdc}
   tokens:
     format: debezium_avro
     transport: kafka
@@ -55,9 +56,13 @@ sinks:
     kind: delta
     path: s3://nowhere/lake
     storage: {endpoint: "http://NOWHERE", allow_http: true, access_key_id: <p>, secret_access_key: <q>}
-dead_letters: {path: ./dead_letters}
+dead_letters: {dsn: "postgresql://letters:<v>@NOWHERE/d", patience: 1 second}
+event_store: {dsn: "postgresql://events:<w>@NOWHERE/d"}
 tables:
-  - {match: public.orders, source: secured, to: [{sink: url}, {sink: raw}, {sink: lake}]}
+  - match: public.orders
+    source: secured
+    columns: {email: {mask: hmac, key: "<x>-long-enough"}, phone: {mask: truncate, key: "<y>-long-enough", length: 2}}
+    to: [{sink: url}, {sink: raw}, {sink: lake, columns: {name: {mask: hmac, key: "<z>-long-enough"}}}]
   - {match: public.items, source: tokens, to: [{sink: other}]}
   - {match: public.sales, source: asked, keys: [id], to: [{sink: url}]}
   - {match: public.stock, source: compared, keys: [id], to: [{sink: url}]}
@@ -74,6 +79,14 @@ COMMANDS = (
     ("status",),
     ("query", "orders"),
     ("dlq", "list"),
+    ("dlq", "replay"),
+    ("schema", "history", "orders"),
+    ("inspect", "secured"),
+    ("history", "public.orders", "4711"),
+    ("replay", "public.orders", "--yes"),
+    ("backfill", "public.orders"),
+    ("events", "Customer"),
+    ("emit", "Customer", "C101", "CustomerCreated", "{}"),
     ("lanes", "list"),
     ("lanes", "pause", "url.orders"),
     ("drop", "public.orders", "--yes"),
