@@ -102,7 +102,7 @@ class Project:
         """`run` by a program of its own on Spark."""
         settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
         command = [PROGRAM, "run", "--until-caught-up", "--json", "-q", *settings, *more]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=500, check=False)
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=1500, check=False)
         answer = json.loads(done.stdout)
         assert answer["result"] is not None, done.stdout + done.stderr
         return {lane["id"]: lane for lane in answer["result"]["lanes"]}

@@ -66,9 +66,9 @@ class Shop:
                 record = {"topic": topic, "partition": 0, "offset": self.offset, "timestamp": 1, "headers": None}
                 archive.write(json.dumps({**record, "key": key, "value": value.decode()}) + "\n")
 
-    def run(self) -> dict[str, dict[str, Any]]:
+    def run(self, *more: str) -> dict[str, dict[str, Any]]:
         """The lanes at the end, by their ids."""
-        done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", seconds=500)
+        done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", *more, seconds=800)
         assert done.stdout, done.stderr[-3000:]
         return {lane["id"]: lane for lane in json.loads(done.stdout)["result"]["lanes"]}
 

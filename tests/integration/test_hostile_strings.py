@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+from cli_program import run_program
+from deltalake import DeltaTable
 from hostile_strings import hostile_strings
 from recorded_shop import Shop, refused
+from small_spark import SMALL
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,6 +31,38 @@ def test_as_keys_and_values(shop: Shop) -> None:
     lanes = shop.run()
     assert {lane["status"] for lane in lanes.values()} == {"running"}
     assert shop.in_lake("t", ("id", "v")) == shop.in_mirror("t", ("id", "v")) == set(rows)
+    shop.nothing_else_happened()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_as_keys_values_and_columns_on_spark(shop: Shop) -> None:
+    """Executors write the same targets and event logs, from the same names."""
+    rows = [(text, text) for text in TEXTS]
+    shop.record("cdc.public.t", {"table": "t"}, ("id", "v"), rows)
+    columns = ["the key", *(text for text in TEXTS if not too_long(text) and not is_ours(text))][:101]
+    values = tuple(str(n) for n in range(len(columns)))
+    shop.record("cdc.public.wide", {"table": "wide"}, columns, [values])
+    lanes = shop.run("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
+    assert {lane["status"] for lane in lanes.values()} == {"running"}
+    assert shop.in_lake("t", ("id", "v")) == shop.in_mirror("t", ("id", "v")) == set(rows)
+    assert shop.in_lake("wide", columns) == shop.in_mirror("wide", columns) == {values}
+    assert len(shop.logged()) == len(rows) + 1
+    shop.nothing_else_happened()
+
+
+def test_as_keys_of_what_is_rejected(shop: Shop) -> None:
+    """What dead letters hold is what came; what is said of them holds none of it."""
+    place = {"topic": "cdc.public.t", "partition": 0, "timestamp": 1, "headers": None}
+    with (shop.folder / "archive" / "all.jsonl").open("w") as archive:
+        for offset, text in enumerate(TEXTS):
+            archive.write(json.dumps({**place, "offset": offset, "key": text, "value": text}) + "\n")
+    shop.run()
+    letters = DeltaTable(str(shop.folder / "dead_letters")).to_pyarrow_table().to_pylist()
+    assert {(row["key"].decode(), row["record"].decode()) for row in letters} == {(text, text) for text in TEXTS}
+    assert {row["code"] for row in letters} == {"MALFORMED"}
+    said = run_program(shop.folder, "dlq", "list", "--limit", "1000", "--json")
+    assert len(json.loads(said.stdout)["result"]) == len(TEXTS)
     shop.nothing_else_happened()
 
 

@@ -67,21 +67,34 @@ ON_SPARK = [
 """Few: each table is some jobs for each of its writes."""
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_spark_does_the_same(tmp_path: Path, postgres_server: Any):
+def on_spark(folder: Path, server: Any, chosen: list[tuple[str, str]]) -> Project:
+    """What these modes and changes come to on Spark is what the docs say, too."""
     said = tables()
-    cases = {table_of(CASES[change], mode): (change, mode) for mode, change in ON_SPARK}
-    project = Project(tmp_path, {table: said[table] for table in cases}, postgres_server.database())
+    cases = {table_of(CASES[change], mode): (change, mode) for mode, change in chosen}
+    project = Project(folder, {table: said[table] for table in cases}, server.database())
     for table, (change, _) in cases.items():
         project.feed(table, CASES[change].records(table))
     lanes = project.run_on_spark()
     for table, (change, mode) in cases.items():
         for sink in SINKS:
             check(project, lanes[f"{sink}.{table}"], CASES[change], OUTCOMES[SAID[change][mode]](CASES[change]))
+    return project
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_spark_does_the_same(tmp_path: Path, postgres_server: Any):
+    project = on_spark(tmp_path, postgres_server, ON_SPARK)
     assert project.ask("lanes", "resume", "lake.added_quarantine", "--accept-schema", "2")["exit"] == 0
     lane = project.run()["lake.added_quarantine"]  # in process: the two engines take turns
     check(project, lane, CASES["column added"], OUTCOMES["added"](CASES["column added"]))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", MODES)
+def test_spark_does_the_same_with_every_change(tmp_path: Path, postgres_server: Any, mode: str):
+    on_spark(tmp_path, postgres_server, [(mode, change) for change in CASES])
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["accepted", "accepted before a resync"])

@@ -63,6 +63,7 @@ tables:
     source: secured
     columns: {email: {mask: hmac, key: "<x>-long-enough"}, phone: {mask: truncate, key: "<y>-long-enough", length: 2}}
     to: [{sink: url}, {sink: raw}, {sink: lake, columns: {name: {mask: hmac, key: "<z>-long-enough"}}}]
+  - {match: public.parts, source: secured, to: [{sink: url}]}
   - {match: public.items, source: tokens, to: [{sink: other}]}
   - {match: public.sales, source: asked, keys: [id], to: [{sink: url}]}
   - {match: public.stock, source: compared, keys: [id], to: [{sink: url}]}
@@ -83,8 +84,8 @@ COMMANDS = (
     ("schema", "history", "orders"),
     ("inspect", "secured"),
     ("history", "public.orders", "4711"),
-    ("replay", "public.orders", "--yes"),
-    ("backfill", "public.orders"),
+    ("replay", "public.orders"),
+    ("backfill", "public.parts"),
     ("events", "Customer"),
     ("emit", "Customer", "C101", "CustomerCreated", "{}"),
     ("lanes", "list"),

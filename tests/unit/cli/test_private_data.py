@@ -156,6 +156,32 @@ def test_commands_do_not_tell_the_key(shop: Path) -> None:
         assert_private(done.stdout + done.stderr, command[0])
 
 
+def test_no_command_and_no_log_line_shows_values(shop: Path) -> None:
+    """Nor does anything that is written beside the targets."""
+    done = run_program(shop, "run", "--until-caught-up", "-v")
+    assert_private(done.stdout + done.stderr, "run -v")
+    listed = run_program(shop, "dlq", "list", "--json").stdout
+    explained = [("dlq", "explain", letter["event_id"]) for letter in json.loads(listed)["result"]]
+    for command in (
+        *explained,
+        ("dlq", "export", "--json"),
+        ("dlq", "replay"),
+        ("query", "customers", "--json"),
+        ("audit", "public.customers", "--json"),
+        ("replay", "public.customers", "--dry-run", "--json"),
+        ("schema", "history", "customers"),
+        ("support-bundle", "bundle"),
+    ):
+        done = run_program(shop, *command)
+        assert done.stdout + done.stderr
+        assert_private(done.stdout + done.stderr, " ".join(command))
+    mine = [
+        path for path in shop.rglob("*") if path.is_file() and path.relative_to(shop).parts[0] not in ("archive", "config")
+    ]
+    for path in mine:
+        assert_private(path.read_bytes().decode(errors="replace"), str(path))
+
+
 def test_the_event_log_can_be_read_again_under_the_same_masks(shop: Path) -> None:
     """What is masked is not masked once more, so that a key that is read again is the same one."""
     run(shop, "local")
