@@ -202,6 +202,28 @@ def _name(dsn: str) -> str:
     return dsn.rpartition("dbname=")[2]
 
 
+@pytest.mark.slow
+def test_its_event_log_makes_the_other_targets_anew(project):
+    """Who asks for no lane means those; snapshots are of them alone."""
+    folder = project("{path: ./events}")
+    config = folder / "config" / "replicator.yaml"
+    text = config.read_text().replace(
+        "sinks:\n", "sinks:\n  log: {kind: event_log, path: ./log, snapshots: {after_records: 5}}\n"
+    )
+    config.write_text(text.replace("[{sink: lake}, ", "[{sink: lake}, {sink: log}, "))
+    archive(folder, range(1, 12))
+    run(folder, "local")
+    assert [one["lane"] for one in said("snapshot", "outbox.event.order")] == ["lake.order"]
+    assert sorted(one.name for one in (folder / "log" / "_replicator" / "snapshots" / "shop").iterdir()) == [
+        "lake.order",
+        "lake.payment",
+    ]
+    before = told("order")
+    done = run_program(folder, "replay", "outbox.event.order", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["result"]["lane"] == "lake.order"
+    assert told("order") == before
+
+
 REFUSED = [
     (("query", "event_store.order"), "not queried by table"),
     (("drop", "event_store.order", "--yes"), "not dropped"),

@@ -7,8 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from adapters.monitor.prometheus import PrometheusTelemetry
+from replicator.application.lanes import Lanes
+from replicator.domain.plan import Counts
+from replicator.domain.position import Position
 from replicator.settings.schema import plain_options
-from replicator.wiring import adapters, parts
+from replicator.wiring import adapters, parts, projections
 
 CONFIG = """\
 pipeline: shop
@@ -93,6 +97,19 @@ def test_events_can_be_chosen(change):
     said = "{sink: event_store, where: \"type = 'OrderPlaced'\"}"
     lane = change(ENTRY, said).load().settings.lanes_for("outbox.event.order")[1]
     assert lane.shape.words == ("where type = 'OrderPlaced'",) and not lane.shape.rows_leave
+
+
+def test_projections_of_the_store_follow_its_lanes(change):
+    """A commit of any of them is news of what they read."""
+    loaded = change().load()
+    lanes = Lanes(PrometheusTelemetry())
+    runs = [lanes.add(lane) for lane in adapters.lanes(loaded, "outbox.event.order", "outbox")]
+    before = projections._committed(lanes)
+    assert set(before) == {"lake.order", "event_store.order", "event_store"}
+    lanes.settled(runs[0], Position(), Counts(), None)
+    assert projections._committed(lanes)["event_store"] == before["event_store"]
+    lanes.settled(runs[1], Position(), Counts(), None)
+    assert projections._committed(lanes)["event_store"] != before["event_store"]
 
 
 WRONG = [
