@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from next_layer import LONG_ON_SPARK, run
+from next_layer import run
 
 pytestmark = pytest.mark.slow
 
@@ -35,14 +35,14 @@ def rows(project: Path, table: str, *columns: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in columns) for row in found)
 
 
-@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
-def test_the_tables_of_the_recorded_shop(tmp_path: Path, engine: str) -> None:
+def test_the_tables_of_the_recorded_shop(tmp_path: Path) -> None:
+    """On Spark they are the same as in process: `test_engines_agree`."""
     (tmp_path / "config").mkdir()
     shutil.copy(PROJECT / "config" / "examples" / "archive.yaml", tmp_path / "config" / "replicator.yaml")
     (tmp_path / "archive").mkdir()
     for table in SHOP:
         shutil.copy(RECORDED / f"cdc.public.{table}.jsonl", tmp_path / "archive")
-    said = run(tmp_path, engine, "--set", "http.address=127.0.0.1:0")
+    said = run(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
     assert {lane["id"]: lane["status"] for lane in said["result"]["lanes"]}.keys() == {f"lake.{table}" for table in SHOP}
     assert rows(tmp_path, "orders", "id", "customer_id", "status", "total") == ORDERS
     assert rows(tmp_path, "order_items", "order_id", "line_no", "sku", "qty") == ITEMS
