@@ -87,6 +87,7 @@ class Private:
         self._placeholders = Placeholders(self.options.unavailable_value)
         self._masked = masked_patterns(self.options.private)
         self._columns: dict[str, frozenset[str]] = {}
+        self._found: dict[tuple[str | None, str], Masks | None] = {}
 
     def __bool__(self) -> bool:
         return any(self.options.private.values())
@@ -98,8 +99,19 @@ class Private:
     def masks_of(self, table: str | None, topic: str) -> Masks | None:
         """Those of a record's table, which its topic names where it is not known; None where nothing is said of that, or
         where it may be another one."""
-        found = of_table(self.options.private, table or ".".join(topic.split(".")[-2:]))
-        return None if found == {} and table is None and not topic_tells(topic, self._masked) else found
+        which = (table, topic)
+        if which not in self._found:
+            if len(self._found) >= MOST_SCHEMAS:
+                self._found.clear()
+            found = of_table(self.options.private, table or ".".join(topic.split(".")[-2:]))
+            unsaid = found == {} and table is None and not topic_tells(topic, self._masked)
+            self._found[which] = None if unsaid else found
+        return self._found[which]
+
+    def has(self, table: str | None, topic: str) -> bool:
+        """Whether a record is of a table with private columns, or of none as far as is known."""
+        masks = self.masks_of(table, topic)
+        return bool(masks) or (table is None and masks is None)
 
     def spec(self, table: TableSpec) -> TableSpec:
         """The table as decoding gives it, whether its records are masked already or not. ConfigProblem for a mask that does
@@ -148,7 +160,7 @@ class Private:
     def _record(self, record: Record, table: str | None, error: str | None) -> tuple[Any, bytes | None, bytes | None]:
         topic, headers, key, value = record
         masks = self.masks_of(table, topic)
-        if masks == {} or (table is not None and not masks):
+        if not self.has(table, topic):
             return headers, key, value
         if error is not None or (value is None and masks is None):
             # Of a table whose name is not known nothing is.

@@ -21,7 +21,7 @@ def as_text(
     Without a key that cannot be read: nobody knows what it holds."""
     topics = raw["topic"].to_pylist()
     named = zip(tables, topics, errors, strict=True)
-    wanted = [error is None and private.masks_of(table, topic) != {} for table, topic, error in named]
+    wanted = [error is None and private.has(table, topic) for table, topic, error in named]
     if not any(wanted):
         return raw
     rows = raw.select(NAMES).to_pylist()

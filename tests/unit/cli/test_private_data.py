@@ -107,7 +107,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
     (tmp_path / "archive").mkdir()
-    place = {"topic": "cdc.public.customers", "partition": 0, "timestamp": None, "headers": None}
+    place = {"topic": "cdc.public.customers", "partition": 0, "timestamp": None, "headers": [["email", "alice@example.com"]]}
     lines = [place | {"offset": at, "key": k, "value": value} for at, (k, value) in enumerate(RECORDS)]
     (tmp_path / "archive" / "customers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tmp_path

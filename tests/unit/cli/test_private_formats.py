@@ -57,7 +57,7 @@ def customer(number: object, email: str, country: str = "DE") -> dict[str, Any]:
 
 def archived(folder: Path, topic: str, values: list[Any], keys: list[str | None]) -> None:
     folder.mkdir()
-    place = {"topic": topic, "partition": 0, "timestamp": 1_700_000_000_000, "headers": None}
+    place = {"topic": topic, "partition": 0, "timestamp": 1_700_000_000_000, "headers": [["email", "alice@example.com"]]}
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
     lines = [{**place, "offset": n, "key": keys[n], "value": text} for n, text in enumerate(texts)]
     (folder / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
