@@ -8,6 +8,9 @@ SETTINGS = {
     # Arrow gives pages back to the system after 10 ms by default and faults them in again for the next batch. Never to give
     # them back made 1.8 GB of the 1.6 GB that a long run needs with this (measured).
     "MIMALLOC_PURGE_DELAY": "200",
+    # Huge pages have to be zeroed whole, and others moved to make room for them: a third to a half of the time that a replay
+    # spent in the system (measured). They are off for the process then.
+    "MIMALLOC_ALLOW_THP": "0",
     # delta-rs keeps them for 10 s, in which a merge of wide rows frees as much again as it needs. To give them back at once
     # doubles its processor time (measured), this adds a tenth.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:500,muzzy_decay_ms:0",

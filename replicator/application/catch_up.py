@@ -209,7 +209,8 @@ class CatchUp(Generic[F]):
         routed = tools.decoding.route(batch, again=True)
         parts = tools.decoding.changes([r for r in routed.runs if r.table == table], batch, again=True)
         span = covered(batch.span, tools.roster.topics[table])
-        chunks = behind.feed.take(parts, tools.catalog.table(table), span, batch.frame, batch.size)
+        records = tools.writes.keeping.of(batch)
+        chunks = behind.feed.take(parts, tools.catalog.table(table), span, records, records.size)
         self._give(behind, chunks, batch.identity)
 
     def _give(self, behind: Behind[F], chunks: Sequence[Chunk[F]], identity: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from replicator.ports.sink import Sink
 from .handover import Handed, Told, joined, packs, rounds
 from .problem import Broken, broken, ensure, problem_of
 from .publishing import Publishing, told_with
+from .records import Frames
 from .rejects import stopped_by
 from .retry import Backoff
 from .shared import Shared
@@ -193,7 +194,7 @@ class Delivery(Generic[F]):
         mine = [p for p in pending if p.run.lane.id == lane.id]
         if not mine:
             raise Fatal(f"The sink rejected rows of lane {lane.id}, which it was not asked to apply.")
-        raw = tuple({id(frame): frame for item in mine for frame in item.raw}.values())
+        raw = Frames(tuple({id(one): one for item in mine for one in item.raw}.values()))
         self._rejects.keep(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
         if lane.stops:
             raise stopped_by(self._engine.rejected(rows, raw)[0])

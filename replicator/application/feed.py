@@ -15,6 +15,7 @@ from replicator.ports.frames import F
 
 from .lanes import Clock, monotonic
 from .options import Options
+from .records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,13 @@ class Part(Generic[F]):
 @dataclass(frozen=True)
 class Chunk(Generic[F]):
     """Changes that lanes may take now. `frame` is None when there are none, otherwise one of `table`. `start`, `end`: what
-    it stands for, per partition. `raw`: the frames its records came in; `size`: their bytes. `marks`: of the schemas of its
-    records, in order; the first ones may lie below it."""
+    it stands for, per partition. `raw`: the records that it is made of; `size`: the bytes that keeping them takes. `marks`:
+    of the schemas of its records, in order; the first ones may lie below it."""
 
     frame: F | None
     start: Position
     end: Position
-    raw: tuple[F, ...] = ()
+    raw: tuple[Records[F], ...] = ()
     size: int = 0
     table: TableSpec | None = None
     marks: tuple[Mark, ...] = ()
@@ -68,7 +69,7 @@ class Feed(Generic[F]):
         self._marks: tuple[Mark, ...] = ()
         self._empty: tuple[TableSpec, F] | None = None
         self._held: list[F] = []
-        self._raw: tuple[F, ...] = ()
+        self._raw: tuple[Records[F], ...] = ()
         self._size = 0
         self._pushes = 0
         self._pushed_at = clock()
@@ -83,7 +84,7 @@ class Feed(Generic[F]):
         return self._empty[1] if self._empty and self._empty[0] is table else None
 
     def take(
-        self, parts: Sequence[Part[F]], table: TableSpec | None, span: Span, raw: F | None = None, size: int = 0
+        self, parts: Sequence[Part[F]], table: TableSpec | None, span: Span, raw: Records[F] | None = None, size: int = 0
     ) -> Sequence[Chunk[F]]:
         """Add a batch's changes, in order, and `span`, what the batch covers of the table's topics; `raw` are its records,
         of
@@ -106,7 +107,7 @@ class Feed(Generic[F]):
         parts: Sequence[F],
         table: TableSpec | None,
         span: Span,
-        raw: F | None = None,
+        raw: Records[F] | None = None,
         size: int = 0,
         *,
         marks: Sequence[Mark] = (),
@@ -120,7 +121,7 @@ class Feed(Generic[F]):
         return [*apart, *self._pushed(parts, self._table, span, raw, size)]
 
     def _pushed(
-        self, parts: Sequence[F], table: TableSpec | None, span: Span, raw: F | None, size: int
+        self, parts: Sequence[F], table: TableSpec | None, span: Span, raw: Records[F] | None, size: int
     ) -> Sequence[Chunk[F]]:
         known = self.read
         self.read = self._started(known, span).advanced_to(span.end)

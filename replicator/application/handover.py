@@ -17,6 +17,7 @@ from replicator.ports.frames import F, Folded, Stop, Write
 
 from .lanes import LaneRun
 from .problem import Stopped, ensure
+from .records import Records
 from .rules import EVENT_LOG_POLICY
 
 WAKE = 0.2
@@ -25,14 +26,14 @@ WAKE = 0.2
 
 @dataclass(frozen=True)
 class Handed(Generic[F]):
-    """A write for one lane, void once the lane's generation is another. `raw`: the frames its records came in, for rejects
+    """A write for one lane, void once the lane's generation is another. `raw`: the records that it is made of, for rejects
     that a sink finds. `size`: the bytes it keeps alive. `bundle`: writes of one number are committed together, or 0.
     `voided`: `Lanes.voided` when it was found out what is complete with the write."""
 
     run: LaneRun
     write: Write[F]
     generation: int
-    raw: tuple[F, ...]
+    raw: tuple[Records[F], ...]
     size: int
     bundle: int = 0
     voided: int = 0
@@ -222,7 +223,7 @@ def joined(engine: Engine[F], group: Sequence[Handed[F]]) -> Handed[F]:
         span = span.then(item.write.span)
     folded = _folded(engine, [item.write for item in group])
     identity = {k: v for item in group for k, v in item.write.identity.items()}
-    raw = tuple({id(frame): frame for item in group for frame in item.raw}.values())
+    raw = tuple({id(one): one for item in group for one in item.raw}.values())
     write = replace(last.write, folded=folded, span=span, identity=identity)
     size = sum(item.size for item in group)
     return replace(first, write=write, raw=raw, size=size, bundle=last.bundle, voided=last.voided)

@@ -228,7 +228,8 @@ class Pipeline(Generic[F]):
         feed, known = self._feed(table), self._catalog.table(table)
         self.roster.learn_key(table, known.keys if known else ())
         feed.barrier = self._aligner.barrier if self._aligner else feed.barrier
-        chunks = feed.take(parts, known, span, batch.frame if span else None, batch.size)
+        records = self._writes.keeping.of(batch)
+        chunks = feed.take(parts, known, span, records if span else None, records.size)
         return self._of_chunks(table, chunks)
 
     def _of_chunks(self, table: str, chunks: Sequence[Chunk[F]]) -> list[Handed[F]]:

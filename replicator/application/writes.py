@@ -23,6 +23,7 @@ from .gate import Gate
 from .handover import Handed
 from .lanes import LaneRun, LaneStatus
 from .problem import Problem, ensure, problem_of
+from .records import Frames, Keeping, Records
 from .rejects import stopped_by
 from .schemas import Turn
 from .shaping import Shaping, Taken
@@ -57,6 +58,8 @@ class Writes(Generic[F]):
         self._decoder = decoder
         self._engine = shared.engine
         self._log_plan = event_log_plan()
+        self.keeping: Keeping[F] = Keeping(packed=shared.options.gather > 0)
+        """Keeps the records of batches that chunks are made of."""
 
     def of_chunk(self, chunk: Chunk[F], runs: Sequence[LaneRun], identity: Identity) -> list[Handed[F]]:
         """The writes of a chunk for the lanes that follow its feed, but for those that have stopped meanwhile."""
@@ -154,11 +157,11 @@ class Writes(Generic[F]):
         """What has no place in the lane is durable in the dead letters before anything moves past it; False when the lane
         has stopped there."""
         if taken.rejects is not None:
-            lane = run.lane
+            lane, raw = run.lane, Frames(chunk.raw)
             keep = self._shared.rejects.keep
-            keep(taken.rejects, chunk.raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id)
+            keep(taken.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id)
             if lane.stops:
-                stop = stopped_by(self._engine.rejected(taken.rejects, chunk.raw)[0])
+                stop = stopped_by(self._engine.rejected(taken.rejects, raw)[0])
                 self._shared.lanes.suspend(run, problem_of(stop), stop)
                 return False
         return True
@@ -182,7 +185,7 @@ class Writes(Generic[F]):
         return [self._handed(run, write, chunk.end, chunk.raw, chunk.size)]
 
     def _handed(
-        self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[F, ...], size: int
+        self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[Records[F], ...], size: int
     ) -> Handed[F]:
         run.handed = run.handed.advanced_to(end)
         run.sent = run.sent.advanced_to(write.span.end)

@@ -171,8 +171,9 @@ def waiting_bytes(loaded: Loaded, batch: int) -> int:
 
 
 def gathering_bytes(loaded: Loaded, batch: int) -> int:
-    """The same where more is to gather: half of what batches on their way leave; a sink is at work on the other half."""
-    return max(batch, (loaded.settings.limits.memory - 2 * batch) // (2 * max(1, _sinks_in_use(loaded))))
+    """The same where more is to gather: a quarter of what batches on their way leave. A sink is at work on as much again,
+    and what it makes of rows, which gather beside packed records, takes several times what they do."""
+    return max(batch, (loaded.settings.limits.memory - 2 * batch) // (4 * max(1, _sinks_in_use(loaded))))
 
 
 def _sinks_in_use(loaded: Loaded) -> int:

@@ -50,14 +50,17 @@ def options(loaded: Loaded) -> Options:
     return replace(made, catch_up_offsets=EVERY_OFFSET) if all(source.is_whole for source in used) else made
 
 
-GATHER_SECONDS = 4.0
-"""Less than `Options.state_patience`: who waits for sinks gets an answer."""
+GATHER_SECONDS = 30.0
+"""Of a run that nobody watches; then what there is is committed, lest a kill takes more."""
+PATIENCE_SECONDS = 40.0
+"""More than that: who waits for sinks gets an answer."""
 
 
 def gathering(loaded: Loaded) -> Options:
     """`options` of a run that nobody watches for what is new: fewer, larger commits are less work."""
     made = options(loaded)
-    return replace(made, handover_bytes=adapters.gathering_bytes(loaded, made.hold_bytes), gather=GATHER_SECONDS)
+    most = adapters.gathering_bytes(loaded, made.hold_bytes)
+    return replace(made, handover_bytes=most, gather=GATHER_SECONDS, state_patience=PATIENCE_SECONDS)
 
 
 def register_folder(loaded: Loaded) -> Path:

@@ -1,0 +1,56 @@
+"""Records of batches that are kept for what a sink rejects."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from replicator.application.records import Frames, Keeping
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch
+
+AT = TopicPartition("t", 0)
+
+
+def batch_of(start: int, rows: int = 200) -> Batch[pa.Table]:
+    columns = {
+        "topic": ["t"] * rows,
+        "partition": [0] * rows,
+        "offset": range(start, start + rows),
+        "timestamp": [None, *[1_000] * (rows - 1)],
+        "headers": [None, *[[{"name": "h", "value": b"\0"}]] * (rows - 1)],
+        "key": [None, *[b"key"] * (rows - 1)],
+        "value": [None, *[b"a long and boring value" * 40] * (rows - 1)],
+    }
+    frame = pa.table({f.name: pa.array(columns[f.name]).cast(f.type) for f in RAW}, RAW)
+    span = Span(Position({AT: start}), Position({AT: start + rows}))
+    return Batch(frame, span, rows, frame.nbytes)
+
+
+def test_packed_records_come_back_and_take_less() -> None:
+    batch = batch_of(5)
+    kept = Keeping[pa.Table](packed=True).of(batch)
+    assert kept.frame.equals(batch.frame) and kept.frame.schema.equals(RAW)
+    assert kept.size < batch.size / 4
+    assert kept.frame is not batch.frame
+
+
+def test_records_that_are_not_packed_are_the_frame() -> None:
+    batch = batch_of(5)
+    kept = Keeping[pa.Table](packed=False).of(batch)
+    assert kept.frame is batch.frame and kept.size == batch.size
+
+
+def test_frames_that_are_not_arrows_stay_as_they_are() -> None:
+    batch = Batch(("a", "b"), batch_of(0).span, 2, 10)
+    kept = Keeping[tuple[str, ...]](packed=True).of(batch)
+    assert kept.frame is batch.frame and kept.size == 10
+
+
+def test_several_tables_share_the_records_of_a_batch() -> None:
+    keeping, first = Keeping[pa.Table](packed=True), batch_of(0)
+    one, other = keeping.of(first), keeping.of(first)
+    third = keeping.of(batch_of(200))
+    assert one is other and third is not one
+    frames = Frames([one, third])
+    assert [frame["offset"][0].as_py() for frame in frames] == [0, 200] and len(frames[1:]) == 1
