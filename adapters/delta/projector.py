@@ -35,6 +35,9 @@ from .upkeep import Upkeep
 from .versions import end_versions, held_by_versions
 from .versions_apart import earlier
 
+KEPT_VERSIONS = 2
+"""Of each input: the newest, and for projections that were not refreshed since the one before."""
+
 
 class DeltaProjector:
     """`ports.projector.Projector` for tables in Delta; an engine says how rows are compared and computed. Options:
@@ -48,7 +51,8 @@ class DeltaProjector:
         self._upkeep = {name: Upkeep(said.compact_every, writer) for name, said in self._lakes.items()}
         self._targets: dict[str, DeltaTable | None] = {}
         self._versions: dict[tuple[str, int], DeltaTable] = {}
-        """Versions of inputs that the refresh at work has opened: opening one reads its log."""
+        """Versions of inputs that were opened: opening one reads its log. The newest are kept for the next refresh, which
+        compares with what the last one read."""
         self.looked_up: Callable[[], None] = lambda: None
         """Called before a commit; for tests of races."""
 
@@ -59,7 +63,6 @@ class DeltaProjector:
     def reads(self, projection: Projection) -> Reads:
         """See `ports.projector.Projector.reads`."""
         found = {}
-        self._versions.clear()
         for one in projection.inputs:
             folder = self._folder(one.sink, one.table)
             with translating(one.label):
@@ -69,6 +72,7 @@ class DeltaProjector:
                         next_step="Run the pipeline that writes it first.",
                     )
                 table = opened(folder)
+                self._forget_others(folder, table)
                 self._versions[folder.uri, table.version()] = table
                 found[one.name] = Read(str(table.metadata().id), table.version())
         return found
@@ -93,7 +97,7 @@ class DeltaProjector:
                 raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
             finally:
                 self._targets.pop(projection.name, None)
-                self._versions.clear()
+                self._keep_newest()
             return Replaced(version, rows)
 
     def versions(self, projection: Projection) -> str:
@@ -126,6 +130,18 @@ class DeltaProjector:
     def _folder(self, sink: str, table: str | None) -> Folder:
         lake: Lake = self._lakes[sink].lake
         return lake.root if table is None else lake.table(table)
+
+    def _forget_others(self, folder: Folder, table: DeltaTable) -> None:
+        """Only versions of this very table are of use, which may have taken the place of another one."""
+        mine = table.metadata().id
+        for (uri, version), known in list(self._versions.items()):
+            if uri == folder.uri and (known.metadata().id != mine or version > table.version()):
+                del self._versions[uri, version]
+
+    def _keep_newest(self) -> None:
+        for uri in {uri for uri, _ in self._versions}:
+            for version in sorted(number for of, number in self._versions if of == uri)[:-KEPT_VERSIONS]:
+                del self._versions[uri, version]
 
     def _version(self, folder: Folder, version: int) -> DeltaTable:
         """A version of an input, not to be changed."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from projected_lake import ProjectedLake
 
+from adapters.delta import projector
 from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import opened
 from adapters.delta.versions import end_versions
@@ -62,6 +65,30 @@ class TestLocalProjector(ProjectedLake):
             assert self._refresh(sums()).kind == then
             assert self.commits("sums") == before + 1
         assert ("Rome", 3, 15) in self._found()
+
+    def test_what_the_last_refresh_read_is_not_opened_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+        monkeypatch.setattr(projector, "earlier", _die)
+        for count in (2, 3):
+            self.add("orders", rows.slice(2, 1))
+            assert refreshing.refresh(sums()).kind == "groups"
+            assert ("Rome", count, 5 * count) in self._found()
+
+    def test_versions_of_a_table_that_was_there_before_are_not_compared_with(self) -> None:
+        """The other table has the same place, and versions of the same numbers."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+        shutil.rmtree(self.folder / "orders")
+        self.put("orders", rows.slice(1))
+        assert self._refresh(sums()).kind == "full"
+        self.add("orders", rows.slice(2, 1))
+        done = refreshing.refresh(sums())
+        assert (done.kind, done.groups) == ("groups", 1)
 
 
 class Killed(BaseException):
