@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.table import TableMerger
 
-from replicator.domain.change import OP, UNSENT
+from replicator.domain.change import OP, UNSENT, Op
+from replicator.domain.expr import source as value_of
 from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
+from replicator.domain.policies import NOT_DELETE
 
 from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE
 from ..sql.history_events import ended_by
@@ -70,13 +73,14 @@ def _instant(cut: Cut) -> str:
 def append_stage(rows: pa.Table) -> Operation:
     """An append of `rows`; columns of the table that they lack become null, columns that it lacks are left out."""
 
-    def write(snapshot: DeltaTable, attempt: Attempt) -> None:
-        schema = schema_of(snapshot)
-        known = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
-        aligned = pa.table(known, schema=schema)
-        write_deltalake(snapshot, aligned, mode="append", writer_properties=WRITER, commit_properties=attempt.properties)
+    return lambda snapshot, attempt: _append(snapshot, attempt.properties, rows)
 
-    return write
+
+def _append(snapshot: DeltaTable, properties: CommitProperties, rows: pa.Table) -> None:
+    schema = schema_of(snapshot)
+    known = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
+    aligned = pa.table(known, schema=schema)
+    write_deltalake(snapshot, aligned, mode="append", writer_properties=WRITER, commit_properties=properties)
 
 
 def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -131,7 +135,12 @@ def _execute(
     source: pa.Table,
     more: Callable[[TableMerger], TableMerger],
 ) -> None:
-    """The plan's clauses and what `more` adds, as one merge. What cannot be done within the bound is done without it."""
+    """The plan's clauses and what `more` adds, as one merge. What cannot be done within the bound is done without it. Of a
+    table without rows there is nothing to be met: what a merge would insert is appended."""
+    inserted = _inserted(plan, source)
+    if inserted is not None and not pa.table(snapshot.get_add_actions()).num_rows:
+        _append(snapshot, properties, inserted)
+        return
     pa.default_memory_pool().release_unused()  # What making the rows took is not kept while the merge needs as much again.
     try:
         more(_merger(snapshot, properties, plan, source, bound(source))).execute()
@@ -139,6 +148,16 @@ def _execute(
         if EXHAUSTED not in str(error):
             raise
         more(_merger(snapshot, properties, plan, source, None)).execute()
+
+
+def _inserted(plan: ApplyPlan, rows: pa.Table) -> pa.Table | None:
+    """What a merge of these rows leaves in a table without rows; None for a plan whose clauses say it otherwise than that
+    rows are taken as they are unless they are deletes."""
+    inserts = [clause for clause in plan.clauses if not clause.matched]
+    as_it_is = tuple((column.name, value_of(column.name)) for column in plan.target)
+    if [(clause.when, clause.assign) for clause in inserts] != [(NOT_DELETE, as_it_is)]:
+        return None
+    return rows.filter(pc.not_equal(rows[OP], Op.DELETE.value))
 
 
 def _merger(
