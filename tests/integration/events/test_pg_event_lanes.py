@@ -66,7 +66,7 @@ def test_events_and_position_are_one_transaction(sink, store, postgres_dsn):
 
 
 @pytest.mark.parametrize("most", [500, 1])
-def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, most):
+def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, most):
     """Of its aggregates; of all, where it has more than a transaction locks."""
     monkeypatch.setattr(pg_event_table, "MOST_LOCKS", most)
     outbox = Outbox({0: [Sent(0), Sent(1, "A2")]})
@@ -81,7 +81,9 @@ def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, most):
     def meanwhile():
         waiting.start()
         time.sleep(0.5)
-        assert not done
+        with psycopg.connect(postgres_dsn, autocommit=True) as other:
+            told = "SELECT wait_event FROM pg_stat_activity WHERE application_name LIKE %s AND state = 'active'"
+            assert other.execute(told, ("replicator events %",)).fetchall() == [("advisory",)] and not done
 
     sink.looked_up = meanwhile
     put(sink, outbox.write(ENGINE, 0, 2))
