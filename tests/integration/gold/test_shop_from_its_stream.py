@@ -19,7 +19,7 @@ from small_spark import SMALL
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[3] / "config" / "examples"
-ON_SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(900)])
+ON_SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(3200)])
 MONEY = {"parameters": {"scale": "2", "connect.decimal.precision": "12"}}
 
 
@@ -94,7 +94,7 @@ def shop(tmp_path: Path) -> Stream:
 def run(project: Path, engine: str) -> dict[str, tuple[str, int | None]]:
     """What became of each projection."""
     more = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}", "--set", "http.address=127.0.0.1:0")
-    done = run_program(project, "run", "--until-caught-up", "--json", "-q", *more, seconds=600)
+    done = run_program(project, "run", "--until-caught-up", "--json", "-q", *more, seconds=1500)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)["result"]
     assert sum(lane["counts"]["rejected"] for lane in told["lanes"]) == 0
