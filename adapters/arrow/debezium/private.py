@@ -30,6 +30,7 @@ from ..json.headers import holds_nothing, without_values
 from ..json.limits import of_table
 from ..masks import written
 from ..remaking import remade
+from ..veils.marks import Mark, marked, marks
 from .beside import control, is_control_key, masked_patterns, source_block, topic_tells
 from .headers import CONTEXT, NEW_KEY, OLD_KEY
 from .options import Options
@@ -47,6 +48,8 @@ OF_KEYS = (OLD_KEY, NEW_KEY)
 UNFIT = msgspec.Raw(b"{}")
 """In place of what is no value of its column: rejected as that was."""
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+KINDS = frozenset({*BITS, "boolean", "string"})
+ALIASES = {"int": "int32", "bigint": "int64", "bool": "boolean", "utf8": "string"}
 MOST_SCHEMAS = 1024
 PLAIN = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
 """Types whose text is the same in the JSON and in what is decoded from it."""
@@ -147,17 +150,28 @@ class Private:
         """The records as they may be stored. Of each is known the table it is of, or why it cannot be read."""
         if not raw.num_rows:
             return raw
-        headers = repeat(None, raw.num_rows) if holds_nothing(raw["headers"], CONTEXT) else raw["headers"].to_pylist()
+        said = marks(raw["headers"].combine_chunks())
+        plain = not said and holds_nothing(raw["headers"], CONTEXT)
+        headers = repeat(None, raw.num_rows) if plain else raw["headers"].to_pylist()
         records = zip(raw["topic"].to_pylist(), headers, raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True)
-        done = [self._record(*row) for row in zip(records, tables, errors, strict=True)]
+        marked = map(said.get, range(raw.num_rows))
+        done = [self._record(*row) for row in zip(records, tables, errors, marked, strict=True)]
+        if plain and any(one[0] for one in done):
+            before = raw["headers"].to_pylist()
+            done = [
+                ((had or []) + (now or []) or had, key, value) for had, (now, key, value) in zip(before, done, strict=True)
+            ]
+            plain = False
         for name, values in zip(("headers", "key", "value"), zip(*done, strict=True), strict=True):
-            if name == "headers" and isinstance(headers, repeat):
+            if name == "headers" and plain:
                 continue
             at, kind = raw.column_names.index(name), raw.schema.field(name).type
             raw = raw.set_column(at, raw.schema.field(name), pa.chunked_array([pa.array(values, kind)]))
         return raw
 
-    def _record(self, record: Record, table: str | None, error: str | None) -> tuple[Any, bytes | None, bytes | None]:
+    def _record(
+        self, record: Record, table: str | None, error: str | None, mark: Mark | None
+    ) -> tuple[Any, bytes | None, bytes | None]:
         topic, headers, key, value = record
         masks = self.masks_of(table, topic)
         if not self.has(table, topic):
@@ -169,19 +183,25 @@ class Private:
             if table is None and value is not None:
                 kept = key if key is None or is_control_key(key) else WITHHELD
                 return without_values(headers, CONTEXT), kept, control(value)
-            return self._of_table(record, masks or {})
+            return self._of_table(record, masks or {}, mark, table or ".".join(topic.split(".")[-2:]))
         except (KeyError, TypeError, AttributeError, *UNREADABLE):
             return None, key and WITHHELD, value and WITHHELD
 
-    def _of_table(self, record: Record, masks: Masks) -> tuple[Any, bytes | None, bytes | None]:
+    def _of_table(
+        self, record: Record, masks: Masks, mark: Mark | None, table: str
+    ) -> tuple[Any, bytes | None, bytes | None]:
         topic, headers, key, value = record
+        all_of_them = masks
+        masks = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
         said, of_key, columns = BARE, BARE, self._columns.get(topic)
         if value is not None:
-            value, said, found = self._value(value, masks)
+            value, said, found = self._value(value, masks, table)
             columns = self._seen(topic, found) if found else columns
         if key is not None:
             key, of_key = self._key(key, masks, columns)
-        return self._headers(headers, of_key.left(said.left(masks)), columns), key, value
+        kept = self._headers(headers, of_key.left(said.left(masks)), columns)
+        is_bare = said is BARE and (value is not None or (key is not None and of_key is BARE))
+        return marked(kept, Mark(table, tuple(sorted(all_of_them))), None) if is_bare else kept, key, value
 
     def _seen(self, topic: str, found: frozenset[str]) -> frozenset[str]:
         """Columns of a record, which those that have none (tombstones) are taken to have too."""
@@ -192,15 +212,20 @@ class Private:
             self._columns[topic] = known | found
         return found
 
-    def _value(self, value: bytes, masks: Masks) -> tuple[bytes, Said, frozenset[str]]:
+    def _value(self, value: bytes, masks: Masks, table: str) -> tuple[bytes, Said, frozenset[str]]:
         """With the columns that it has."""
         whole = _object(value)
         if "payload" not in whole or "op" in whole:
-            event, columns = self._event(whole, masks, BARE)
+            event, columns = self._event(whole, masks, Said(kinds=self._declared_kinds(table)))
             return msgspec.json.encode(event), BARE, columns
         said = self._schema(whole.get("schema"), masks)
         event, columns = self._event(_object(whole["payload"]), said.left(masks), said)
         return msgspec.json.encode({"schema": msgspec.Raw(said.text), "payload": event}), said, columns
+
+    def _declared_kinds(self, table: str) -> Mapping[str, str]:
+        """As `Said.kinds`, of a table whose records have no schema."""
+        declared = self.options.columns_of(table) or {}
+        return {name: ALIASES.get(kind, kind) for name, kind in declared.items() if ALIASES.get(kind, kind) in KINDS}
 
     def _event(self, event: Object, masks: Masks, said: Said) -> tuple[Object, frozenset[str]]:
         kept = {name: event[name] for name in KEPT if name in event}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -15,12 +16,13 @@ from ...arrow.debezium.decode import Decoding
 from ...arrow.debezium.envelope import Envelopes
 from ...arrow.debezium.flattened import Flattened
 from ...arrow.debezium.learn import Learning
-from ...arrow.debezium.marks import marks
+from ...arrow.debezium.marks import marks as transactions
 from ...arrow.debezium.options import Options
 from ...arrow.debezium.private import Private
 from ...arrow.debezium.route import Routing
 from ...arrow.options import read_options
 from ...arrow.parts import DecoderOfParts
+from ...arrow.veils.marks import marks
 
 
 class DebeziumJsonDecoder(DecoderOfParts):
@@ -34,6 +36,8 @@ class DebeziumJsonDecoder(DecoderOfParts):
         given = dict(options or {})
         checked = read_options(Options, given, "debezium_json")
         refuse_types(checked.declared)
+        self._given, self._options = given, checked
+        self._of_stored: dict[str, DebeziumJsonDecoder] = {}
         self._depth = checked.limits.depth
         self._flattened = Flattened(self._depth) if checked.flattened else None
         routing, decoding = Routing(checked), Decoding(checked)
@@ -58,6 +62,28 @@ class DebeziumJsonDecoder(DecoderOfParts):
         events = self._events(raw)
         if not self._private.of(table.name) or not raw.num_rows:
             return super().decode(events, table)
+        done = marks(events["headers"].combine_chunks())
+        if not done:
+            return self._masked(events, table)
+        parts = []
+        for is_stored, run in groupby(range(events.num_rows), done.__contains__):
+            places = list(run)
+            some = events.slice(places[0], len(places))
+            parts.append(self._stored(table).decode(self.veiled(some), table) if is_stored else self._masked(some, table))
+        return pa.concat_tables(parts).combine_chunks()
+
+    def _stored(self, table: TableSpec) -> DebeziumJsonDecoder:
+        """What decodes records without schema that are masked already: their private columns are text."""
+        if table.name not in self._of_stored:
+            declared = dict(self._options.columns_of(table.name) or {})
+            texts = {
+                n: "string" for n, mask in self._private.of(table.name).items() if n in declared and mask.kind != "nothing"
+            }
+            schema = {"schema": {table.name: declared | texts}, "private": {}}
+            self._of_stored[table.name] = DebeziumJsonDecoder({**self._given, **schema})
+        return self._of_stored[table.name]
+
+    def _masked(self, events: pa.Table, table: TableSpec) -> pa.Table:
         try:
             before = self._private.before(table, self._learning.learn(events, table.name, table.fingerprint))
         except (ConfigProblem, Fatal):
@@ -77,4 +103,4 @@ class DebeziumJsonDecoder(DecoderOfParts):
 
     def marks(self, raw: pa.Table) -> Sequence[Mark]:
         """See `ports.decoder.TellsTransactions.marks`."""
-        return marks(raw, self._depth)
+        return transactions(raw, self._depth)

@@ -186,6 +186,39 @@ def test_what_a_topic_tells_of_what_cannot_be_read(private: Any, topic: str, is_
         assert is_kept or b"sentinel" not in told(by.veiled(records))
 
 
+def test_records_without_schema_are_masked_once() -> None:
+    """A header of theirs says so."""
+    said = {"id": "int64", "email": "string"}
+    by = decoder({"public.t": {"id": HMAC, "email": HMAC}}, schema={"public.t": said})
+    records = pa.concat_tables(
+        [frame(BARE, b'{"id":1}'), frame(json.dumps(payload_of("d", None, ROW)).encode(), b'{"id":1}')]
+    )
+    for some in (records, by.veiled(records), pa.concat_tables([records, by.veiled(records), records])):
+        spec = by.learn(some, "public.t", by.route(some)["fingerprint"][0].as_py())
+        rows = by.decode(some, spec).to_pylist()
+        assert {(row["_error"], row["id"], row["email"]) for row in rows} == {(None, digest("1"), digest("sentinel-1"))}
+        assert [row["_op"] for row in rows] == ["c", "d"] * (len(rows) // 2)
+    assert by.veiled(by.veiled(records)).equals(by.veiled(records))
+
+
+def test_a_mask_that_comes_later_applies_to_what_is_stored_without_schema() -> None:
+    said = {"schema": {"public.t": {"id": "int64", "email": "string"}}}
+    first, later = (decoder({"public.t": masks}, **said) for masks in ({"id": HMAC}, {"id": HMAC, "email": HMAC}))
+    records = first.veiled(frame(BARE, b'{"id":1}'))
+    spec = later.learn(records, "public.t", later.route(records)["fingerprint"][0].as_py())
+    (row,) = later.decode(records, spec).to_pylist()
+    assert (row["_error"], row["id"], row["email"]) == (None, digest("1"), digest("sentinel-1"))
+
+
+@pytest.mark.parametrize("wrong", ["one", "7", 1.5, True, 2**70])
+def test_what_is_rejected_without_a_schema_is_rejected_again(wrong: Any) -> None:
+    by = decoder({"public.t": {"id": HMAC}}, schema={"public.t": {"id": "int64", "email": "string"}})
+    records = frame(json.dumps(payload_of("c", {**ROW, "id": wrong})).encode(), b'{"id":1}')
+    spec = by.learn(records, "public.t", by.route(records)["fingerprint"][0].as_py())
+    (live,), (again,) = (by.decode(some, spec).to_pylist() for some in (records, by.veiled(records)))
+    assert (live["_error"] is None, again["_error"] is None) == (False, False)
+
+
 def test_a_private_column_that_records_lack() -> None:
     """It came later, or is gone, as the table says that declares it. Else it is one that is misspelt."""
     said = {"id": "int64", "email": "string", "phone": "string"}
