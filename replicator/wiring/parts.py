@@ -50,9 +50,9 @@ def options(loaded: Loaded) -> Options:
     return replace(made, catch_up_offsets=EVERY_OFFSET) if all(source.is_whole for source in used) else made
 
 
-GATHER_SECONDS = 30.0
+GATHER_SECONDS = 60.0
 """Of a run that nobody watches; then what there is is committed, lest a kill takes more."""
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 75.0
 """More than that: who waits for sinks gets an answer."""
 
 
