@@ -77,7 +77,8 @@ def in_order(rows: pa.Table, column: str) -> pa.Table:
 def stretches(files: Sequence[DataFile], groups: Groups) -> list[Stretch]:
     """What has to be rewritten to replace the rows of these groups, and where rows of new groups belong."""
     order = sorted((f for f in files if f.low is not None), key=lambda f: f.low)
-    order = [f for f in files if f.low is None] + order
+    # Files without bounds are always touched; those that hold NULL alone may stay, and come before them.
+    order = sorted((f for f in files if f.low is None), key=lambda f: not f.is_bounded) + order
     lows = [f.low for f in order if f.low is not None]
     unknown = len(order) - len(lows)
     homes = {max(0, unknown + bisect_right(lows, group) - 1) for group in groups if group is not None}

@@ -137,9 +137,8 @@ def _execute(
 ) -> None:
     """The plan's clauses and what `more` adds, as one merge. What cannot be done within the bound is done without it. Of a
     table without rows there is nothing to be met: what a merge would insert is appended."""
-    inserted = _inserted(plan, source)
-    if inserted is not None and not pa.table(snapshot.get_add_actions()).num_rows:
-        _append(snapshot, properties, inserted)
+    if _takes_rows_as_they_are(plan) and not pa.table(snapshot.get_add_actions()).num_rows:
+        _append(snapshot, properties, source.filter(pc.not_equal(source[OP], Op.DELETE.value)))
         return
     pa.default_memory_pool().release_unused()  # What making the rows took is not kept while the merge needs as much again.
     try:
@@ -150,14 +149,11 @@ def _execute(
         more(_merger(snapshot, properties, plan, source, None)).execute()
 
 
-def _inserted(plan: ApplyPlan, rows: pa.Table) -> pa.Table | None:
-    """What a merge of these rows leaves in a table without rows; None for a plan whose clauses say it otherwise than that
-    rows are taken as they are unless they are deletes."""
+def _takes_rows_as_they_are(plan: ApplyPlan) -> bool:
+    """Whether a merge leaves in a table without rows those that are no deletes, as they are."""
     inserts = [clause for clause in plan.clauses if not clause.matched]
     as_it_is = tuple((column.name, value_of(column.name)) for column in plan.target)
-    if [(clause.when, clause.assign) for clause in inserts] != [(NOT_DELETE, as_it_is)]:
-        return None
-    return rows.filter(pc.not_equal(rows[OP], Op.DELETE.value))
+    return [(clause.when, clause.assign) for clause in inserts] == [(NOT_DELETE, as_it_is)]
 
 
 def _merger(

@@ -23,8 +23,10 @@ class Border:
     def is_at(self, position: Position, begun: Position) -> bool:
         """Whether a lane that began with `begun` and stands at `position` has applied exactly the records before it. Of a
         partition whose records before it are not in the log, if there were some, that is only known where the lane has
-        applied nothing."""
+        applied nothing; so it is of one of which the log has no record at all."""
         if any(begun.get(place, 0) > first for place, first in self.firsts.items()):
+            return False
+        if any(offset > begun.get(place, 0) for place, offset in position.items() if place not in self.end):
             return False
         return all(
             self.below[place] <= position.get(place, 0) <= end

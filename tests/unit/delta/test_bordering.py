@@ -14,7 +14,7 @@ from replicator.domain.borders import Border
 from replicator.domain.position import Position, TopicPartition
 
 TOPIC = "cdc.items"
-ONE, TWO = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+ONE, TWO, THREE = (TopicPartition(TOPIC, number) for number in range(3))
 NOON = datetime(2026, 5, 15, 12, tzinfo=UTC)
 SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]
@@ -90,11 +90,19 @@ BEGUN = Position({ONE: 0, TWO: 0})
         ({}, BEGUN, False),
         ({ONE: 7}, {ONE: 3}, True),
         ({ONE: 7}, {ONE: 4}, False),
+        ({ONE: 6, THREE: 1}, BEGUN, False),
+        ({ONE: 6, THREE: 5}, {ONE: 0, THREE: 5}, True),
     ],
 )
 def test_who_stands_at_it(position: dict[TopicPartition, int], begun: dict[TopicPartition, int], *, is_at: bool) -> None:
     """Between the last record before it and the first behind it; of a lane that began later than the log nobody knows."""
     assert BORDER.is_at(Position(position), Position(begun)) is is_at
+
+
+def test_nobody_stands_where_the_log_has_nothing() -> None:
+    """A log that was added later, or has other topics, says nothing of what a lane has applied."""
+    assert not Border().is_at(Position({ONE: 6}), Position())
+    assert Border().is_at(Position({ONE: 6}), Position({ONE: 6}))
 
 
 def test_of_a_log_that_lost_its_beginning_nothing_is_known_of_before() -> None:

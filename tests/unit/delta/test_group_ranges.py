@@ -14,9 +14,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from adapters.delta import group_ranges
-from adapters.delta.data_files import data_files, may_hold, rows_in
+from adapters.delta.data_files import DataFile, data_files, may_hold, rows_in
 from adapters.delta.folders import LocalFolder
-from adapters.delta.group_ranges import Rewriting, in_order, replace, replaceable
+from adapters.delta.group_ranges import Rewriting, in_order, replace, replaceable, stretches
 from adapters.delta.mirrors import CHANGE_DATA_FEED
 
 LONG = "x" * 70
@@ -97,6 +97,15 @@ def test_few_files_are_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert gone <= 4 and came <= 6
         assert all(file.high - file.low < 1500 for file in data_files(DeltaTable(tmp_path), "city"))
     assert first / 2 <= len(DeltaTable(tmp_path).file_uris()) <= first * 2
+
+
+def test_files_without_bounds_lie_beside_each_other() -> None:
+    """Whatever file with NULL alone, which stays, was written between them."""
+    unknown = [DataFile(f"unknown-{n}", 10, 1, {}) for n in range(2)]
+    void, low, high = DataFile("void", 10, 2, {}, nulls=2), *(DataFile(v, 10, 1, {}, v, v, 0) for v in "ac")
+    (first, second) = stretches([unknown[0], void, unknown[1], low, high], frozenset({"c"}))
+    assert (first.low, first.files) == (None, tuple(unknown))
+    assert (second.low, second.files) == ("c", (high,))
 
 
 def test_files_too_many_become_fewer(tmp_path: Path) -> None:
