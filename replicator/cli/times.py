@@ -9,7 +9,8 @@ import click
 
 from replicator.domain.position import Position, TopicPartition
 
-FORMS = ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%d")
+TIMES = ("%H:%M:%S%z", "%H:%M:%S.%f%z", "%H:%M:%S", "%H:%M:%S.%f")
+FORMS = (*(f"%Y-%m-%d{between}{time}" for between in "T " for time in TIMES), "%Y-%m-%d")
 """How a time may be written."""
 IN_UTC = "UTC where it has no zone"
 """What is said of every time that a command takes."""

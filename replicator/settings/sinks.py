@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from .event_store import EventStoreSettings
-from .fields import CatalogSchema, ConfigPath, Count, Dsn, Duration, FromZero, LakePath, Servers, Strict, _refused
+from .fields import CatalogSchema, ConfigPath, Count, Dsn, Duration, FromZero, LakePath, Servers, Strict, _refused, timespan
 from .source_parts import SecretText, Text, options_of_letters, security_options
 from .storage import StorageSettings, refuse_idle_storage
 from .tables import FOR_EVER, Retention
@@ -65,6 +65,8 @@ class SnapshotSettings(Strict):
     def _some_time(self) -> SnapshotSettings:
         if self.every is None and self.after_records is None:
             raise _refused("schedule", "needs 'every' or 'after_records', or both")
+        if self.every is not None and not timespan(self.every):
+            raise _refused("schedule", "has an 'every' that must be longer than none")
         return self
 
 

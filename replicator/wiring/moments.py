@@ -45,7 +45,7 @@ class Moment:
 def moment_of(loaded: Loaded, lane: LaneSettings, asked: Then) -> Moment:
     """The moment among the records of the lane's table. A time without zone is one in UTC. ConfigProblem without an event
     log; Misasked for a position that names not every partition in which the log has records, or another, or one beyond the
-    log's end."""
+    log's end, and for a time of which nobody can say which tombstones had come."""
     source, log = log_of(loaded, lane.table)
     topics = snapshots.topics_of(loaded, lane)
     if isinstance(asked, datetime):
@@ -59,6 +59,12 @@ def moment_of(loaded: Loaded, lane: LaneSettings, asked: Then) -> Moment:
         border: Border | None = kept.border(topics, asked, state.position if state else Position())
     if isinstance(asked, Position) and border is not None:
         _refuse_strange(asked, border)
+    if border is None and lane.tombstones == "delete":
+        raise Misasked(
+            f"records of table {lane.table} did not come in the order of their times, and tombstones, which delete rows, tell "
+            "none: which of them had come by then nobody can say",
+            next_step="Ask for a place, TOPIC:PARTITION:OFFSET, as `history` and `audit` tell them.",
+        )
     return Moment(asked, border)
 
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import Reject
 
-OURS = ("replicator.", "dms.")
-"""What the names of headers begin with that sources and decoders add. Others hold what somebody put there."""
+OURS = (ERROR_HEADER, "replicator.masked", "replicator.json", "dms.columns", "dms.kind")
+"""The headers that sources and decoders add. Others, whatever they are called, hold what somebody put there."""
 
 
 def holds_nothing(headers: pa.ChunkedArray, *known: str) -> bool:
@@ -20,14 +20,17 @@ def holds_nothing(headers: pa.ChunkedArray, *known: str) -> bool:
     if headers.null_count == len(headers):
         return True
     names = pc.unique(pc.struct_field(pc.list_flatten(headers), "name")).to_pylist()
-    return all(name.startswith((*OURS, *known)) for name in names)
+    return all(_is_known(name, known) for name in names)
 
 
 def without_values(headers: Sequence[dict[str, Any]] | None, *known: str) -> list[dict[str, Any]] | None:
     """The headers of a record; of those that may repeat values of rows, as a transform puts them there, the names alone.
     `known`: what others begin with that do not."""
-    begins = (*OURS, *known)
-    return None if headers is None else [h if h["name"].startswith(begins) else {**h, "value": None} for h in headers]
+    return None if headers is None else [h if _is_known(h["name"], known) else {**h, "value": None} for h in headers]
+
+
+def _is_known(name: str, begins: tuple[str, ...]) -> bool:
+    return name in OURS or name.startswith(begins)
 
 
 def unread(headers: pa.Array) -> dict[int, Reject]:

@@ -23,7 +23,8 @@ def lost(bounds: Bounds, place: TopicPartition, offset: int) -> str:
     end = bounds.ends[place]
     if offset > end:
         return f"Offset {offset} of {place} lies above the event log's end at {end}: it has not got what comes before it."
-    return removed(place, offset, bounds.firsts[place])
+    # A partition whose records below its end are gone has no first one.
+    return removed(place, offset, bounds.firsts.get(place, end))
 
 
 def removed(place: TopicPartition, offset: int, first: int) -> str:

@@ -104,11 +104,12 @@ def test_headers_of_others_have_names_alone() -> None:
         {"name": "__debezium.newkey", "value": b'"sentinel"'},
         {"name": "__debezium.context.taskId", "value": b"0"},
         {"name": "nothing", "value": None},
+        {"name": "replicator.note", "value": b"sentinel"},
     ]
     found = kept(frame(TYPED, headers=headers))["headers"]
     assert [h["name"] for h in found] == [h["name"] for h in headers]
     old = f'{{"email":"{digest("sentinel")}","id":2}}'.encode()
-    assert [h["value"] for h in found] == [None, old, None, b"0", None]
+    assert [h["value"] for h in found] == [None, old, None, b"0", None, None]
     said = {"redo_sql": "'sentinel'"}
     others = frame(event([ID, EMAIL], after=ROW, source={**said, "table": "u"}), b'{"x":1}', headers=headers)
     for private in (MASKS, {"public.t": {"email": HMAC}}):

@@ -14,6 +14,7 @@ REFUSED = {
     "another key": ("snapshots: {each: 1 day}", "each"),
     "nothing to begin with": ("retention: 30 days", "needs 'snapshots'"),
     "no length": ("retention: 0 days", "longer than none"),
+    "no time between": ("snapshots: {every: 0 days}", "longer than none"),
 }
 
 

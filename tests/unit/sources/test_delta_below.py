@@ -51,3 +51,12 @@ def test_nothing_at_or_above_it_is_read(tmp_path: Path) -> None:
     assert read(bounded(p0=7), Position({ONE: 4})) == ([(0, 4)], Position({ONE: 7})), "of one partition alone"
     assert read(bounded(p0=3, p1=0), bounded(p0=3, p1=0).start())[0] == [], "before the first records"
     assert bounded(p0=100, p1=1).end() == Position({ONE: 10, TWO: 1}), "never beyond the log's own end"
+
+
+def test_who_needs_records_that_were_removed_before_its_end_is_told(tmp_path: Path) -> None:
+    """Where none below it are left, too."""
+    log = RecordedLog(tmp_path / "log")
+    log.append(records(0, 5, 6))
+    source = DeltaSource({"path": str(log.path), "below": {TOPIC: {"0": 3}}})
+    assert "Records 1 to 2" in source.losses(Position({ONE: 1}), {})[ONE]
+    assert not source.losses(Position({ONE: 3}), {})
