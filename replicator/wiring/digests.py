@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import cast
+from typing import Any, cast
 
 from replicator.domain.errors import ConfigProblem
-from replicator.settings import LaneSettings, Loaded
+from replicator.settings import LaneSettings, Loaded, plain_options
+from replicator.settings.tables import EntrySettings, TableSettings
+
+from . import adapters
+
+RULES = 1
+"""Raised when the program comes to make something else of the same records."""
+OF_RECORDS = adapters.FOR_DECODERS - {"registry"}
+"""Keys of a source that decide what its records mean; where a schema is asked for does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +29,46 @@ class Swap:
     digest: str
 
 
-def digest_of(loaded: Loaded, lane: LaneSettings) -> str:
-    """Equal for configurations under which the lane makes the same of its source's records."""
+def rules_of(loaded: Loaded, lane: LaneSettings) -> str:
+    """A digest of all in the config that decides what becomes of the records of a lane's table: what its source's decoder
+    and the lane itself are told, masks with their keys; not where the source, its registry and the target are, and how rows
+    lie there."""
     settings = loaded.settings
+    source, (table, entry) = settings.sources[lane.source], _said(loaded, lane)
+    told = source.for_decoder({key: value for key, value in plain_options(source).items() if key in OF_RECORDS})
+    limits = settings.limits
     said = {
-        "source": settings.sources[lane.source].model_dump(mode="json"),
-        "table": settings.tables[cast(int, lane.at[1])].model_dump(mode="json"),
-        "defaults": settings.defaults.model_dump(mode="json"),
-        "limits": settings.limits.model_dump(mode="json"),
+        "program": RULES,
+        "records": [lane.source, source.format, dict(told)],
+        "table": [lane.table, lane.declared, settings.on_reject_of(lane.table, lane.source)],
+        "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
+        "shape": [repr(lane.shape), repr(lane.tracked), repr(lane.schema_rules)],
+        "columns": [plain_options(said).get("columns") for said in (table, entry)],
+        "limits": [limits.message_bytes, limits.depth, limits.columns],
+    }
+    return _digest(said)
+
+
+def digest_of(loaded: Loaded, lane: LaneSettings) -> str:
+    """Equal for configurations under which the lane makes the same target of its source's records: `rules_of`, and how its
+    rows lie and what is remembered beside them."""
+    table, entry = _said(loaded, lane)
+    of_table = {name: value for name, value in plain_options(table).items() if name != "to"}
+    said = {
+        "rules": rules_of(loaded, lane),
+        "target": [of_table, plain_options(entry), plain_options(loaded.settings.defaults)],
         "lane": [lane.table, lane.sink, lane.into],
     }
+    return _digest(said)
+
+
+def _said(loaded: Loaded, lane: LaneSettings) -> tuple[TableSettings, EntrySettings]:
+    """The lane's table and its entry there, as the config has them."""
+    table = loaded.settings.tables[cast(int, lane.at[1])]
+    return table, table.to[cast(int, lane.at[3])]
+
+
+def _digest(said: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 

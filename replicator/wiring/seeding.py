@@ -20,6 +20,7 @@ from replicator.settings import Loaded
 from replicator.settings.sinks import DeadLetterSettings
 
 from . import adapters, completeness, parts, rebuilding, snapshots
+from .digests import rules_of
 from .rebuilding import Replay
 
 BEGUN = "begun"
@@ -56,7 +57,7 @@ def candidate(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> StateSnapsho
             return None
         why = _unfit(loaded, asked, rebuilt, sink) or snapshots.OTHERS
     until = None if asked.until is None else datetime.fromisoformat(asked.until)
-    rules = snapshots.rules_of(loaded, asked.lane)
+    rules = rules_of(loaded, asked.lane)
     found = newest_usable(there, rules, until) if why == snapshots.OTHERS else None
     if found is not None:
         tell(f"{asked.id}: going on from snapshot {found.number} of {found.taken_at.isoformat()}")

@@ -19,6 +19,7 @@ from replicator.settings.sinks import EventLogSettings
 from replicator.settings.tables import FOR_EVER
 
 from . import adapters, parts, snapshots
+from .digests import rules_of
 from .forgetting import replays
 from .histories import folder_of_log
 from .offline import known_lanes
@@ -79,7 +80,7 @@ def _needs(loaded: Loaded, of_log: tuple[str, str, Seen], place: TopicPartition,
             yield states.of(adapters.lane(loaded, settings)).get(place, 0)
             if not settings.is_mirror:
                 continue
-            rules = snapshots.rules_of(loaded, settings)
+            rules = rules_of(loaded, settings)
             kept = [one for one in snapshots.known(loaded, settings) if one.rules == rules]
             yield min((one.position.get(place, 0) for one in kept), default=0)
         yield from (states.of(lane).get(place, 0) for lane in replays(loaded, table, source))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -23,12 +21,12 @@ from replicator.domain.position import Position
 from replicator.domain.state_snapshots import StateSnapshot, newest_usable
 from replicator.ports.frames import Lane
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.schema import plain_options
 from replicator.settings.sinks import DeadLetterSettings, DeltaSettings, EventLogSettings, SnapshotSettings
 from replicator.settings.tables import FOR_EVER
 
 from . import adapters, parts
 from .container import Container
+from .digests import rules_of
 from .histories import BACKFILLS, folder_of_log, log_of, reading
 from .plugins import load
 from .rebuilding import Replay, prepared
@@ -40,8 +38,6 @@ THEN = "then"
 OTHERS = "none was taken under the rules of today, or ends by the time that is asked for"
 TRIES = 3
 """How often it is looked which snapshots there are, while old ones are being removed."""
-RULES = 1
-"""Raised when the program comes to make something else of the same records."""
 
 Tell = Callable[[str], None]
 
@@ -60,26 +56,6 @@ def schedule_of(loaded: Loaded, log: str) -> SnapshotSettings | None:
     """What the config says of snapshots beside an event log."""
     said = loaded.settings.sinks[log]
     return said.snapshots if isinstance(said, EventLogSettings) else None
-
-
-def rules_of(loaded: Loaded, lane: LaneSettings) -> str:
-    """A digest of all in the config that decides what becomes of the records of a lane's table: what its source's decoder
-    and the lane itself are told, masks with their keys; not where the source and the target are, and how rows lie there."""
-    settings = loaded.settings
-    source, table = settings.sources[lane.source], settings.tables[cast(int, lane.at[1])]
-    told = source.for_decoder({key: value for key, value in plain_options(source).items() if key in adapters.FOR_DECODERS})
-    entry = table.to[cast(int, lane.at[3])]
-    limits = settings.limits
-    said = {
-        "program": RULES,
-        "records": [lane.source, source.format, dict(told)],
-        "table": [lane.table, lane.declared, settings.on_reject_of(lane.table, lane.source)],
-        "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
-        "shape": [repr(lane.shape), repr(lane.tracked), repr(lane.schema_rules)],
-        "columns": [plain_options(said).get("columns") for said in (table, entry)],
-        "limits": [limits.message_bytes, limits.depth, limits.columns],
-    }
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def known(loaded: Loaded, lane: LaneSettings) -> list[StateSnapshot]:

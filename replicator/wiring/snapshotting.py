@@ -16,6 +16,7 @@ from replicator.settings.fields import timespan
 from replicator.settings.sinks import SnapshotSettings
 
 from . import parts, shortening, snapshots
+from .digests import rules_of
 from .histories import log_of
 
 NONE: Mapping[str, Problem] = {}
@@ -52,7 +53,7 @@ def report(loaded: Loaded, lanes: Mapping[str, str], problems: Mapping[str, Prob
             last = there[-1] if there else None
             problem = problems.get(lane)
             said = last.to_json() if last else {"lane": lane, "number": None}
-            usable = last is not None and last.rules == snapshots.rules_of(loaded, settings)
+            usable = last is not None and last.rules == rules_of(loaded, settings)
             found.append({**said, "usable": usable, "kept": len(there), "error": problem.sentence if problem else None})
     if "" in problems:
         found.append({"lane": "", "number": None, "usable": False, "kept": 0, "error": problems[""].sentence})
@@ -72,7 +73,7 @@ def _kept(loaded: Loaded, lanes: Lanes) -> list[Kept]:
 
 
 def _last(loaded: Loaded, lane: LaneSettings) -> Any:
-    return newest_usable(snapshots.known(loaded, lane), snapshots.rules_of(loaded, lane))
+    return newest_usable(snapshots.known(loaded, lane), rules_of(loaded, lane))
 
 
 def _schedule(loaded: Loaded, lane: LaneSettings) -> SnapshotSettings | None:
