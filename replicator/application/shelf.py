@@ -20,6 +20,10 @@ LINKED = ".parquet"
 """Files that are never written to again, so that copies may share them."""
 
 
+class Gone(FileNotFoundError):
+    """A snapshot was removed while it was copied: a newer one took its place."""
+
+
 class Shelf:
     """Snapshots in `folder`, named by their numbers. One that is being made, or removed, is in a folder of another name, so
     that a kill leaves those that were there; what it leaves beside them goes with the next `tidy`."""
@@ -90,15 +94,29 @@ class Shelf:
         return self.folder / str(snapshot.number)
 
     def copy(self, snapshot: StateSnapshot, to: Path) -> None:
-        """Put what a snapshot holds into the folder `to`, which may then be changed. FileNotFoundError where it was removed
-        meanwhile."""
-        shutil.copytree(
-            self.path(snapshot),
-            to,
-            copy_function=_copied,
-            ignore=shutil.ignore_patterns(MANIFEST, "lock", "*.lock"),
-            dirs_exist_ok=True,
-        )
+        """Let the folder `to` hold what a snapshot holds and nothing else; it may then be changed. Gone where the snapshot was
+        removed meanwhile, and `to` is empty then. Files of locks come along: who holds one holds the file, not its copy."""
+        path = self.path(snapshot)
+        manifest = str(path)
+        _empty(to)
+        try:
+            shutil.copytree(
+                path,
+                to,
+                copy_function=_copied,
+                ignore=lambda folder, _: {MANIFEST} if folder == manifest else set(),
+                dirs_exist_ok=True,
+            )
+        except OSError as error:
+            if path.is_dir():
+                raise
+            _empty(to)
+            raise Gone(f"snapshot {snapshot.number} was removed") from error
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _copied(source: str, target: str) -> None:
