@@ -25,6 +25,8 @@ from .histories import log_of, reading
 from .offline import known_lanes
 
 ASKED = "asked.json"
+BEGUN = "begun"
+"""The folder in which a snapshot is while a target gets what it holds."""
 
 
 @dataclass(frozen=True, slots=True)

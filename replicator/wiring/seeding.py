@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -21,10 +22,7 @@ from replicator.settings.sinks import DeadLetterSettings
 
 from . import adapters, completeness, parts, rebuilding, snapshots
 from .digests import rules_of
-from .rebuilding import Replay
-
-BEGUN = "begun"
-"""The folder in which a snapshot is while a target gets what it holds."""
+from .rebuilding import BEGUN, Replay
 
 Tell = Callable[[str], None]
 
@@ -39,11 +37,19 @@ def prepared(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> Loaded:
     records that the lane has applied, but for a replay that says since when it wants them."""
     if asked.since is None:
         refuse_incomplete(loaded, asked)
-    begun = candidate(loaded, asked, tell)
-    topics = snapshots.topics_of(loaded, asked.lane, begun) if begun is not None else ()
-    config = rebuilding.prepared(loaded, asked, topics)
-    if begun is not None:
-        _seed(loaded, config, asked, begun)
+    begun = snapshots.beginning_with(partial(candidate, loaded, asked, tell), partial(_begun, loaded, asked))
+    config = begun or rebuilding.prepared(loaded, asked)
+    shutil.rmtree(Path(config.settings.state) / BEGUN, ignore_errors=True)  # Of one that was killed, too.
+    return config
+
+
+def _begun(loaded: Loaded, asked: Replay, begun: StateSnapshot) -> Loaded:
+    """`rebuilding.prepared`, and the target has what the snapshot holds. Gone, and there is no target, where it was
+    removed."""
+    config = rebuilding.prepared(loaded, asked, snapshots.topics_of(loaded, asked.lane, begun))
+    folder = Path(config.settings.state) / BEGUN
+    cast(Any, snapshots.shelf_of(loaded, asked.lane)).copy(begun, folder)
+    _seed(loaded, config, asked, folder)
     return config
 
 
@@ -97,18 +103,14 @@ def _unfit(loaded: Loaded, asked: Replay, rebuilt: Lane, sink: Any) -> str:
     return "" if sink.seeds(rebuilt) else f"none can be used, as target {rebuilt.into} is partitioned or clustered"
 
 
-def _seed(loaded: Loaded, config: Loaded, asked: Replay, begun: StateSnapshot) -> None:
+def _seed(loaded: Loaded, config: Loaded, asked: Replay, folder: Path) -> None:
     """The rows come last, with the state, so that killed anywhere this is done again or is complete."""
-    lane, folder = asked.lane, Path(config.settings.state) / BEGUN
-    shutil.rmtree(folder, ignore_errors=True)
-    cast(Any, snapshots.shelf_of(loaded, lane)).copy(begun, folder)
-    rebuilt = joining.beside(adapters.lane(loaded, lane), asked.into)
+    rebuilt = joining.beside(adapters.lane(loaded, asked.lane), asked.into)
     origin = joining.beside(rebuilt, snapshots.THEN)
     _register(loaded, config, (folder, origin), rebuilt)
     _letters(config, (folder, origin), rebuilt)
     with closing(cast(Any, adapters.sink(loaded, rebuilt.sink))) as sink:
         sink.seed(rebuilt, origin, str(folder / "lake"))
-    shutil.rmtree(folder)
 
 
 def _register(loaded: Loaded, config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:

@@ -7,15 +7,15 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from replicator.application import joining
 from replicator.application.register import FileRegister
 from replicator.application.rules import event_log_lane
-from replicator.application.shelf import Shelf
+from replicator.application.shelf import Gone, Shelf
 from replicator.domain.borders import Border
-from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.state_snapshots import StateSnapshot, newest_usable
@@ -40,6 +40,7 @@ TRIES = 3
 """How often it is looked which snapshots there are, while old ones are being removed."""
 
 Tell = Callable[[str], None]
+Used = TypeVar("Used")
 
 
 def shelf_of(loaded: Loaded, lane: LaneSettings) -> Shelf | None:
@@ -131,26 +132,31 @@ def configured(
 
 
 def seeded(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetime | Border | None) -> StateSnapshot | None:
-    """Put the newest snapshot that a replay of the lane up to then can begin with into `folder`; None for none."""
-    shelf = shelf_of(loaded, lane)
-    for _ in range(TRIES if shelf is not None else 0):
-        found = newest_usable(known(loaded, lane), rules_of(loaded, lane), until)
+    """Let `folder` hold the newest snapshot that a replay of the lane up to then can begin with, and nothing else; None for
+    none."""
+
+    def copied(found: StateSnapshot) -> StateSnapshot:
+        cast(Shelf, shelf_of(loaded, lane)).copy(found, folder)
+        return found
+
+    return beginning_with(lambda: newest_usable(known(loaded, lane), rules_of(loaded, lane), until), copied)
+
+
+def beginning_with(find: Callable[[], StateSnapshot | None], use: Callable[[StateSnapshot], Used]) -> Used | None:
+    """What `use` makes of the snapshot that `find` finds; None for none. Where it was removed meanwhile (Gone), both are
+    called again. EnvironmentProblem where that goes on."""
+    for _ in range(TRIES):
+        found = find()
         if found is None:
             return None
         try:
-            cast(Shelf, shelf).copy(found, folder)
-            return found
-        except FileNotFoundError:
-            continue  # A newer one took its place.
-        except Exception as several:
-            if not _all_missing(several):
-                raise
-    return None
-
-
-def _all_missing(error: Exception) -> bool:
-    """Whether `shutil.copytree` tells of files that are gone."""
-    return all("No such file" in str(one[-1]) for one in error.args[0]) if error.args else False
+            return use(found)
+        except Gone:
+            continue
+    raise EnvironmentProblem(
+        "snapshots are removed faster than they can be copied",
+        next_step="Repeat the command; or have more of them kept (`snapshots: {keep: ...}` of the event log).",
+    )
 
 
 def refuse_shortened(loaded: Loaded, lane: LaneSettings, why: str = OTHERS) -> None:

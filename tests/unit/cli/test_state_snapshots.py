@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from deltalake import DeltaTable
 from snapshotted import ENTRIES, Snapshotted, rows
 
 from adapters.delta.lane import DeltaLane
+from replicator.application import shelf as shelves
 from replicator.application.shelf import Shelf
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.position import Position, TopicPartition
@@ -172,6 +174,37 @@ def test_a_target_is_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pyte
     done = exchanging.exchange(shop.loaded, shop.lane, make, said.append)
     assert done["rejected"] == 0 and len(said) == 3 and rows(lake / entry) == before
     assert {run.counts["applied"] for run in ran(shop)} == {0}
+
+
+def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies it begins again with another."""
+    shop = simple(tmp_path)
+    for end in (20, 30):
+        shop.reach(end)
+        snapshots.take(shop.loaded, shop.lane)
+    shop.reach(40)
+    whole = shop.replayed(tmp_path / "whole", from_snapshot=False)[:-1]
+    there, kept = snapshots.shelf_of(shop.loaded, shop.lane), tmp_path / "kept"
+    assert there is not None
+    shutil.copytree(there.folder / "2", kept)
+    real = shelves._copied
+
+    def removing(source: str, target: str) -> None:
+        real(source, target)
+        if source.endswith(".parquet") and (there.folder / "2").exists():
+            there.remove(there.known()[-1])
+
+    monkeypatch.setattr(shelves, "_copied", removing)
+    assert shop.replayed(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
+    shutil.copytree(kept, there.folder / "2")
+    said = list[str]()
+    run_once(Container(loaded=seeding.prepared(shop.loaded, Replay(shop.lane, "again"), said.append)))
+    assert [sentence.split(" of ")[0] for sentence in said] == [
+        f"lake.again: going on from snapshot {number}" for number in (2, 1)
+    ]
+    assert rows(tmp_path / "shop" / "lake" / "again") == whole[0]
 
 
 def make(config: Loaded) -> dict[str, Any]:
