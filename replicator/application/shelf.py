@@ -94,8 +94,8 @@ class Shelf:
         return self.folder / str(snapshot.number)
 
     def copy(self, snapshot: StateSnapshot, to: Path) -> None:
-        """Let the folder `to` hold what a snapshot holds and nothing else; it may then be changed. Gone where the snapshot was
-        removed meanwhile, and `to` is empty then. Files of locks come along: who holds one holds the file, not its copy."""
+        """Let the folder `to` hold what a snapshot holds and nothing else; it may then be changed. Gone where the snapshot
+        was removed meanwhile, and `to` is empty then. Files of locks come along: who holds one holds no copy of it."""
         path = self.path(snapshot)
         manifest = str(path)
         _empty(to)

@@ -6,6 +6,7 @@ import getpass
 import hmac
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from replicator.settings.lanes import private_columns
 from . import adapters, forgotten_snapshots, parts, projections
 from .daemon import ask_status
 from .histories import BACKFILLS, key_values
-from .rebuilding import ASKED
+from .rebuilding import ASKED, BEGUN
 
 HASHED = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -77,6 +78,8 @@ def forget(loaded: Loaded, found: Found, *, end_versions: bool, tell: Callable[[
         for lane, sink, rejected in forgotten_snapshots.opened(loaded, found.table, found.source, opened):
             targets.append((lane, sink))
             stores.append(rejected)
+        for folder in _replay_folders(loaded):
+            shutil.rmtree(folder / BEGUN, ignore_errors=True)  # The snapshot of one that was killed, which copies it again.
         logs = [(lane, _opened(loaded, lane, opened)) for lane in found.logs]
         topics = FileRegister(parts.register_folder(loaded)).load(found.source).topics.get(found.table, frozenset())
         topics |= {BACKFILLS.removesuffix("*") + found.table}

@@ -25,13 +25,13 @@ from .snapshots import HOME, THEN
 
 
 def shelves(loaded: Loaded, table: str, source: str) -> list[Shelf]:
-    """Where snapshots of the table's lanes are, of those too that the config has no more."""
+    """Where snapshots of the pipeline's lanes are beside event logs of the table, of those too that the config has no
+    more."""
     found = []
     for log in loaded.settings.event_logs_for(table, source):
         folder = folder_of_log(loaded, log)
         home = Path(folder or "") / HOME / quote(loaded.settings.pipeline, safe="")
-        shelves = [Shelf(path) for path in sorted(home.glob("*"))] if folder is not None else []
-        found += [shelf for shelf in shelves if any(one.table == table for one in shelf.known())]
+        found += [Shelf(path) for path in sorted(home.glob("*"))] if folder is not None else []
     return found
 
 
@@ -83,11 +83,12 @@ class Letters:
 
 def opened(loaded: Loaded, table: str, source: str, stack: ExitStack) -> Iterator[tuple[Lane, InSnapshot, Any]]:
     """Every snapshot of the table's lanes: its lane under a name that tells the snapshot, what takes rows from it, and its
-    dead letters. They are held until `stack` ends; what is half made is removed. Fenced while another program makes one."""
+    dead letters. They are held until `stack` ends. What is half made is removed, of whatever table: it does not say of
+    which it is. Fenced while another program makes one."""
     for shelf in shelves(loaded, table, source):
         stack.enter_context(shelf.alone())
         shelf.tidy()
-        for one in shelf.known():
+        for one in (known for known in shelf.known() if known.table == table):
             lane, path = _lane(loaded, one, source), shelf.path(one)
             sink = stack.enter_context(closing(InSnapshot(path, lane)))
             place = DeadLetterSettings.model_construct(path=str(path / "dead_letters"))

@@ -254,12 +254,26 @@ def test_they_are_taken_when_they_are_due_and_told(tmp_path: Path) -> None:
     shown = run_program(folder, "status", seconds=300)
     assert "lake.plain: snapshot 2 of " in shown.stdout
     found = shop.replayed(tmp_path / "before", from_snapshot=True)[0]
+    left = left_by_kills(folder)
     gone = run_program(folder, "forget", "public.items", "1", "--yes", "--vacuum", seconds=300)
     assert gone.returncode == 0 and "lake.plain, snapshot 2" in gone.stdout, gone.stdout + gone.stderr
+    assert not any(path.exists() for path in left)
     for number in (1, 2):
         table = folder / "log" / "_replicator" / "snapshots" / "shop" / "lake.plain" / str(number) / "lake" / "then"
         assert 1 not in DeltaTable(str(table)).to_pyarrow_table()["k1"].to_pylist()
     assert len(shop.replayed(tmp_path / "after", from_snapshot=True)[0]) == len(found) - 1
+
+
+def left_by_kills(folder: Path) -> list[Path]:
+    """Of the first snapshot of another lane, and of a replay that had one copied."""
+    home = folder / "log" / "_replicator" / "snapshots" / "shop"
+    replay = folder / "state" / "shop" / "replays" / "lake.again"
+    replay.mkdir(parents=True)
+    (replay / "asked.json").write_text(json.dumps({"lane": "lake.plain", "into": "again", "policy": None}))
+    left = [home / "lake.other" / "draft", replay / "begun"]
+    for path in left:
+        shutil.copytree(home / "lake.plain" / "1" / "lake", path / "lake")
+    return left
 
 
 @pytest.mark.slow
