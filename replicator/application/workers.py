@@ -80,9 +80,10 @@ class Worker(Generic[F]):
         self._slot.close()
 
     def join(self, timeout: float | None) -> bool:
-        """Wait for the end; False when it has not come in time."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
+        """Wait for the end; False when it has not come in time, and at once for one that has not begun."""
+        if self._thread.ident is None:
+            return False
+        self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def close_sink(self) -> None:

@@ -34,6 +34,15 @@ def test_every_lane_ends_with_what_the_model_says():
     assert running.source.closed and all(sink.closed for sink in running.sinks.values())
 
 
+def test_a_worker_that_has_not_begun_has_not_ended():
+    """Its sink is going to be its own: nobody else may open it."""
+    running = World(HISTORY).start()
+    worker = running.workers["a"]
+    assert not worker.join(0)
+    running.once()
+    assert worker.join(0)
+
+
 def test_a_second_start_applies_nothing_again():
     world = World(HISTORY, cuts=(2,))
     world.start().once()
