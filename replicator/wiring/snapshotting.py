@@ -9,8 +9,9 @@ from typing import Any
 from replicator.application.lanes import Lanes
 from replicator.application.problem import Problem
 from replicator.application.snapshotting import Kept, Snapshotting
+from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
-from replicator.domain.state_snapshots import Schedule, newest_usable
+from replicator.domain.state_snapshots import Schedule, StateSnapshot, newest_usable
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import timespan
 from replicator.settings.sinks import SnapshotSettings
@@ -42,9 +43,9 @@ def snapshotting(loaded: Loaded, lanes: Lanes, workers: parts.Workers) -> Snapsh
 
 def report(loaded: Loaded, lanes: Mapping[str, str], problems: Mapping[str, Problem] = NONE) -> list[dict[str, Any]]:
     """The last snapshot of each of these lanes (id and source table) that has some, or is to have some: its lane, what
-    `StateSnapshot.to_json` says, whether a replay under today's rules can begin with it, and why the last attempt at one
-    failed."""
-    found = []
+    `StateSnapshot.to_json` says, whether a replay under today's rules can begin with it, with the topics as they are, and
+    why the last attempt at one failed."""
+    found, identities = [], dict[tuple[str, str], Mapping[str, str] | None]()
     for lane, settings in _settings(loaded, lanes):
         shelf = snapshots.shelf_of(loaded, settings)
         there = [] if shelf is None else shelf.known()
@@ -53,11 +54,31 @@ def report(loaded: Loaded, lanes: Mapping[str, str], problems: Mapping[str, Prob
             last = there[-1] if there else None
             problem = problems.get(lane)
             said = last.to_json() if last else {"lane": lane, "number": None}
-            usable = last is not None and last.rules == rules_of(loaded, settings)
+            usable = last is not None and _is_usable(loaded, settings, last, identities)
             found.append({**said, "usable": usable, "kept": len(there), "error": problem.sentence if problem else None})
     if "" in problems:
         found.append({"lane": "", "number": None, "usable": False, "kept": 0, "error": problems[""].sentence})
     return found
+
+
+def _is_usable(
+    loaded: Loaded,
+    lane: LaneSettings,
+    last: StateSnapshot,
+    identities: dict[tuple[str, str], Mapping[str, str] | None],
+) -> bool:
+    """Whether it is of today's rules and topics. `identities`: those of each log's topics, which are looked up once; of a log
+    that cannot be read they are not known, and nothing begins with a snapshot."""
+    if last.rules != rules_of(loaded, lane):
+        return False
+    place = log_of(loaded, lane.table)
+    if place not in identities:
+        try:
+            identities[place] = dict(snapshots.identity_of(loaded, lane))
+        except ReplicatorError:
+            identities[place] = None
+    identity = identities[place]
+    return identity is not None and last.is_of(identity)
 
 
 def _kept(loaded: Loaded, lanes: Lanes) -> list[Kept]:

@@ -28,7 +28,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.settings import Loaded
 from replicator.testing.histories import History, random_history
 from replicator.testing.source import Shape, Statement
-from replicator.wiring import exchanging, histories, reading, seeding, shortening, snapshots
+from replicator.wiring import exchanging, histories, reading, seeding, shortening, snapshots, snapshotting
 from replicator.wiring.container import Container
 from replicator.wiring.rebuilding import Replay
 from replicator.wiring.running import run_once
@@ -82,6 +82,21 @@ def test_under_other_rules_a_snapshot_is_of_no_use(tmp_path: Path) -> None:
     assert other.number == 2 and other.rules != taken.rules
     shop.config("plain")
     assert shop.replayed(tmp_path / "again", from_snapshot=True)[-1] == 1
+
+
+def test_of_topics_that_were_made_anew_none_is_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that is told."""
+    shop, topic = simple(tmp_path), "cdc.public.items"
+    shop.reach(20)
+    ids = [((topic, "first"),)]
+    monkeypatch.setattr(snapshots, "identity_of", lambda *_: ids[-1])
+    snapshots.take(shop.loaded, shop.lane)
+    told = []
+    for name in ("first", "second"):
+        ids.append(((topic, name),))
+        (one,) = snapshotting.report(shop.loaded, {"lake.plain": "public.items"})
+        told.append((one["usable"], len(snapshots.known(shop.loaded, shop.lane))))
+    assert told == [(True, 1), (False, 0)]
 
 
 def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
