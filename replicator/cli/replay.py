@@ -67,7 +67,7 @@ def replay(
 def _dry_run(session: Session, lane: Any, asked: dict[str, Any]) -> None:
     from replicator.wiring import comparing
 
-    result = comparing.compare(session.loaded, lane, partial(_made, session, lane.into), **asked)
+    result = comparing.compare(session.loaded, lane, partial(_made, session, lane.into), session.note, **asked)
     session.emit(result, "", text=lambda: click.echo("\n".join(comparing.told(result))))
 
 

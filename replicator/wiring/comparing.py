@@ -19,19 +19,19 @@ from replicator.settings import LaneSettings, Loaded
 from . import adapters, dropping, parts
 from .exchanging import COMPARED, Make, Standing, beside, remove, standing, up_to_the_lane
 from .rebuilding import Replay, folder_of
-from .seeding import prepared
+from .seeding import Tell, prepared, quiet
 
 SEQUENCE = "_cdc_seq_"
 SHOWN = 5
 
 
-def compare(loaded: Loaded, lane: LaneSettings, make: Make, **asked: Any) -> dict[str, Any]:
+def compare(loaded: Loaded, lane: LaneSettings, make: Make, tell: Tell = quiet, **asked: Any) -> dict[str, Any]:
     """Make the target of the lane anew beside it, tell the difference, and take it away again. `asked`: `Replay`'s policy
     and times. Both are read into memory. Where the log is not as far as the lane, or further, `exact` says so."""
     wanted = beside(loaded, lane, COMPARED, **asked)
     rebuilt = joining.beside(adapters.lane(loaded, lane), wanted.into)
     _forget(loaded, wanted, rebuilt)
-    config = prepared(loaded, wanted)
+    config = prepared(loaded, wanted, tell)
     try:
         said = up_to_the_lane(loaded, config, wanted, make)
         before, after, there = _read(loaded, lane.into, wanted)

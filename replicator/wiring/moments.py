@@ -61,8 +61,8 @@ def moment_of(loaded: Loaded, lane: LaneSettings, asked: Then) -> Moment:
         _refuse_strange(asked, border)
     if border is None and lane.tombstones == "delete":
         raise Misasked(
-            f"records of table {lane.table} did not come in the order of their times, and tombstones, which delete rows, tell "
-            "none: which of them had come by then nobody can say",
+            f"records of table {lane.table} did not come in the order of their times, and tombstones, which delete rows, "
+            "tell none: which of them had come by then nobody can say",
             next_step="Ask for a place, TOPIC:PARTITION:OFFSET, as `history` and `audit` tell them.",
         )
     return Moment(asked, border)

@@ -57,6 +57,8 @@ class LogSettings(DeltaSourceSettings):
     also_told = frozenset()
     below: dict[str, dict[str, int]] | None = None
     """Where the log is taken to end."""
+    part: bool | None = None
+    """Whether a part of the records is asked for, whatever the log has removed."""
     _recorded: SourceSettings = PrivateAttr()
 
     @classmethod
@@ -108,7 +110,7 @@ def prepared(loaded: Loaded, asked: Replay, topics: Collection[str] = (), *, ane
     folder = folder_of(loaded, asked)
     _remember(loaded, asked, folder, anew=anew)
     times = {name: value for name in ("since", "until", "below") if (value := getattr(asked, name)) is not None}
-    place = reading(loaded, asked.lane.source, log, topics)
+    place = {**reading(loaded, asked.lane.source, log, topics), **({"part": True} if asked.since is not None else {})}
     from_log = LogSettings.of(loaded.settings.sources[asked.lane.source], **place, **times)
     settings = loaded.settings.model_copy(
         update={

@@ -55,7 +55,8 @@ def _begun(loaded: Loaded, asked: Replay, begun: StateSnapshot) -> Loaded:
 
 def candidate(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> StateSnapshot | None:
     """The snapshot that the replay begins with; None where it reads the log from its beginning, or was begun before.
-    DataLoss where the log does not have its beginning any more."""
+    DataLoss where the log does not have its beginning any more, but for a replay that says since when it wants records: then
+    `tell` is told what is gone."""
     there = snapshots.known(loaded, asked.lane)
     rebuilt = joining.beside(adapters.lane(loaded, asked.lane), asked.into)
     with closing(cast(Any, adapters.sink(loaded, rebuilt.sink))) as sink:
@@ -68,7 +69,10 @@ def candidate(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> StateSnapsho
     if found is not None:
         tell(f"{asked.id}: going on from snapshot {found.number} of {found.taken_at.isoformat()}")
         return found
-    snapshots.refuse_shortened(loaded, asked.lane, why)
+    if asked.since is None:
+        snapshots.refuse_shortened(loaded, asked.lane, why)
+    else:
+        snapshots.tell_shortened(loaded, asked.lane, tell)
     if there:
         tell(f"{asked.id}: the whole event log is read; of the snapshots {why}")
     return None

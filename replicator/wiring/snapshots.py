@@ -164,15 +164,25 @@ def refuse_shortened(loaded: Loaded, lane: LaneSettings, why: str = OTHERS) -> N
     no snapshot (for the reason `why`) would have a wrong table."""
     missing = removed(loaded, lane)
     if missing:
-        _, log = log_of(loaded, lane.table)
-        parts = ", ".join(f"below offset {first} of {place}" for place, first in sorted(missing.items()))
         because = why if known(loaded, lane) else f"none was taken of lane {lane.sink}.{lane.into}"
         raise DataLoss(
-            f"the event log {log} has no records {parts} any more: its retention removed them; and of the snapshots that "
-            f"hold what they made {because}",
+            f"{_gone(loaded, lane, missing)}; and of the snapshots that hold what they made {because}",
             next_step="Go back to the rules under which one was taken, ask for a later time, or load the target anew from "
             f"its source with `replicator lanes resync {lane.sink}.{lane.into}`.",
         )
+
+
+def tell_shortened(loaded: Loaded, lane: LaneSettings, tell: Tell) -> None:
+    """Say of which records the event log lacks the first ones of the lane's table, to who asks for a part."""
+    missing = removed(loaded, lane)
+    if missing:
+        tell(f"{_gone(loaded, lane, missing)}; those of them that were asked for are missing")
+
+
+def _gone(loaded: Loaded, lane: LaneSettings, missing: Position) -> str:
+    _, log = log_of(loaded, lane.table)
+    parts = ", ".join(f"below offset {first} of {place}" for place, first in sorted(missing.items()))
+    return f"the event log {log} has no records {parts} any more: its retention removed them"
 
 
 def removed(loaded: Loaded, lane: LaneSettings) -> Position:

@@ -67,8 +67,8 @@ def _is_usable(
     last: StateSnapshot,
     identities: dict[tuple[str, str], Mapping[str, str] | None],
 ) -> bool:
-    """Whether it is of today's rules and topics. `identities`: those of each log's topics, which are looked up once; of a log
-    that cannot be read they are not known, and nothing begins with a snapshot."""
+    """Whether it is of today's rules and topics. `identities`: those of each log's topics, which are looked up once; of a
+    log that cannot be read they are not known, and nothing begins with a snapshot."""
     if last.rules != rules_of(loaded, lane):
         return False
     place = log_of(loaded, lane.table)

@@ -16,7 +16,8 @@ class DeltaSourceOptions(BaseModel):
     `path` is the folder of the table, or its `file://` URL. `topics` are names, globs, or regular expressions that start
     with `^`. `since`, `until`: only records whose time at the source, where they tell one, lies at or between these.
     `below`: by topic and partition the offset at which the log is taken to end; partitions that it does not name have no
-    records then. `batch_records` and `batch_bytes` (of keys and values) bound one batch.
+    records then. `part`: who reads knows that first records may have been removed, and asks for what there is; nobody is
+    told of them as `ports.source.Shortened`. `batch_records` and `batch_bytes` (of keys and values) bound one batch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -29,6 +30,7 @@ class DeltaSourceOptions(BaseModel):
     since: AwareDatetime | None = None
     until: AwareDatetime | None = None
     below: Mapping[str, Mapping[str, int]] | None = None
+    part: bool = False
     batch_records: int = Field(500_000, ge=1)
     batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
 

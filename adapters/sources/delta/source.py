@@ -81,7 +81,9 @@ class EventLogSource(ABC, Generic[F]):
         return self.start()
 
     def removed(self) -> Position:
-        """See `ports.source.Shortened`."""
+        """See `ports.source.Shortened`; nothing for who asks for a part."""
+        if self._options.part:
+            return Position()
         firsts = self._log.now()[1].firsts
         cuts = self._log.table.removed(firsts)
         # A log that was loaded anew since then has them again.

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,7 @@ def test_a_log_is_shortened_behind_snapshots_and_says_so(tmp_path: Path) -> None
     """Never beyond what is kept; and what is asked of the part that is gone is refused by name."""
     shop = simple(tmp_path, ", retention: 1 milliseconds")
     place = TopicPartition("cdc.public.items", 0)
+    said: list[str] = []
     shop.reach(20)
     shorten = partial(shortening.shorten, ask=shortening.opening(shop.loaded))
     assert shorten(shop.loaded) == {}, "there is no snapshot"
@@ -153,10 +155,15 @@ def test_a_log_is_shortened_behind_snapshots_and_says_so(tmp_path: Path) -> None
         assert found[0].num_rows == found[1].num_rows == first.rows
     with pytest.raises(DataLoss, match="ends by the time"):
         reading.read(shop.loaded, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True)
+    part = Replay(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
+    made = Container(loaded=seeding.prepared(shop.loaded, part, said.append))
+    run_once(made)
+    (only,) = made.status().report().lanes
+    assert only.status == "running" and rows(tmp_path / "shop" / "lake" / "part") == whole[0]
+    assert len(said) == 2 and "records below offset" in said[0] and "those of them that were asked for" in said[0]
     shop.config("{sink: lake, into: plain, deletes: soft}", ", retention: 1 milliseconds")
     with pytest.raises(DataLoss, match="under the rules of today"):
         snapshots.take(shop.loaded, shop.lane)
-    said: list[str] = []
     entries, read = histories.history(shop.loaded, "public.items", ["1"], said.append)
     assert entries and read.gone == [
         f"the event log has no records below offset {first.position[place]} of {place} any more: its retention removed them"
