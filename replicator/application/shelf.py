@@ -15,6 +15,11 @@ from replicator.domain.state_snapshots import StateSnapshot
 from .instance import InstanceLock
 
 MANIFEST = "snapshot.json"
+FILES = "files.json"
+"""Every other file of a snapshot, with its size in bytes."""
+CHANGING = "changing"
+"""There while rows are taken out of a snapshot that is whole otherwise."""
+OWN = frozenset({MANIFEST, FILES, CHANGING})
 DRAFT = "draft"
 LINKED = ".parquet"
 """Files that are never written to again, so that copies may share them."""
@@ -32,7 +37,29 @@ class Shelf:
         self.folder = folder
 
     def known(self) -> list[StateSnapshot]:
-        """Every snapshot there is, the oldest first. One whose description cannot be read is none."""
+        """Every snapshot with which a replay may begin, the oldest first: those whose files are all there."""
+        return [one for one in self.every() if not self.damage(one)]
+
+    def damaged(self) -> list[str]:
+        """Of those that lack something what that is, and what to do."""
+        return [said for one in self.every() if (said := self.damage(one))]
+
+    def damage(self, snapshot: StateSnapshot) -> str:
+        """Why nothing begins with a snapshot, or nothing."""
+        path = self.path(snapshot)
+        if (path / CHANGING).exists():
+            return f"snapshot {snapshot.number} in {path} is not used: a row is being forgotten in it; repeat that `forget`"
+        try:
+            listed: dict[str, int] = json.loads((path / FILES).read_bytes())
+            wrong = [name for name, size in listed.items() if _size_of(path / name) != size]
+        except (OSError, ValueError, AttributeError):
+            wrong = [FILES]
+        if not wrong:
+            return ""
+        return f"snapshot {snapshot.number} in {path} is damaged, and not used: see {wrong[0]}; remove the folder"
+
+    def every(self) -> list[StateSnapshot]:
+        """Every snapshot there is, damaged ones too, the oldest first. One whose description cannot be read is none."""
         found = []
         for path in self.folder.glob("*") if self.folder.is_dir() else ():
             if path.name.isdecimal():
@@ -78,10 +105,27 @@ class Shelf:
     def publish(self, draft: Path, snapshot: StateSnapshot) -> None:
         """Let what is in `draft` be this snapshot; durable on return. Needs `alone`."""
         (draft / MANIFEST).write_text(json.dumps(snapshot.to_json()), encoding="utf-8")
+        _list_files(draft)
         for path in (*draft.rglob("*"), draft):
             _sync(path)
         draft.rename(self.folder / str(snapshot.number))
         _sync(self.folder)
+
+    @contextmanager
+    def changing(self, snapshot: StateSnapshot) -> Iterator[None]:
+        """What is in the snapshot may be changed meanwhile. Ended by an error or a kill, it is not used until that was done
+        again; one that was damaged stays so. Needs `alone`."""
+        path = self.path(snapshot)
+        is_mine = (path / CHANGING).exists() or not self.damage(snapshot)
+        if is_mine:
+            (path / CHANGING).touch()
+            _sync(path)
+        yield
+        if is_mine:
+            _list_files(path)
+            _sync(path / FILES)
+            (path / CHANGING).unlink()
+            _sync(path)
 
     def remove(self, snapshot: StateSnapshot) -> None:
         """Remove a snapshot. Needs `alone`."""
@@ -97,14 +141,14 @@ class Shelf:
         """Let the folder `to` hold what a snapshot holds and nothing else; it may then be changed. Gone where the snapshot
         was removed meanwhile, and `to` is empty then. Files of locks come along: who holds one holds no copy of it."""
         path = self.path(snapshot)
-        manifest = str(path)
+        top = str(path)
         _empty(to)
         try:
             shutil.copytree(
                 path,
                 to,
                 copy_function=_copied,
-                ignore=lambda folder, _: {MANIFEST} if folder == manifest else set(),
+                ignore=lambda folder, _: OWN if folder == top else (),
                 dirs_exist_ok=True,
             )
         except OSError as error:
@@ -112,6 +156,16 @@ class Shelf:
                 raise
             _empty(to)
             raise Gone(f"snapshot {snapshot.number} was removed") from error
+
+
+def _list_files(folder: Path) -> None:
+    files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    kept = {name: size for name, size in sorted(files.items()) if name not in OWN}
+    (folder / FILES).write_text(json.dumps(kept), encoding="utf-8")
+
+
+def _size_of(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
 
 
 def _empty(folder: Path) -> None:

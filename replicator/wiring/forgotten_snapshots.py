@@ -88,8 +88,9 @@ def opened(loaded: Loaded, table: str, source: str, stack: ExitStack) -> Iterato
     for shelf in shelves(loaded, table, source):
         stack.enter_context(shelf.alone())
         shelf.tidy()
-        for one in (known for known in shelf.known() if known.table == table):
+        for one in (known for known in shelf.every() if known.table == table):
             lane, path = _lane(loaded, one, source), shelf.path(one)
+            stack.enter_context(shelf.changing(one))
             sink = stack.enter_context(closing(InSnapshot(path, lane)))
             place = DeadLetterSettings.model_construct(path=str(path / "dead_letters"))
             there = replace(loaded, settings=loaded.settings.model_copy(update={"dead_letters": place}))

@@ -63,6 +63,8 @@ def candidate(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> StateSnapsho
         if asked.into in sink.tables() and sink.state(rebuilt) is not None:
             return None
         why = _unfit(loaded, asked, rebuilt, sink) or snapshots.OTHERS
+    for said in snapshots.damaged(loaded, asked.lane):
+        tell(f"{asked.id}: {said}")
     until = None if asked.until is None else datetime.fromisoformat(asked.until)
     rules = rules_of(loaded, asked.lane)
     found = newest_usable(there, rules, until) if why == snapshots.OTHERS else None

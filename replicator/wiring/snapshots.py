@@ -67,6 +67,12 @@ def known(loaded: Loaded, lane: LaneSettings) -> list[StateSnapshot]:
     return [one for one in there if one.is_of(identity)]
 
 
+def damaged(loaded: Loaded, lane: LaneSettings) -> list[str]:
+    """What is wrong with those snapshots of a lane that are not whole."""
+    shelf = shelf_of(loaded, lane)
+    return [] if shelf is None else shelf.damaged()
+
+
 def identity_of(loaded: Loaded, lane: LaneSettings) -> tuple[tuple[str, str], ...]:
     """The broker's ids of topics, as the lane of the event log has them."""
     source, log = log_of(loaded, lane.table)
@@ -89,6 +95,8 @@ def take(loaded: Loaded, lane: LaneSettings, tell: Tell = lambda _: None) -> Sta
         last = newest_usable(known(loaded, lane), rules)
         if last is None:
             refuse_shortened(loaded, lane)
+        for why in shelf.damaged():
+            tell(f"{lane.sink}.{lane.into}: {why}")
         tell(_beginning(lane, last, shelf.known()))
         draft = shelf.draft(last)
         config = configured(loaded, lane, draft, last)

@@ -50,12 +50,14 @@ def report(loaded: Loaded, lanes: Mapping[str, str], problems: Mapping[str, Prob
         shelf = snapshots.shelf_of(loaded, settings)
         there = [] if shelf is None else shelf.known()
         asked = _schedule(loaded, settings) is not None
-        if there or asked:
+        damaged = [] if shelf is None else shelf.damaged()
+        if there or asked or damaged:
             last = there[-1] if there else None
             problem = problems.get(lane)
+            error = problem.sentence if problem else next(iter(damaged), None)
             said = last.to_json() if last else {"lane": lane, "number": None}
             usable = last is not None and _is_usable(loaded, settings, last, identities)
-            found.append({**said, "usable": usable, "kept": len(there), "error": problem.sentence if problem else None})
+            found.append({**said, "usable": usable, "kept": len(there), "error": error})
     if "" in problems:
         found.append({"lane": "", "number": None, "usable": False, "kept": 0, "error": problems[""].sentence})
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_state_snapshot_rules import TAKEN
 
-from replicator.application.shelf import MANIFEST, Gone, Shelf
+from replicator.application.shelf import FILES, MANIFEST, Gone, Shelf
 
 HELD = ("lake/part.parquet", "state/lock/sources/snapshot.json", "state/a.lock/lock/sources/lock.json")
 
@@ -38,3 +38,30 @@ def test_of_one_that_is_gone_there_is_nothing(shelf: Shelf, tmp_path: Path) -> N
     with pytest.raises(Gone):
         shelf.copy(TAKEN, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+def test_one_that_lacks_something_is_not_used_and_told(shelf: Shelf) -> None:
+    """Whatever file it is, and where only its size is another."""
+    assert shelf.known() == [TAKEN] and not shelf.damaged()
+    part = shelf.path(TAKEN) / HELD[0]
+    for harm in (lambda: part.write_text("cut"), part.unlink, (shelf.path(TAKEN) / FILES).unlink):
+        harm()
+        assert not shelf.known() and shelf.every() == [TAKEN]
+        (said,) = shelf.damaged()
+        assert str(shelf.path(TAKEN)) in said and "remove the folder" in said
+
+
+def test_one_that_was_being_changed_is_whole_once_that_was_done_again(shelf: Shelf) -> None:
+    """And never if it was damaged before."""
+    part, other = (shelf.path(TAKEN) / name for name in HELD[:2])
+    with pytest.raises(OSError, match="killed"), shelf.changing(TAKEN):
+        part.write_text("less")
+        raise OSError("killed")
+    assert not shelf.known() and "forget" in shelf.damaged()[0]
+    with shelf.changing(TAKEN):
+        assert not shelf.known()
+    assert shelf.known() == [TAKEN] and not shelf.damaged()
+    other.unlink()
+    with shelf.changing(TAKEN):
+        part.write_text("nothing")
+    assert not shelf.known()

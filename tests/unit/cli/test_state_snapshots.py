@@ -118,6 +118,26 @@ def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypa
     assert snapshots.take(shop.loaded, shop.lane).number == 2 and not list(shelf.folder.glob("draft*"))
 
 
+def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -> None:
+    """The one before serves; the next one begins with that; and the damaged one is told by name."""
+    shop = simple(tmp_path)
+    for end in (10, 20):
+        shop.reach(end)
+        snapshots.take(shop.loaded, shop.lane)
+    shop.reach(30)
+    *whole, _ = shop.replayed(tmp_path / "whole", from_snapshot=False)
+    shelf = snapshots.shelf_of(shop.loaded, shop.lane)
+    assert shelf is not None
+    next((shelf.folder / "2" / "lake" / "then").glob("*.parquet")).unlink()
+    assert shop.replayed(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
+    told: list[str] = []
+    assert snapshots.take(shop.loaded, shop.lane, told.append).number == 3
+    assert any(str(shelf.folder / "2") in said for said in told) and any("snapshot 1" in said for said in told)
+    assert [one.number for one in shelf.known()] == [1, 3]
+    (one,) = snapshotting.report(shop.loaded, {"lake.plain": "public.items"})
+    assert (one["number"], one["usable"]) == (3, True) and "damaged" in one["error"]
+
+
 class Killed(BaseException):
     """What nothing catches."""
 
