@@ -15,13 +15,12 @@ from urllib.parse import quote
 from replicator.application import joining
 from replicator.application.register import FileRegister
 from replicator.domain.position import Position
-from replicator.domain.state_snapshots import StateSnapshot, newest_usable
+from replicator.domain.state_snapshots import StateSnapshot
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 from replicator.settings.sinks import DeadLetterSettings
 
 from . import adapters, completeness, parts, rebuilding, snapshots
-from .digests import rules_of
 from .rebuilding import BEGUN, Replay
 
 Tell = Callable[[str], None]
@@ -66,8 +65,7 @@ def candidate(loaded: Loaded, asked: Replay, tell: Tell = quiet) -> StateSnapsho
     for said in snapshots.damaged(loaded, asked.lane):
         tell(f"{asked.id}: {said}")
     until = None if asked.until is None else datetime.fromisoformat(asked.until)
-    rules = rules_of(loaded, asked.lane)
-    found = newest_usable(there, rules, until) if why == snapshots.OTHERS else None
+    found = snapshots.newest(loaded, asked.lane, until) if why == snapshots.OTHERS else None
     if found is not None:
         tell(f"{asked.id}: going on from snapshot {found.number} of {found.taken_at.isoformat()}")
         return found

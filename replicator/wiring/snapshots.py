@@ -35,7 +35,7 @@ from .running import run_once
 HOME = Path("_replicator") / "snapshots"
 THEN = "then"
 """The target's name, in a lake of its own."""
-OTHERS = "none was taken under the rules of today, or ends by the time that is asked for"
+OTHERS = "none was taken under the rules of today, ends by the time that is asked for, and reaches up to what the log has"
 TRIES = 3
 """How often it is looked which snapshots there are, while old ones are being removed."""
 
@@ -92,7 +92,7 @@ def take(loaded: Loaded, lane: LaneSettings, tell: Tell = lambda _: None) -> Sta
     with shelf.alone():
         shelf.tidy()
         rules = rules_of(loaded, lane)
-        last = newest_usable(known(loaded, lane), rules)
+        last = newest(loaded, lane)
         if last is None:
             refuse_shortened(loaded, lane)
         for why in shelf.damaged():
@@ -147,7 +147,24 @@ def seeded(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetime | B
         cast(Shelf, shelf_of(loaded, lane)).copy(found, folder)
         return found
 
-    return beginning_with(lambda: newest_usable(known(loaded, lane), rules_of(loaded, lane), until), copied)
+    return beginning_with(lambda: newest(loaded, lane, until), copied)
+
+
+def newest(loaded: Loaded, lane: LaneSettings, until: datetime | Border | None = None) -> StateSnapshot | None:
+    """The latest snapshot with which a replay of the lane up to then can begin, and be whole: behind it the log has all."""
+    there = known(loaded, lane)
+    gone = removed(loaded, lane) if there else Position()
+    reaching = [one for one in there if _reaches(one.position, gone, until)]
+    return newest_usable(reaching, rules_of(loaded, lane), until)
+
+
+def _reaches(position: Position, gone: Position, until: datetime | Border | None) -> bool:
+    """Whether of the records that the log lacks none is needed behind the position."""
+    wanted = until.end if isinstance(until, Border) else None
+    return all(
+        position.get(place, 0) >= (first if wanted is None else min(first, wanted.get(place, 0)))
+        for place, first in gone.items()
+    )
 
 
 def beginning_with(find: Callable[[], StateSnapshot | None], use: Callable[[StateSnapshot], Used]) -> Used | None:
