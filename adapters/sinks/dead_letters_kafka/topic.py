@@ -78,20 +78,26 @@ class LettersTopic:
 
     def make(self) -> None:
         """Unless it is there. ConfigProblem for one that forgets records whose key comes again: those of dead letters do."""
-        if not self.exists():
-            wanted = admin.NewTopic(self.name, 1, self._options.copies, config=KEPT)  # type: ignore[attr-defined]
-            with self._asked("could not be made"):
-                (made,) = self._clients().create_topics([wanted], request_timeout=TIMEOUT).values()
-                try:
-                    made.result(2 * TIMEOUT)
-                except KafkaException as error:
-                    if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                        raise
+        if not self.exists() and self._made():
+            return  # Its settings are known, and the broker may not tell them yet.
         if "compact" in self.settings().get("cleanup.policy", ""):
             raise ConfigProblem(
                 f"the topic of the dead letters, {self.name}, is compacted: it would forget some of them",
                 next_step="Set its cleanup.policy to delete, or name another topic under `dead_letters`.",
             )
+
+    def _made(self) -> bool:
+        """Make it; False where somebody else has meanwhile."""
+        wanted = admin.NewTopic(self.name, 1, self._options.copies, config=KEPT)  # type: ignore[attr-defined]
+        with self._asked("could not be made"):
+            (made,) = self._clients().create_topics([wanted], request_timeout=TIMEOUT).values()
+            try:
+                made.result(2 * TIMEOUT)
+            except KafkaException as error:
+                if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                return False
+        return True
 
     def write(self, messages: Sequence[Message]) -> None:
         """In their order, on every replica in sync when it returns. After a failure some of them may be there."""
