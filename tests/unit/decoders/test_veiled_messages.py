@@ -221,7 +221,7 @@ def test_other_tables_keep_what_they_have() -> None:
 def test_headers_of_others_have_names_alone(kind: str) -> None:
     headers = [{"name": "email", "value": b"sentinel"}, {"name": "replicator.other", "value": b"x"}]
     found = stored(frame(MESSAGES[kind]("c", [{"id": 7}], None), headers=headers), decoder(kind))["headers"]
-    assert [(h["name"], h["value"]) for h in found[:2]] == [("email", None), ("replicator.other", b"x")]
+    assert [(h["name"], h["value"]) for h in found[:2]] == [("email", None), ("replicator.other", None)]
     query = {"type": "QUERY", "database": "shop", "table": "items", "sql": "SELECT 1", "data": None}
     assert kind != "canal" or stored(frame(query, headers=headers[:1]), decoder(kind))["headers"][0]["value"] is None
 
