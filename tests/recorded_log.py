@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,12 +31,18 @@ TIMES = tuple(at for at in ODD_TIMES if abs(at) < 2**48)
 class RecordedLog:
     """One lane writes it; every `append` is a commit."""
 
-    path: Path
+    path: Path | str
+    storage: Mapping[str, object] | None = None
     position: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Where it is, for a sink and for a source."""
+        return {"path": str(self.path), **({"storage": self.storage} if self.storage else {})}
 
     @contextmanager
     def sink(self) -> Iterator[DeltaEventLog]:
-        sink = DeltaEventLog({"path": str(self.path)})
+        sink = DeltaEventLog(self.options)
         try:
             sink.prepare(LANE, event_log_plan())
             yield sink
@@ -69,13 +75,14 @@ class RecordedLog:
 
 @dataclass
 class LogStream:
-    path: Path
+    path: Path | str
     batch_records: int
+    storage: Mapping[str, object] | None = None
     topic: str = "cdc.public.items"
     partitions: int = 3
 
     def __post_init__(self):
-        self.log = RecordedLog(self.path)
+        self.log = RecordedLog(self.path, self.storage)
         self.log.create()
 
     def publish(self, records):
@@ -84,7 +91,7 @@ class LogStream:
             self.log.append(records.slice(at, 4))
 
     def open(self):
-        return DeltaSource({"path": str(self.path), "batch_records": self.batch_records})
+        return DeltaSource({**self.log.options, "batch_records": self.batch_records})
 
     def close(self):
         pass

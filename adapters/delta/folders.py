@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import PosixPath
-from typing import Any, Protocol
+from pathlib import Path, PosixPath
+from typing import Any, BinaryIO, Literal, Protocol, cast
+from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 
@@ -30,6 +31,16 @@ class Hold(Protocol):
 
     def release(self) -> None:
         """Let others have the lane; may be called twice."""
+
+
+class Located(Protocol):
+    """A data file of a table. Equal ones are one place; they have an order, within one folder."""
+
+    def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
+        """Its bytes. FileNotFoundError, here or when it is read, where it is gone."""
+
+    def exists(self) -> bool:
+        """Whether it is there."""
 
 
 class Folder(Protocol):
@@ -71,6 +82,12 @@ class Folder(Protocol):
 
     def load(self, file: str) -> str:
         """The text of a file; FileNotFoundError."""
+
+    def stamp(self, file: str) -> object:
+        """What tells a file from one that takes its place; None where there is none."""
+
+    def located(self, path: str, size: int) -> Located:
+        """The data file of `size` bytes that the log of the table in this folder calls `path`."""
 
     def put(self, file: str, record: Record) -> None:
         """Write a file, or write it anew; whole and durable on return."""
@@ -128,6 +145,19 @@ class LocalFolder(PosixPath):
     def load(self, file: str) -> str:
         """See `Folder.load`."""
         return (self / file).read_text(encoding="utf-8")
+
+    def stamp(self, file: str) -> object:
+        """See `Folder.stamp`."""
+        try:
+            found = (self / file).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def located(self, path: str, size: int) -> Located:  # noqa: ARG002
+        """See `Folder.located`. Paths are URLs, most often relative to the table."""
+        place = unquote(urlsplit(path).path) if path.startswith("file:") else str(self / unquote(path))
+        return cast(Located, Path(place))
 
     def put(self, file: str, record: Record) -> None:
         """See `Folder.put`."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -22,6 +23,7 @@ from replicator.domain.errors import Fatal, Fenced
 from .folders import Hold, Record
 from .storage import Storage, split_url
 from .store_errors import store_problem
+from .stored_files import StoredPath, stamp_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +109,21 @@ class StoredFolder:
         """See `Folder.load`."""
         with _asking(self):
             return bytes(obstore.get(self.bucket.store, (self / file).key).bytes()).decode()
+
+    def stamp(self, file: str) -> object:
+        """See `Folder.stamp`."""
+        try:
+            with _asking(self):
+                return stamp_of(obstore.head(self.bucket.store, (self / file).key))
+        except FileNotFoundError:
+            return None
+
+    def located(self, path: str, size: int) -> StoredPath:
+        """See `Folder.located`."""
+        if "://" in path:
+            bucket, key = split_url(unquote(path))
+            return StoredPath(bucket, key, self.bucket.storage, size=size)
+        return StoredPath(self.bucket.name, (self / unquote(path)).key, self.bucket.storage, size=size)
 
     def put(self, file: str, record: Record) -> None:
         """See `Folder.put`."""

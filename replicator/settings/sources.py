@@ -27,6 +27,7 @@ from .fields import (
     StartFrom,
     Strict,
     Topic,
+    _refused,
 )
 from .source_parts import (
     CatalogTable,
@@ -205,8 +206,11 @@ class DeltaSourceSettings(SourceSettings):
     also_told: ClassVar[frozenset[str]] = frozenset({"format", "operation_column", "sequence_columns"})
 
     transport: Literal["delta"]
-    path: ConfigPath | None = None
-    """The folder of the table (of an event log: the one that an `event_log` sink writes), or its file:// URL."""
+    path: LakePath | None = None
+    """The folder of the table (of an event log: the one that an `event_log` sink writes), or its file:// URL; of an event
+    log also s3://BUCKET/FOLDER."""
+    storage: StorageSettings | None = None
+    """With an object store: what reaches it."""
     topics: list[Topic] | None = Field(default=None, min_length=1)
     """Of an event log: recorded topics (names; globs, or regular expressions that start with ^); all when not said."""
     table: CatalogTable | None = None
@@ -220,6 +224,13 @@ class DeltaSourceSettings(SourceSettings):
     """Of an event log: only records whose time at the source is this one or later, as far as they tell it."""
     until: Moment | None = None
     """Of an event log: only records whose time at the source is this one or earlier, as far as they tell it."""
+
+    @model_validator(mode="after")
+    def _stored(self) -> DeltaSourceSettings:
+        if self.format == "rows" and "://" in (self.path or ""):
+            raise _refused("not_yet_supported", "reads rows of a table in a folder alone yet; of an object store event logs")
+        refuse_idle_storage(self.path, self.storage)
+        return self
 
 
 class SnapshotsSettings(SourceSettings):

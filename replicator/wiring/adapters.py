@@ -130,7 +130,7 @@ def _for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...]) -> A
 
 
 def _of_engine(loaded: Loaded) -> dict[str, Any]:
-    """What the adapters of an engine share: the options of its session, and the object stores that some sink is in."""
+    """What the adapters of an engine share: the options of its session, and the object stores that `stores` names."""
     engine = loaded.settings.engine
     if engine == LOCAL:
         return {}
@@ -139,8 +139,10 @@ def _of_engine(loaded: Loaded) -> dict[str, Any]:
 
 
 def stores(loaded: Loaded) -> list[str]:
-    """The schemes of the object stores that some sink is in."""
-    paths = (str(getattr(sink, "path", None)) for sink in loaded.settings.sinks.values())
+    """The schemes of the object stores that some sink, or a table that is read, is in. Files of other sources in one do not
+    count: they are read without what the engine has for stores."""
+    tables = (source for source in loaded.settings.sources.values() if source.transport == "delta")
+    paths = (str(getattr(one, "path", None)) for one in (*loaded.settings.sinks.values(), *tables))
     return sorted({path.partition("://")[0] for path in paths if "://" in path})
 
 

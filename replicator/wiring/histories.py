@@ -118,20 +118,28 @@ def log_of(loaded: Loaded, table: str) -> tuple[str, str]:
             f"table {table} goes to no event log, and only that keeps what its rows were",
             next_step="Add a sink of `kind: event_log`, and to the table's `to`: `- {sink: NAME}`.",
         )
-    readable = [(name, sink) for name, sink in found if folder_of_log(loaded, sink) is not None]
+    readable = [(name, sink) for name, sink in found if place_of_log(loaded, sink)]
     if not readable:
         where = loaded.where("sinks", found[0][1])
         raise ConfigProblem(
-            f"the event log of table {table} is in a database or an object store, from where it is not read ({where})",
-            next_step="Keep a second event log in a folder (`path`) for the tables whose past is asked for.",
+            f"the event log of table {table} is in a database, from where it is not read ({where})",
+            next_step="Keep a second event log in a lake (`path`) for the tables whose past is asked for.",
         )
     return readable[0]
 
 
-def folder_of_log(loaded: Loaded, sink: str) -> str | None:
-    """The folder of an event log; None for one that is not in a folder."""
+def place_of_log(loaded: Loaded, sink: str) -> dict[str, Any]:
+    """Where an event log is, as the source that reads it is told; empty for one in a database."""
     settings = loaded.settings.sinks[sink]
-    path = settings.path if isinstance(settings, EventLogSettings) else None
+    if not isinstance(settings, EventLogSettings) or settings.path is None:
+        return {}
+    said = adapters.options(settings)
+    return {key: said[key] for key in ("path", "storage") if key in said}
+
+
+def folder_of_log(loaded: Loaded, sink: str) -> str | None:
+    """The folder of an event log; None for one that is not in a folder of this machine."""
+    path = place_of_log(loaded, sink).get("path")
     return None if path is None or "://" in str(path) else str(path)
 
 
@@ -142,7 +150,7 @@ def reading(loaded: Loaded, source: str, sink: str, only: Collection[str] = ()) 
     wanted = [*topics, BACKFILLS] if topics else ["*"]
     written = sorted(filter(TopicFilter(wanted), _written(loaded, source, sink)))
     written = [topic for topic in written if topic in only] or written
-    return {"path": folder_of_log(loaded, sink), "topics": [f"^{re.escape(topic)}\\Z" for topic in written] or wanted}
+    return {**place_of_log(loaded, sink), "topics": [f"^{re.escape(topic)}\\Z" for topic in written] or wanted}
 
 
 def _written(loaded: Loaded, source: str, sink: str) -> set[str]:

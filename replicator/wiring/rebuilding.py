@@ -111,6 +111,7 @@ def prepared(loaded: Loaded, asked: Replay, topics: Collection[str] = (), *, ane
     _remember(loaded, asked, folder, anew=anew)
     times = {name: value for name in ("since", "until", "below") if (value := getattr(asked, name)) is not None}
     place = {**reading(loaded, asked.lane.source, log, topics), **({"part": True} if asked.since is not None else {})}
+    place["storage"] = getattr(loaded.settings.sinks[log], "storage", None)
     from_log = LogSettings.of(loaded.settings.sources[asked.lane.source], **place, **times)
     settings = loaded.settings.model_copy(
         update={

@@ -44,12 +44,15 @@ Used = TypeVar("Used")
 
 
 def shelf_of(loaded: Loaded, lane: LaneSettings) -> Shelf | None:
-    """Where the snapshots of a lane are; None where its table has no event log that can be read here."""
+    """Where the snapshots of a lane are; None where its table has no event log in a folder of this machine."""
     try:
         _, log = log_of(loaded, lane.table)
     except ConfigProblem:
         return None
-    home = Path(cast(str, folder_of_log(loaded, log))) / HOME / quote(loaded.settings.pipeline, safe="")
+    folder = folder_of_log(loaded, log)
+    if folder is None:
+        return None
+    home = Path(folder) / HOME / quote(loaded.settings.pipeline, safe="")
     return Shelf(home / quote(f"{lane.sink}.{lane.into}", safe=""))
 
 
@@ -88,7 +91,12 @@ def take(loaded: Loaded, lane: LaneSettings, tell: Tell = lambda _: None) -> Sta
     Killed anywhere, the snapshots that there were stay. Fenced while another program takes one, ConfigProblem without an
     event log, Fatal where it has nothing of the table; else the errors of a replay."""
     _, log = log_of(loaded, lane.table)
-    shelf = cast(Shelf, shelf_of(loaded, lane))
+    shelf = shelf_of(loaded, lane)
+    if shelf is None:
+        raise ConfigProblem(
+            f"the event log {log} is in an object store, beside which no snapshots are kept yet",
+            next_step="Without one replays read the whole log.",
+        )
     with shelf.alone():
         shelf.tidy()
         rules = rules_of(loaded, lane)

@@ -9,10 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from debezium_events import column, event, key, raw
 from object_store import ObjectStore
+from recorded_log import RecordedLog
 from spark_case import OPTIONS, engine
 from stored_files import StoredFiles
 
+from adapters.sources.delta import DeltaSource
+from adapters.sources.delta.spark import DeltaSparkSource
 from adapters.sources.files import ArchiveSource, write_archive
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.spark import ArchiveSparkSource
@@ -55,6 +59,17 @@ def test_what_the_local_source_delivers(s3: ObjectStore, tmp_path):
     archive = {**files.options, "path": f"{files.options['path']}/archive"}
     found = rows(ArchiveSparkSource({**archive, **OPTIONS}))
     assert found == rows(ArchiveSource(archive)) and len(found) == 302
+
+
+def test_an_event_log(s3: ObjectStore):
+    """Executors read it, with the keys that the driver was told."""
+    lake = s3.lake()
+    log = RecordedLog(str(lake["path"]), lake["storage"])
+    texts = [event([column("id", "int32")], at=100 + n, after={"id": n}) for n in range(5)]
+    log.append(raw([*texts, b"no event"], [key(id=n) for n in range(6)]))
+    engine()
+    found = rows(DeltaSparkSource({**log.options, **OPTIONS}))
+    assert found == rows(DeltaSource(log.options)) and len(found) == 6
 
 
 def test_parquet_of_dms_and_transactions(s3: ObjectStore, tmp_path):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
@@ -61,16 +62,17 @@ class DeltaSourceCheck(LookingAtATable):
 
     def _look(self) -> Iterator[Diagnosis]:
         wanted = TopicFilter(self._options.topics)
-        every = EventLogTable(self._options.path, lambda _: True).newest()
+        every = self._log(lambda _: True).newest()
         unmatched = wanted.unmatched({file.topic for file in every.files})
         if unmatched:
             step = "It is read as soon as the log has it; or correct `topics`."
             yield Diagnosis("warning", self._name, f"The event log has no topic that matches {', '.join(unmatched)}.", step)
-        closed = [file.path for file in every.files if wanted(file.topic) and not os.access(file.path, os.R_OK)]
+        mine = (file.path for file in every.files if wanted(file.topic))
+        closed = [path for path in mine if isinstance(path, Path) and not os.access(path, os.R_OK)]
         if closed:
             yield Diagnosis("error", self._name, f"{closed[0]} cannot be read.", f"Let user {os.geteuid()} read it.")
             return
-        log = EventLogTable(self._options.path, wanted)
+        log = self._log(wanted)
         _, bounds = Log(log, Ranges()).now()
         for lane, position in self._positions.items():
             places = Position.from_json(position)
@@ -79,6 +81,9 @@ class DeltaSourceCheck(LookingAtATable):
                     yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", ACCEPT)
         if not unmatched:
             yield Diagnosis("ok", self._name, f"The event log {log.root} has {len(every.files)} files.")
+
+    def _log(self, wanted: Callable[[str], bool]) -> EventLogTable:
+        return EventLogTable(self._options.path, wanted, self._options.storage)
 
 
 class RowsCheck(LookingAtATable):

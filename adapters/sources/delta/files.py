@@ -4,30 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replicator.domain.errors import EnvironmentProblem
 
+from ...delta.folders import Located
+
+DataPath = Located | str
+"""A file, or its path on this machine."""
+
 
 class Rewritten(Exception):
     """A file is gone: the table was compacted or cleaned up since its version was read."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: DataPath) -> None:
+        super().__init__(str(path))
         self.path = path
 
 
 @contextmanager
-def parquet(path: str) -> Iterator[pq.ParquetFile]:
+def parquet(path: DataPath) -> Iterator[pq.ParquetFile]:
     """The file. Raises Rewritten when it is gone, EnvironmentProblem when it cannot be read."""
-    with naming_damage(path), pq.ParquetFile(path) as reader:
+    with naming_damage(path), reader_of(path) as reader:
         yield reader
 
 
+def reader_of(path: DataPath) -> pq.ParquetFile:
+    """The file, opened; for `naming_damage`."""
+    return pq.ParquetFile(path if isinstance(path, str | Path) else path.open())
+
+
 @contextmanager
-def naming_damage(path: str) -> Iterator[None]:
+def naming_damage(path: DataPath) -> Iterator[None]:
     """Raises Rewritten when the file is gone, EnvironmentProblem when it cannot be read."""
     try:
         yield

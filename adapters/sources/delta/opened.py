@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -13,18 +11,22 @@ from deltalake.exceptions import DeltaError
 from replicator.domain.errors import EnvironmentProblem
 
 from ...delta.errors import first_line, is_damage, translating
-from ...delta.layout import local_folder
-from ...delta.tables import exists
+from ...delta.folders import Folder
+from ...delta.layout import Lake
+from ...delta.storage import Storage
+from ...delta.tables import exists, opened
 
 
 class OpenedTable:
-    """The table in the folder `path`; `missing`: what to do when there is none. Not safe for use from several threads."""
+    """The table in the folder `path`, or at that URL of an object store, which `storage` says how to reach; `missing`: what
+    to do when there is none. Not safe for use from several threads."""
 
-    def __init__(self, path: str, missing: str) -> None:
-        self.root = local_folder(path)
+    def __init__(self, path: str, missing: str, storage: Storage | None = None) -> None:
+        self.root: Folder = Lake.at(path, storage).root
+        self.log = self.root / "_delta_log"
         self._missing = missing
         self._table: DeltaTable | None = None
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: object = None
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -36,36 +38,32 @@ class OpenedTable:
         """The table at its newest version; another object when the last one known is another's, or was cleaned up. Raises
         EnvironmentProblem when there is none."""
         table, stamp = self._table, self._stamp
-        if table is None or stamp is None or self._stamp_of(table.version()) != stamp:
+        if table is None or stamp is None or self.log.stamp(entry(table.version())) != stamp:
             table = self._open()
-        elif self.entry(table.version() + 1).exists():
+        elif self.log.holds(entry(table.version() + 1)):
             table.update_incremental()
-        self._table, self._stamp = table, self._stamp_of(table.version())
+        else:
+            return table
+        self._table, self._stamp = table, self.log.stamp(entry(table.version()))
         return table
 
     def at(self, version: int) -> DeltaTable:
         """The table as it was in `version`."""
-        return DeltaTable(str(self.root), version=version)
-
-    def entry(self, version: int) -> Path:
-        """The file of a commit."""
-        return self.root / "_delta_log" / f"{version:020}.json"
-
-    def _stamp_of(self, version: int) -> tuple[int, int] | None:
-        try:
-            found = self.entry(version).stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns
+        return opened(self.root, version)
 
     def _open(self) -> DeltaTable:
         if not exists(self.root):
             raise EnvironmentProblem(f"There is no Delta table in {self.root}.", next_step=self._missing)
-        return DeltaTable(str(self.root))
+        return opened(self.root)
+
+
+def entry(version: int) -> str:
+    """The name of the file of a commit."""
+    return f"{version:020}.json"
 
 
 @contextmanager
-def _undamaged(root: Path) -> Iterator[None]:
+def _undamaged(root: Folder) -> Iterator[None]:
     try:
         yield
     except DeltaError as error:
@@ -75,8 +73,3 @@ def _undamaged(root: Path) -> Iterator[None]:
             f"The log of the Delta table {root} is damaged: {first_line(error)}",
             next_step="Restore its folder _delta_log from a copy.",
         ) from error
-
-
-def on_disk(root: Path, path: str) -> str:
-    """Paths in a log are URLs, most often relative to the table."""
-    return unquote(urlsplit(path).path) if path.startswith("file:") else str(root / unquote(path))

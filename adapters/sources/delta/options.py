@@ -9,15 +9,18 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from replicator.domain.errors import ConfigProblem
 
+from ...delta.storage import Storage
+
 
 class DeltaSourceOptions(BaseModel):
     """`sources.<name>` of the configuration with `transport: delta`.
 
-    `path` is the folder of the table, or its `file://` URL. `topics` are names, globs, or regular expressions that start
-    with `^`. `since`, `until`: only records whose time at the source, where they tell one, lies at or between these.
-    `below`: by topic and partition the offset at which the log is taken to end; partitions that it does not name have no
-    records then. `part`: who reads knows that first records may have been removed, and asks for what there is; nobody is
-    told of them as `ports.source.Shortened`. `batch_records` and `batch_bytes` (of keys and values) bound one batch.
+    `path` is the folder of the table, its `file://` URL, or `s3://BUCKET/KEY`, which `storage` says how to reach. `topics`
+    are names, globs, or regular expressions that start with `^`. `since`, `until`: only records whose time at the source,
+    where they tell one, lies at or between these. `below`: by topic and partition the offset at which the log is taken to
+    end; partitions that it does not name have no records then. `part`: who reads knows that first records may have been
+    removed, and asks for what there is; nobody is told of them as `ports.source.Shortened`. `batch_records` and
+    `batch_bytes` (of keys and values) bound one batch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -25,6 +28,7 @@ class DeltaSourceOptions(BaseModel):
     transport: Literal["delta"] = "delta"
     format: str = ""
     path: str = Field(min_length=1)
+    storage: Storage | None = None
     topics: tuple[str, ...] = Field(("*",), min_length=1)
     start_from: Literal["earliest"] = "earliest"
     since: AwareDatetime | None = None

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from replicator.domain.position import Position, TopicPartition
 
+from ...delta.folders import Located
 from .files import parquet
 from .table import LogFile, Snapshot
 
@@ -29,7 +30,7 @@ class Ranges:
     otherwise from the file's two columns of places, read once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Mapping[int, Range]] = {}
+        self._known: dict[Located, Mapping[int, Range]] = {}
 
     def of(self, file: LogFile) -> Mapping[int, Range]:
         """The ranges of `file` by partition. Raises Rewritten when it is gone."""

@@ -41,7 +41,8 @@ class EventLogSource(ABC, Generic[F]):
         self._period = Period(self._options.since, self._options.until)
         below = self._options.below
         self._below = None if below is None else Position.from_json(below)
-        self._log = Log(EventLogTable(self._options.path, self._wanted), Ranges(), self._below)
+        table = EventLogTable(self._options.path, self._wanted, self._options.storage)
+        self._log = Log(table, Ranges(), self._below)
 
     @abstractmethod
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[F]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -19,7 +18,8 @@ from replicator.ports.frames import Batch
 from ...arrow.logged import raw
 from ...spark.errors import translated
 from ...spark.frames import column, mapped, weighed
-from ...spark.session import split
+from ...spark.session import split_later
+from ...spark.stores import place
 from ...spark.types import spark_schema
 from . import ROWS
 from .backlog import Window
@@ -47,8 +47,10 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        own, self._spark = split(options)
+        own, session = split_later(options)
         super().__init__(own)
+        session.reaches(self._log.table.root, self._options.storage)
+        self._spark = session.spark
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
 
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[DataFrame]:  # noqa: ARG002
@@ -59,7 +61,7 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
             frame, records, size = weighed(self._records(snapshot, window))
         except (Py4JError, PySparkException) as error:
             for file in window.files:
-                if not Path(file.path).exists():
+                if not file.path.exists():
                     raise Rewritten(file.path) from error
             raise translated(error, f"reading the event log {self._log.table.root}") from error
         return Batch(frame, window.span, records, size)
@@ -71,7 +73,7 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
     def _records(self, snapshot: Snapshot, window: Window) -> DataFrame:
         reader = self._spark.read.format("delta").option("versionAsOf", snapshot.version)
         wanted = reduce(or_, (_is_between(p, window.span.start[p], end) for p, end in window.span.end.items()))
-        rows = reader.load(str(self._log.table.root)).filter(wanted)
+        rows = reader.load(place(self._log.table.root.uri)).filter(wanted)
         if TIME.name in self._period.stored.names:
             rows = rows.filter(_in(self._period))
         rows = rows.select([column(name) for name in RAW.names])
@@ -81,9 +83,9 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
         return mapped(rows.orderBy(*PLACE), raw, RAW)
 
 
-def _is_between(place: TopicPartition, start: int, end: int) -> Column:
+def _is_between(where: TopicPartition, start: int, end: int) -> Column:
     topic, partition, offset = (column(name) for name in PLACE)
-    return (topic == place.topic) & (partition == place.partition) & (offset >= start) & (offset < end)
+    return (topic == where.topic) & (partition == where.partition) & (offset >= start) & (offset < end)
 
 
 def _in(period: Period) -> Column:

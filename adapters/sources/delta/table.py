@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,12 +14,14 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import Position, TopicPartition
 
 from ...delta.commits import LaneLog
+from ...delta.folders import Folder, Located
 from ...delta.layout import HOME
 from ...delta.names import decode
 from ...delta.positions import Positions
 from ...delta.shortening import mark
+from ...delta.storage import Storage
 from ...delta.tables import schema_of
-from .opened import OpenedTable, on_disk
+from .opened import OpenedTable
 
 READABLE = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "appendOnly", "invariants"})
 """Features of a table that change nothing for who reads its Parquet files one by one."""
@@ -33,7 +34,7 @@ PLAIN = "Name the folder of an `event_log` sink in `path`; or, for the rows of a
 class LogFile:
     """One data file, of one topic. `offsets` and `partitions`: the first and last in it, where the table has statistics."""
 
-    path: str
+    path: Located
     topic: str
     offsets: tuple[int, int] | None
     partitions: tuple[int, int] | None
@@ -51,10 +52,10 @@ class Snapshot:
 
 
 class EventLogTable:
-    """The event log in the folder `path`; `wanted` says which topics matter. Not safe for use from several threads."""
+    """The event log at `path` (see `OpenedTable`); `wanted` says which topics matter. Not for several threads at once."""
 
-    def __init__(self, path: str, wanted: Callable[[str], bool]) -> None:
-        self._opened = OpenedTable(path, MISSING)
+    def __init__(self, path: str, wanted: Callable[[str], bool], storage: Storage | None = None) -> None:
+        self._opened = OpenedTable(path, MISSING, storage)
         self.root = self._opened.root
         self._wanted = wanted
         self._snapshot: Snapshot | None = None
@@ -81,7 +82,8 @@ class EventLogTable:
 
     def _covered(self, table: DeltaTable) -> Position:
         found = Position()
-        for folder in sorted((self.root / HOME / "positions").glob("*/*")):
+        pipelines = (self.root / HOME / "positions").folders()
+        for folder in (lane for pipeline in pipelines for lane in pipeline.folders()):
             pipeline, lane = decode(folder.parent.name), decode(folder.name)
             positions = Positions(folder, lane)
             log = LaneLog(self.root, pipeline, lane, positions)
@@ -92,7 +94,7 @@ class EventLogTable:
         return found
 
 
-def refuse_others(table: DeltaTable, root: Path) -> None:
+def refuse_others(table: DeltaTable, root: Folder) -> None:
     """Raise ConfigProblem for a table that is no event log, or has a feature because of which its files alone do not tell
     its rows."""
     missing = sorted(set(RAW.names) - set(schema_of(table).names))
@@ -110,12 +112,12 @@ def refuse_others(table: DeltaTable, root: Path) -> None:
         )
 
 
-def _files(table: DeltaTable, root: Path) -> Iterator[LogFile]:
+def _files(table: DeltaTable, root: Folder) -> Iterator[LogFile]:
     actions = pa.table(table.get_add_actions(flatten=True))
-    names = [n for n in ("path", "partition.topic", *STATISTICS) if n in actions.column_names]
+    names = [n for n in ("path", "size_bytes", "partition.topic", *STATISTICS) if n in actions.column_names]
     for row in actions.select(names).to_pylist():
         offsets, partitions = _range(row, "offset"), _range(row, "partition")
-        yield LogFile(on_disk(root, row["path"]), row["partition.topic"], offsets, partitions)
+        yield LogFile(root.located(row["path"], row["size_bytes"]), row["partition.topic"], offsets, partitions)
 
 
 def _range(row: dict[str, Any], column: str) -> tuple[int, int] | None:

@@ -7,12 +7,12 @@ from math import inf
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from replicator.domain.position import TopicPartition
 
+from ...delta.folders import Located
 from .backlog import Window
-from .files import naming_damage
+from .files import naming_damage, reader_of
 from .table import LogFile
 
 PIECE_BYTES = 8 * 1024 * 1024
@@ -28,7 +28,7 @@ class OpenFile:
     def __init__(self, file: LogFile, stored: pa.Schema, lowest: int) -> None:
         self._file, self._stored, self._lowest = file, stored, lowest
         with naming_damage(file.path):
-            self._reader = pq.ParquetFile(file.path)
+            self._reader = reader_of(file.path)
             groups = sorted(
                 (i for i in range(self._reader.metadata.num_row_groups) if self._range(i)[1] >= lowest),
                 key=lambda i: self._range(i)[0],
@@ -97,7 +97,7 @@ class OpenFiles:
 
     def __init__(self, stored: pa.Schema) -> None:
         self._stored = stored
-        self._open: dict[str, OpenFile] = {}
+        self._open: dict[Located, OpenFile] = {}
 
     def rows(self, file: LogFile, window: Window) -> Iterator[pa.Table]:
         """The rows of `file` in `window`, a little at a time. Raises Rewritten when it is gone."""
@@ -119,7 +119,7 @@ class OpenFiles:
         for path in list(self._open):
             self._close(path)
 
-    def _close(self, path: str) -> None:
+    def _close(self, path: Located) -> None:
         known = self._open.pop(path, None)
         if known is not None:
             known.close()

@@ -12,7 +12,8 @@ from typing import BinaryIO, NoReturn, TypeAlias
 
 from replicator.domain.errors import EnvironmentProblem
 
-from .stored import ObjectStamp, StoredFolder, StoredPath
+from ...delta.stored_files import ObjectStamp, StoredPath
+from .stored import StoredFolder
 
 FilePath: TypeAlias = Path | StoredPath
 Place: TypeAlias = str | StoredFolder

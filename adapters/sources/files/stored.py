@@ -1,116 +1,15 @@
-"""Files in an object store. An object is there whole or not at all, and what replaces it is another object."""
+"""Where files are looked for in an object store."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
-from typing import Any, BinaryIO, Literal, NamedTuple, cast
+from typing import Any
 
 import obstore
-from obstore.exceptions import BaseError, PreconditionError
-from obstore.store import S3Store
-
-from replicator.domain.errors import Fatal, Retryable
 
 from ...delta.storage import SCHEMES, Storage, split_url
-from ...delta.store_errors import store_problem
-
-BLOCK = 4 * 1024 * 1024
-"""Bytes that one request asks for."""
-STORES = 16
-
-
-class ObjectStamp(NamedTuple):
-    """What tells an object from the one that replaces it, and when it was written (nanoseconds)."""
-
-    etag: str
-    written: int
-
-
-@lru_cache(STORES)
-def _store(bucket: str, storage: Storage) -> Any:
-    """The client of a bucket: one per program, and one per executor."""
-    return S3Store(bucket, **storage.of_obstore())
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class StoredPath:
-    """An object as it was when it was listed: what `pathlib.Path` is to a local file. Travels to executors with its keys."""
-
-    bucket: str
-    key: str
-    storage: Storage = field(compare=False, repr=False)
-    etag: str = field(default="", compare=False)
-    size: int = field(default=0, compare=False)
-
-    def __str__(self) -> str:
-        return f"s3://{self.bucket}/{self.key}"
-
-    @property
-    def name(self) -> str:
-        """Its name without its folders."""
-        return self.key.rpartition("/")[2]
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The bucket, folders and name."""
-        return (f"s3://{self.bucket}/", *self.key.split("/"))
-
-    def absolute(self) -> StoredPath:
-        """It is already."""
-        return self
-
-    def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
-        """Its bytes, asked for in blocks. Reading raises FileNotFoundError when it is gone, Retryable when it was replaced,
-        and what `store_problem` says of a store that does not answer."""
-        assert mode == "rb"  # noqa: S101 - the only one that pathlib's callers here use
-        return cast(BinaryIO, io.BufferedReader(_Bytes(self), BLOCK))
-
-    def looked_at(self) -> tuple[int, ObjectStamp]:
-        """Its size and stamp as they are now; FileNotFoundError when it is gone."""
-        with asking(str(self)):
-            found = obstore.head(_store(self.bucket, self.storage), self.key)
-        return found["size"], _stamp(found)
-
-    def block(self, start: int, end: int) -> memoryview:
-        """Its bytes from `start` to below `end`, which is above."""
-        with asking(str(self)):
-            options: Any = {"range": (start, end), **({"if_match": self.etag} if self.etag else {})}
-            return memoryview(obstore.get(_store(self.bucket, self.storage), self.key, options=options).bytes())
-
-
-class _Bytes(io.RawIOBase):
-    """The bytes of an object, by range."""
-
-    def __init__(self, path: StoredPath) -> None:
-        super().__init__()
-        self._path, self._at = path, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._path.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._path.size)
-        if end <= self._at:
-            return 0
-        found = self._path.block(self._at, end)
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+from ...delta.stored_files import ObjectStamp, StoredPath, asking, stamp_of, store_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +30,7 @@ class StoredFolder:
 
     def objects(self, *, deep: bool) -> Iterator[tuple[StoredPath, str, int, ObjectStamp]]:
         """Every object with its name below the folder, its size and its stamp; without `deep` those directly in it."""
-        store, prefix = _store(self.bucket, self.storage), f"{self.key}/" if self.key else None
+        store, prefix = store_of(self.bucket, self.storage), f"{self.key}/" if self.key else None
         with asking(str(self)):
             found = [one for page in obstore.list(store, prefix) for one in page]
             if not found and self.key:
@@ -140,7 +39,7 @@ class StoredFolder:
             key = str(one["path"])
             label = key.removeprefix(f"{self.key}/" if self.key else "") if key != self.key else key.rpartition("/")[2]
             if deep or "/" not in label:
-                stamp = _stamp(one)
+                stamp = stamp_of(one)
                 yield StoredPath(self.bucket, key, self.storage, stamp.etag, one["size"]), label, one["size"], stamp
 
     def _itself(self, store: Any) -> list[Any]:
@@ -153,22 +52,3 @@ class StoredFolder:
 def is_stored(path: str) -> bool:
     """True for the URL of an object store."""
     return path.partition("://")[0] in SCHEMES and "://" in path
-
-
-def _stamp(found: Any) -> ObjectStamp:
-    written: datetime = found["last_modified"]
-    return ObjectStamp(found["e_tag"] or "", int(written.timestamp() * 1e9))
-
-
-@contextmanager
-def asking(what: str) -> Iterator[None]:
-    """Raises the program's own errors, but for FileNotFoundError of an object."""
-    try:
-        yield
-    except PreconditionError as error:
-        raise Retryable(f"{what} was replaced while it was read") from error
-    except (BaseError, FileNotFoundError) as error:
-        problem = store_problem(str(error), what)
-        if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
-            raise
-        raise problem or Fatal(f"{what} cannot be used: {type(error).__name__}") from error

@@ -93,3 +93,41 @@ def test_commands_without_a_bucket(project: Path) -> None:
     assert "the bucket of" in json.dumps(done["error"] or done["result"])
     found = run(project, "doctor", *elsewhere, code=3)["result"]
     assert [f["sentence"] for f in found if f["subject"] == "sink lake" and f["severity"] == "error"]
+
+
+def told(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows but for when they were applied, in an order."""
+    return sorted(json.dumps({**row, "_cdc_applied_at": None}) for row in rows)
+
+
+def test_the_log_in_the_store_answers(project: Path) -> None:
+    """History, state at a time, a target beside and one made anew, and a layer on it: all out of the bucket."""
+    run(project, "run", "--until-caught-up")
+    rows = run(project, "query", "products")["result"]
+    entries = run(project, "history", "public.products", "SKU-1")["result"]
+    assert entries[-1]["after"].items() <= next(row for row in rows if row["sku"] == "SKU-1").items()
+    audited = run(project, "audit", "public.products")["result"]
+    assert {one["operation"] for one in audited} >= {"r", "u"}
+    last = run(project, "query", "products", "--from-log", "--as-of", "2027-01-01T00:00:00+0000")
+    assert told(last["result"]) == told(rows)
+    run(project, "replay", "public.products", "--into", "products_again")
+    assert told(run(project, "query", "products_again")["result"]) == told(rows)
+
+
+def test_a_lake_is_made_of_the_log_in_the_store(project: Path) -> None:
+    run(project, "run", "--until-caught-up")
+    rows = run(project, "query", "products")["result"]
+    config = project / "config" / "replicator.yaml"
+    before = config.read_text()
+    reached = before[before.rindex("    storage:") : before.index("dead_letters")]
+    path = f"s3://{BUCKET}/commands/cdc_events"
+    source = f"sources:\n  recorded:\n    format: debezium_json\n    transport: delta\n    path: {path}\n{reached}"
+    layer = before.replace(before[before.index("sources:") : before.index("sinks:")], source)
+    layer = layer.replace("pipeline: shop", "pipeline: layer").replace(f"s3://{BUCKET}/commands\n", f"s3://{BUCKET}/layer\n")
+    config.write_text(layer.replace("{sink: raw}, ", ""))
+    found = run(project, "doctor")["result"]
+    assert [f["severity"] for f in found if f["subject"] == "source recorded"] == ["ok"]
+    run(project, "run", "--until-caught-up")
+    assert told(run(project, "query", "products")["result"]) == told(rows)
+    refused = run(project, "run", "--until-caught-up", "--set", "sources.recorded.path=s3://no-such-bucket/x", code=3)
+    assert "the bucket of" in json.dumps(refused), refused

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from recorded_log import RecordedLog
 
-from adapters.sources.delta import DeltaSource, unfinished
+from adapters.sources.delta import DeltaSource, files, unfinished
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
@@ -55,7 +55,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 pieces.extend([batch.num_rows] if "value" in named["columns"] else [])
                 yield batch
 
-    monkeypatch.setattr(unfinished.pq, "ParquetFile", Counted)
+    monkeypatch.setattr(files.pq, "ParquetFile", Counted)
     monkeypatch.setattr(unfinished, "PIECE_ROWS", 50)
     return pieces
 

@@ -139,16 +139,16 @@ class State:
         schema = _stored(table.schema())
         return cls(str(found.id), schema, tuple(found.partition_columns), found.configuration).checked(table.table_uri)
 
-    def after(self, commit: Commit, root: Path) -> State:
+    def after(self, commit: Commit, root: str) -> State:
         """The state from `commit` on."""
         state = self
         for action in commit.actions:
             if action.protocol is not None:
-                refuse_protocol(action.protocol, str(root))
+                refuse_protocol(action.protocol, root)
             if action.metaData is not None:
                 said = action.metaData
                 schema = _stored(DeltaSchema.from_json(said.schemaString))
-                state = State(said.id, schema, said.partitionColumns, said.configuration).checked(str(root))
+                state = State(said.id, schema, said.partitionColumns, said.configuration).checked(root)
         return state
 
     def checked(self, where: str) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 from deltalake.exceptions import DeltaError
@@ -12,7 +13,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 
 from ....delta.reading import table_name
 from ..files import Rewritten, parquet
-from ..opened import OpenedTable, on_disk
+from ..opened import OpenedTable, entry
 from .commits import FEED_IS_ON, Commit, State, Stored, present
 from .losses import cleaned, rewritten, vacuumed, without_feed
 from .options import RowsOptions
@@ -88,9 +89,8 @@ class RowsTable:
 
     def oldest(self) -> int:
         """The first version from which on every commit is there."""
-        version, entry = self.newest(), self._opened.entry(0)
-        there = {path.name for path in entry.parent.glob("*.json")}
-        while version > 0 and self._opened.entry(version - 1).name in there:
+        version, there = self.newest(), {*self._opened.log.files()}
+        while version > 0 and entry(version - 1) in there:
             version -= 1
         return version
 
@@ -107,17 +107,17 @@ class RowsTable:
     def commit(self, version: int) -> Commit:
         """What a version did. DataLoss when it is no longer known."""
         try:
-            return Commit.read(version, self._opened.entry(version))
+            return Commit.read(version, Path(self._opened.log.uri) / entry(version))
         except FileNotFoundError as gone:
             raise cleaned(self.name, version) from gone
 
     def has(self, version: int) -> bool:
         """Whether it is known what a version did."""
-        return self._opened.entry(version).exists()
+        return self._opened.log.holds(entry(version))
 
     def state_after(self, state: State, commit: Commit) -> State:
         """What holds of the table from `commit` on, where `state` held before."""
-        return state.after(commit, self._opened.root)
+        return state.after(commit, self.root)
 
     def changed(self, commit: Commit, state: State) -> Version:
         """The rows that a commit changed. DataLoss when these are others than the source reads."""
@@ -138,13 +138,16 @@ class RowsTable:
         with self._opened.reading():
             files = present(self._opened.at(version))
         at = self.commit(version).at if self.has(version) else None
-        found = self._numbered(version, at, state, [(on_disk(self._opened.root, file.path), "r", file) for file in files])
+        found = self._numbered(version, at, state, [(self._place(file), "r", file) for file in files])
         return Version(Content(**{**vars(found.content), "whole": True}), found.files)
 
     def _version(self, version: int, at: int | None, state: State, files: Iterable[tuple[str, Stored]]) -> Version:
         """Deletes before the rest, so that in the stream too a row goes before another of its key comes."""
-        named = [(on_disk(self._opened.root, file.path), op, file) for op, file in files]
+        named = [(self._place(file), op, file) for op, file in files]
         return self._numbered(version, at, state, sorted(named, key=lambda one: (one[1] != "d", one[0])))
+
+    def _place(self, file: Stored) -> str:
+        return str(self._opened.root.located(file.path, 0))
 
     def _numbered(self, version: int, at: int | None, state: State, files: Iterable[tuple[str, str, Stored]]) -> Version:
         """Rows count up through the files, each with its path and operation."""
@@ -169,7 +172,7 @@ class RowsTable:
             with parquet(path) as reader:
                 return int(reader.metadata.num_rows)
         except Rewritten as gone:
-            raise vacuumed(self.name, version, gone.path) from gone
+            raise vacuumed(self.name, version, str(gone.path)) from gone
 
     def _partition(self, version: int, file: Stored, state: State) -> dict[str, str | None]:
         if file.partitionValues is None and state.partition_by:

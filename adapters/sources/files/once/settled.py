@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from replicator.domain.errors import ConfigProblem
 
+from ....delta.stored_files import StoredPath
 from ..listing import ArchiveFile, FilePath
-from ..stored import StoredPath
 
 SETTLED_SECONDS = 10.0
 """A file is complete once nobody has written to it for so long: who writes files once never writes to one again."""

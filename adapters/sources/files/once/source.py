@@ -13,9 +13,9 @@ from replicator.domain.position import Position
 from replicator.ports.frames import Stop
 
 from ....arrow.dms import Dialect
+from ....delta.stored_files import StoredPath
 from ..listing import ArchiveFile
 from ..source import ArchiveSource
-from ..stored import StoredPath
 from ..summary import Summary
 from .choice import OF_ANY, Naming, beyond, summarised, through
 from .settled import settles_in
