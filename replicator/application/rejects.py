@@ -180,7 +180,7 @@ def _letter(rejected: Rejected, *, stage: str, source: str, table: str, lane: st
         code=reject.code,
         sentence=reject.sentence,
         table=table,
-        key_hash=hashlib.sha256(rejected.key).hexdigest() if rejected.key is not None else "",
+        key_hash=key_hash(rejected.key),
         record=rejected.value,
         first_seen=now,
         last_seen=now,
@@ -192,6 +192,11 @@ def _letter(rejected: Rejected, *, stage: str, source: str, table: str, lane: st
         headers=headers_to_text(rejected.headers),
         key=rejected.key,
     )
+
+
+def key_hash(key: bytes | None) -> str:
+    """What letters tell of a key; empty without one."""
+    return hashlib.sha256(key).hexdigest() if key is not None else ""
 
 
 def headers_to_text(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None:

@@ -6,24 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Reject
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Reject, RejectCode
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
 from replicator.ports.dead_letters import OPEN, REPLAYED, DeadLetter, DeadLetters, Which
-from replicator.ports.decoder import Decoder
+from replicator.ports.decoder import Decoder, KeepsPrivate
 from replicator.ports.frames import F, Lane, Rejected, Run, Write
 from replicator.ports.sink import Sink
 
 from .catalog import Catalog, Unusable
 from .holding import held_back
 from .lanes import LaneRun
-from .rejects import headers_from_text
+from .rejects import headers_from_text, headers_to_text, key_hash
 from .remembering import remembered
 from .roster import Place, refused_id
 from .schemas import LaneSchema
@@ -107,8 +107,24 @@ class Replay(Generic[F]):
             else:
                 usable.append(letter)
         for start in range(0, len(usable), PIECE):
-            done += self._piece(usable[start : start + PIECE])
+            done += self._piece(self._veiled(usable[start : start + PIECE]))
         return done
+
+    def _veiled(self, letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
+        """The letters as they may be stored by now: masks may be younger than they. Of a record that killed the program
+        nothing is decoded before it is tried."""
+        if not isinstance(self._decoder, KeepsPrivate):
+            return letters
+        known = [letter for letter in letters if letter.code != RejectCode.CRASHED]
+        frame = self._decoder.veiled(records_of(known))
+        kept = zip(known, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
+        new = {
+            (letter.event_id, letter.lane): replace(
+                letter, key=key, key_hash=key_hash(key), record=value, headers=_headers_text(headers)
+            )
+            for letter, key, value, headers in kept
+        }
+        return [new.get((letter.event_id, letter.lane), letter) for letter in letters]
 
     def _unusable(self, letter: DeadLetter) -> str:
         if not letter.is_placed:
@@ -326,6 +342,10 @@ def records_of(letters: Iterable[DeadLetter]) -> pa.Table:
         for letter in letters
     ]
     return pa.Table.from_pylist(rows, RAW)
+
+
+def _headers_text(headers: Sequence[Mapping[str, Any]] | None) -> str | None:
+    return headers_to_text(None if headers is None else [(one["name"], one["value"]) for one in headers])
 
 
 def _headers(text: str | None) -> list[dict[str, object]] | None:
