@@ -112,6 +112,8 @@ def test_the_log_in_the_store_answers(project: Path) -> None:
     assert told(last["result"]) == told(rows)
     run(project, "replay", "public.products", "--into", "products_again")
     assert told(run(project, "query", "products_again")["result"]) == told(rows)
+    run(project, "replay", "public.products")
+    assert told(run(project, "query", "products")["result"]) == told(rows)
 
 
 def test_a_lake_is_made_of_the_log_in_the_store(project: Path) -> None:
