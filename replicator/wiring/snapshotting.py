@@ -48,9 +48,9 @@ def report(loaded: Loaded, lanes: Mapping[str, str], problems: Mapping[str, Prob
     found, identities = [], dict[tuple[str, str], Mapping[str, str] | None]()
     for lane, settings in _settings(loaded, lanes):
         shelf = snapshots.shelf_of(loaded, settings)
-        there = [] if shelf is None else shelf.known()
+        judged = [] if shelf is None else [(one, shelf.damage(one)) for one in shelf.every()]
+        there, damaged = [one for one, wrong in judged if not wrong], [wrong for _, wrong in judged if wrong]
         asked = _schedule(loaded, settings) is not None
-        damaged = [] if shelf is None else shelf.damaged()
         if there or asked or damaged:
             last = there[-1] if there else None
             problem = problems.get(lane)
