@@ -67,10 +67,7 @@ class DeltaProjector:
             folder = self._folder(one.sink, one.table)
             with translating(one.label):
                 if not exists(folder):
-                    raise Fatal(
-                        f"projection {projection.name} reads {one.label}, which is not there yet",
-                        next_step="Run the pipeline that writes it first.",
-                    )
+                    raise not_there(projection, one)
                 table = opened(folder)
                 self._forget_others(folder, table)
                 self._versions[folder.uri, table.version()] = table
@@ -99,6 +96,9 @@ class DeltaProjector:
                 self._targets.pop(projection.name, None)
                 self._keep_newest()
             return Replaced(version, rows)
+
+    def let_go(self) -> None:
+        """See `ports.projector.Projector.let_go`: versions of a lake are kept by their table."""
 
     def versions(self, projection: Projection) -> str:
         """See `ports.projector.Projector.versions`."""
@@ -207,6 +207,14 @@ class DeltaProjector:
     def _keeps_sizes(self, projection: Projection, table: DeltaTable) -> bool:  # noqa: ARG002
         """True where refreshes themselves see to the sizes of files, and compaction would undo what they are for."""
         return False
+
+
+def not_there(projection: Projection, one: Input) -> Fatal:
+    """The error for an input that nobody has made yet."""
+    return Fatal(
+        f"projection {projection.name} reads {one.label}, which is not there yet",
+        next_step="Run the pipeline that writes it first.",
+    )
 
 
 def refuse_lacking_keys(projection: Projection, columns: Iterable[str]) -> None:

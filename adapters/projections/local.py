@@ -2,38 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection, Record, Work
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection, Reads, Record, Work
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
 from ..delta.data_files import data_files, may_hold, rows_in
-from ..delta.group_ranges import file_bytes, is_plain, replace, replaceable
+from ..delta.group_ranges import file_bytes, is_plain, replaceable
+from ..delta.group_ranges import replace as replace_ranges
 from ..delta.projector import DeltaProjector, refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import among, group_column, properties
 from ..delta.tables import FILE_BYTES, schema_of
 from ..delta.types import storage_type, to_storage
 from ..delta.versions_apart import Apart, apart, columns_of, fed, stream
 from ..sql.dialect import DELTA_RS
+from ..sql.pg_places import Places
 from ..sql.projecting import ADDED, Part, asking, differing, offer, offer_groups, repeated, result, unreadable
+from .pg_inputs import PostgresInputs
 
 IN_MEMORY = 2
 """Bytes of rows in memory for one in a file, about."""
 
 
 class LocalProjector(DeltaProjector):
-    """`ports.projector.Projector` in this process; options as `DeltaProjector`. A result is held in memory."""
+    """`ports.projector.Projector` in this process; options as `DeltaProjector`, among whose sinks may be some in PostgreSQL
+    (see `Places`). A result is held in memory, and so are rows of inputs in PostgreSQL."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        given = options.get("sinks")
+        if not isinstance(given, Mapping):
+            raise ConfigProblem("option sinks is a mapping of sinks by their names")
+        super().__init__({"sinks": {name: said for name, said in given.items() if "dsn" not in said}})
+        self._places = Places({name: said for name, said in given.items() if "dsn" in said})
+        self._inputs = PostgresInputs(self._places)
 
     @staticmethod
     def unreadable(query: str) -> str:
         """See `ports.projector.Projector.unreadable`."""
         return unreadable(query)
 
+    def place(self, sink: str, table: str | None) -> str:
+        """See `ports.projector.Projector.place`."""
+        return self._places.place(sink, table).url if sink in self._places else super().place(sink, table)
+
+    def reads(self, projection: Projection) -> Reads:
+        """See `ports.projector.Projector.reads`."""
+        elsewhere = [one for one in projection.inputs if one.sink in self._places]
+        stored = replace(projection, inputs=tuple(one for one in projection.inputs if one not in elsewhere))
+        found = {**super().reads(stored), **self._inputs.reads(projection, elsewhere)}
+        return {one.name: found[one.name] for one in projection.inputs}
+
+    def let_go(self) -> None:
+        """See `ports.projector.Projector.let_go`."""
+        self._inputs.let_go()
+
+    def close(self) -> None:
+        """See `ports.projector.Projector.close`."""
+        self.let_go()
+        super().close()
+
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.touched`."""
+        """See `ports.projector.Projector.touched`; what has changed in PostgreSQL is not known."""
+        if one.sink in self._places:
+            return None
         folder = self._folder(one.sink, one.table)
         old = self._earlier(folder, since)
         if old is None:
@@ -68,7 +107,7 @@ class LocalProjector(DeltaProjector):
         column = group_column(projection, rows.schema).name
         found = replaceable(table, column, groups)
         if found is not None:
-            replace(table, self._target_folder(projection), rows, found, said)
+            replace_ranges(table, self._target_folder(projection), rows, found, said)
             return
         condition = among(column, groups, DELTA_RS)
         write_deltalake(table, rows, mode="overwrite", predicate=condition, writer_properties=WRITER, commit_properties=said)
@@ -87,6 +126,15 @@ class LocalProjector(DeltaProjector):
             return rows_in(table, folder)
         return rows_in(table, folder, may_hold(data_files(table, column), groups))
 
+    def _offered(self, one: Input, record: Record, groups: Groups | None) -> tuple[Any, Mapping[str, str]]:
+        """The rows of an input, to be read any number of times, and what the query calls their columns."""
+        if one.sink in self._places:
+            table = self._inputs.rows(one)
+            return table, {name: name for name in table.column_names}
+        rows = self._rows(one, record.reads[one.name].version, groups)
+        names = columns_of(rows.schema, one.columns)
+        return stream(rows, names), names
+
     def _computed(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         """The rows of the groups, or all, in the types of the table."""
         with asking(projection.name) as connection:
@@ -95,10 +143,10 @@ class LocalProjector(DeltaProjector):
                 kind = pa.string() if table is None else group_column(projection, schema_of(table)).type
                 offer_groups(connection, groups, kind)
             for one in projection.inputs:
-                rows = self._rows(one, record.reads[one.name].version, groups)
-                names = columns_of(rows.schema, one.columns)
+                rows, names = self._offered(one, record, groups)
                 key = None if groups is None or one.key is None else one.key.text
-                offer(connection, one.name, stream(rows, names), names, key)
+                offer(connection, one.name, rows, names, key)
+            self._inputs.let_go()
             found = result(connection, projection.query, projection.partition_by, whole=groups is None)
         refuse_lacking_keys(projection, found.column_names)
         if projection.keys and repeated(found, projection.keys):

@@ -17,7 +17,7 @@ from .pg_ledger import ledger_name
 from .pg_names import quoted
 from .pg_shared import clear_shared, shared_names
 from .pg_sink import PostgresLanes
-from .pg_state import FORGET_LANE, SCHEMA, SELECT_LANE, take_back
+from .pg_state import FORGET_LANE, SCHEMA, SELECT_LANE, TOUCH_STATE, take_back
 from .pg_views import own_view
 
 WRITTEN = "_cdc_seq_1"
@@ -64,6 +64,7 @@ class DroppableLanes(PostgresLanes):
         wanted = key_of(lane, key)
         with self._alone(lane, "removing a row of") as cursor:
             clear_shared(cursor, number)
+            cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
             rows = remove_key(cursor, quoted(schema, table), wanted)
             return Erased(rows, remove_key(cursor, ledger_name(number), wanted))
 

@@ -17,7 +17,7 @@ from .pg_erasing import empty_records, records_of
 from .pg_names import quoted
 from .pg_options import EventLogOptions
 from .pg_sink import PostgresLanes
-from .pg_state import read_state
+from .pg_state import TOUCH_STATE, read_state
 
 
 class PostgresEventLog(PostgresLanes):
@@ -49,6 +49,7 @@ class PostgresEventLog(PostgresLanes):
         if places:
             self._own(lane)
             with self._alone(lane, "emptying records of") as cursor:
+                cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
                 ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
                 empty_records(cursor, quoted(*self._place(lane)), ids, WITHHELD)
         return ""

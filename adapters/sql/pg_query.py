@@ -73,11 +73,7 @@ class SnapshotQuery:
         """
         with self._transaction() as connection:
             [moment] = connection.execute(NOW).fetchone() or (0,)
-            schema, query = self._plan(connection)
-            with connection.cursor("snapshot") as cursor:
-                cursor.execute(query, binary=True)
-                batches = [_batch(rows, schema, self._doing) for rows in iter(lambda: cursor.fetchmany(BATCH), [])]
-        return moment, pa.Table.from_batches(batches, schema)
+            return moment, all_rows(connection, *self._plan(connection), self._doing)
 
     def end(self) -> None:
         """End what another thread is reading, now or later: it raises Retryable there."""
@@ -106,25 +102,44 @@ class SnapshotQuery:
             raise problem_of(error, self._doing) from error
 
     def _plan(self, connection: psycopg.Connection) -> tuple[pa.Schema, bytes]:
-        """The columns, and the query that selects them in forms that Arrow builds its types from."""
-        with connection.cursor(binary=True) as cursor:
-            cursor.execute(f"SELECT * FROM (\n{self._text}\n) AS q LIMIT 0".encode())
-            names = [column.name for column in cursor.description or ()]
-            told = cursor.pgresult
-            kinds = [] if told is None else [(told.ftype(i), told.fmod(i)) for i in range(told.nfields)]
-            self._refuse_ambiguous(names)
-            cursor.execute(LISTS, [[kind for kind, _ in kinds]])
-            lists = {oid for [oid] in cursor.fetchall()}
-        reads = [_read(kind, parameter, kind in lists) for kind, parameter in kinds]
-        schema = pa.schema([pa.field(name, kind) for name, (kind, _) in zip(names, reads, strict=True)])
-        chosen = ", ".join(select_as(name, how) for name, (_, how) in zip(names, reads, strict=True))
-        return schema, f"SELECT {chosen} FROM (\n{self._text}\n) AS q".encode()
+        """See `selecting`."""
+        columns = columns_of(connection, self._text)
+        self._refuse_ambiguous([name for name, _ in columns])
+        return selecting(columns, self._text)
 
     def _refuse_ambiguous(self, names: Sequence[str]) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not names:
             what = f"gives two columns the name {twice[0]!r}" if twice else "gives no columns"
             raise ConfigProblem(f"While {self._doing}: the query {what}.", next_step="Name its columns with AS.")
+
+
+def columns_of(connection: psycopg.Connection, text: str) -> list[tuple[str, Read]]:
+    """The columns of a query, in order, with how each is read."""
+    with connection.cursor(binary=True) as cursor:
+        cursor.execute(f"SELECT * FROM (\n{text}\n) AS q LIMIT 0".encode())
+        names = [column.name for column in cursor.description or ()]
+        told = cursor.pgresult
+        kinds = [] if told is None else [(told.ftype(i), told.fmod(i)) for i in range(told.nfields)]
+        cursor.execute(LISTS, [[kind for kind, _ in kinds]])
+        lists = {oid for [oid] in cursor.fetchall()}
+    return [(name, _read(*kind, kind[0] in lists)) for name, kind in zip(names, kinds, strict=True)]
+
+
+def selecting(columns: Sequence[tuple[str, Read]], text: str) -> tuple[pa.Schema, bytes]:
+    """These columns of a query, and the statement that selects them in forms that Arrow builds its types from."""
+    schema = pa.schema([pa.field(name, kind) for name, (kind, _) in columns])
+    chosen = ", ".join(select_as(name, how) for name, (_, how) in columns)
+    return schema, f"SELECT {chosen} FROM (\n{text}\n) AS q".encode()
+
+
+def all_rows(connection: psycopg.Connection, schema: pa.Schema, statement: bytes, doing: str) -> pa.Table:
+    """What a statement of `selecting` gives, in the caller's transaction. Fatal for a value that its column's type does not
+    hold."""
+    with connection.cursor("snapshot") as cursor:
+        cursor.execute(statement, binary=True)
+        batches = [_batch(rows, schema, doing) for rows in iter(lambda: cursor.fetchmany(BATCH), [])]
+    return pa.Table.from_batches(batches, schema)
 
 
 def table_query(table: str) -> str:

@@ -102,6 +102,8 @@ LOCK_LANES = sql.SQL(
 WRITE_STATE = sql.SQL(
     "UPDATE _replicator.positions SET state = %s::jsonb, updated_at = now() WHERE pipeline = %s AND lane = %s"
 )
+TOUCH_STATE = sql.SQL("UPDATE _replicator.positions SET updated_at = now() WHERE pipeline = %s AND lane = %s")
+"""After rows were changed that no record changed: who computes something from them is to see it."""
 OWN_LANE = sql.SQL(
     "INSERT INTO _replicator.positions AS p (pipeline, lane, target, epoch, writer) VALUES (%s, %s, %s, 1, %s) "
     "ON CONFLICT (pipeline, lane) DO UPDATE SET target = excluded.target, epoch = p.epoch + 1, writer = excluded.writer "

@@ -48,6 +48,12 @@ class Refreshing:
     def refresh(self, projection: Projection, *, full: bool = False) -> Refreshed:
         """Bring a projection up to its inputs' newest versions; `full`: computed whole, whatever has changed. After an error
         the table is as it was before, or as this refresh makes it, and the next one goes on from there."""
+        try:
+            return self._refreshed(projection, full)
+        finally:
+            self.projector.let_go()
+
+    def _refreshed(self, projection: Projection, full: bool) -> Refreshed:
         began = time.monotonic()
         reads = self.projector.reads(projection)
         last = self.projector.last(projection)

@@ -68,10 +68,11 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A version of one table."""
+    """A version of one table. `mark` tells versions of one number apart, where tables do not number what is done to them."""
 
     table_id: str
     version: int
+    mark: str = ""
 
 
 Reads = Mapping[str, Read]
@@ -90,15 +91,22 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        reads = {name: {"table_id": read.table_id, "version": read.version} for name, read in self.reads.items()}
+        reads = {name: _plain(read) for name, read in self.reads.items()}
         values = {name: getattr(self, name) for name in ("run", "fingerprint", "kind", "at")}
         return {**values, "reads": reads}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
         """What `to_json` gave."""
-        reads = {name: Read(str(one["table_id"]), int(one["version"])) for name, one in data["reads"].items()}
+        reads = {
+            name: Read(str(one["table_id"]), int(one["version"]), str(one.get("mark", "")))
+            for name, one in data["reads"].items()
+        }
         return cls(data["run"], data["fingerprint"], reads, data["kind"], data["at"])
+
+
+def _plain(read: Read) -> dict[str, Any]:
+    return {"table_id": read.table_id, "version": read.version, **({"mark": read.mark} if read.mark else {})}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Projector(Protocol):
 
     def reads(self, projection: Projection) -> Reads:
         """The newest version of every input. `Fatal` naming an input that is not there yet, or that cannot be read
-        (test_an_input_that_is_not_there_is_named)."""
+        (test_an_input_that_is_not_there_is_named). Of what keeps no earlier versions this one is held until `let_go`."""
 
     def last(self, projection: Projection) -> Record | None:
         """What the last refresh said; None where there was none, or where somebody else wrote to the table since
@@ -48,6 +48,9 @@ class Projector(Protocol):
         `Retryable` when somebody else committed since `last` was asked. `Fatal`, with nothing written, for rows that
         share the values of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
         """
+
+    def let_go(self) -> None:
+        """Hold nothing of what `reads` found any more: no `replace` follows it."""
 
     def versions(self, projection: Projection) -> str:
         """Where older versions of the table hold what its rows were, for people; empty where there is no table."""

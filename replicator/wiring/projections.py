@@ -29,10 +29,13 @@ from . import adapters
 from .plugins import load
 
 GROUP, LINEAGE = "replicator.projectors", "replicator.lineage"
+HELD_IN_DATABASES = ("postgres", "event_log")
 LARGEST = 1024 * 1024
 """Bytes of a query."""
 PLACE = ("path", "storage", "compact_every")
-"""What a projector is told of a sink."""
+"""What a projector is told of a lake."""
+IN_DATABASE = ("dsn", "schema", "table")
+"""What it is told of a sink in PostgreSQL, beside what it holds; on the local engine alone."""
 
 
 def projections(loaded: Loaded) -> tuple[Projection, ...]:
@@ -62,7 +65,7 @@ def hints(loaded: Loaded) -> Iterator[Finding]:
         for table, value in said.inputs.items():
             key = query.keys.get(table) if query is not None else None
             for lane in _lanes_into(loaded, value) if key is not None else ():
-                for sentence, step in _slow(lane.options, key, value):
+                for sentence, step in _slow(loaded.settings.sinks[lane.sink].kind, lane.options, key, value):
                     found = _finding(loaded, lane.at, "slow_groups", f"projection {name}: {sentence}", step)
                     yield replace(found, severity="warning")
 
@@ -73,7 +76,13 @@ def _lanes_into(loaded: Loaded, target: str) -> Iterator[LaneSettings]:
             yield from (one for one in loaded.settings.lanes_of(table, table.match) if f"{one.sink}.{one.into}" == target)
 
 
-def _slow(options: Mapping[str, Any], key: Key | None, target: str) -> Iterator[tuple[str, str]]:
+def _slow(kind: str, options: Mapping[str, Any], key: Key | None, target: str) -> Iterator[tuple[str, str]]:
+    if kind == "postgres":
+        sentence = (
+            f"{target} is in PostgreSQL, where what has changed is not told by groups: each change of it computes everything"
+        )
+        yield sentence, "read a target of the table in a lake instead, or say how often to refresh, as in refresh: 5 minutes"
+        return
     if not options.get("change_data_feed"):
         sentence = f"what has changed in {target} is found by reading whole files"
         yield sentence, "add change_data_feed: true"
@@ -127,14 +136,38 @@ def _committed(lanes: Lanes) -> dict[str, object]:
 
 def _projector(loaded: Loaded) -> Any:
     engine, settings = loaded.settings.engine, loaded.settings
+    places = _places(loaded)
+    if engine == adapters.LOCAL:
+        own: dict[str, Any] = {}
+        places |= _databases(loaded)
+    else:
+        paths = (str(said["path"]).partition("://") for said in places.values())
+        stores = sorted({scheme for scheme, is_url, _ in paths if is_url})
+        own = {engine: dict(getattr(settings, engine)), "stores": stores}
+    return load(GROUP, engine, f"{loaded.where('engine')}: ")({"sinks": places, **own})
+
+
+def _places(loaded: Loaded) -> dict[str, dict[str, Any]]:
+    """The sinks in lakes."""
+    settings = loaded.settings
     sinks = {name: adapters.options(one) for name, one in settings.sinks.items() if getattr(one, "path", None)}
     if settings.event_store is not None and settings.event_store.path is not None:
         sinks[EVENT_STORE] = adapters.options(settings.event_store)
-    places = {name: {key: said[key] for key in PLACE if key in said} for name, said in sinks.items()}
-    paths = (str(said["path"]).partition("://") for said in places.values())
-    stores = sorted({scheme for scheme, is_url, _ in paths if is_url})
-    own = {} if engine == adapters.LOCAL else {engine: dict(getattr(settings, engine)), "stores": stores}
-    return load(GROUP, engine, f"{loaded.where('engine')}: ")({"sinks": places, **own})
+    return {name: {key: said[key] for key in PLACE if key in said} for name, said in sinks.items()}
+
+
+def _databases(loaded: Loaded) -> dict[str, dict[str, Any]]:
+    """The sinks in PostgreSQL that are tables, or one."""
+    settings = loaded.settings
+    sinks: dict[str, tuple[str, Any]] = {
+        name: (one.kind, one) for name, one in settings.sinks.items() if getattr(one, "kind", "") in HELD_IN_DATABASES
+    }
+    if settings.event_store is not None:
+        sinks[EVENT_STORE] = (EVENT_STORE, settings.event_store)
+    said = {name: {"holds": kind, **adapters.options(one)} for name, (kind, one) in sinks.items()}
+    return {
+        name: {key: one[key] for key in ("holds", *IN_DATABASE) if key in one} for name, one in said.items() if "dsn" in one
+    }
 
 
 def _lineage(loaded: Loaded) -> Lineage | None:

@@ -71,6 +71,9 @@ def test_a_request_for_each_event(server):
 class Projector:
     """Has nothing, and says that it wrote."""
 
+    def let_go(self):
+        pass
+
     def place(self, sink, table):
         return f"/lake/{table}"
 
