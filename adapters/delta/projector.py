@@ -123,9 +123,14 @@ class DeltaProjector:
 
     def _are_groups(self, projection: Projection, values: Iterable[object]) -> bool:
         """Whether values are of the type that the table's groups have; equal ones of two types are not found again."""
-        table = self._target(projection)
-        kind = None if table is None else kind_of(group_column(projection, schema_of(table)).type)
+        found = self._group_type(projection)
+        kind = None if found is None else kind_of(found)
         return all(type(value) is kind for value in values if value is not None)
+
+    def _group_type(self, projection: Projection) -> pa.DataType | None:
+        """The type of the groups in the table; None where it is not there."""
+        table = self._target(projection)
+        return None if table is None else group_column(projection, schema_of(table)).type
 
     def _folder(self, sink: str, table: str | None) -> Folder:
         lake: Lake = self._lakes[sink].lake
@@ -178,7 +183,7 @@ class DeltaProjector:
         if [(f.name, f.type) for f in there] == [(f.name, f.type) for f in schema]:
             return table
         if work.groups is not None:
-            raise Fatal(f"the query of {projection.name} gives other columns than its table has", next_step=REFRESH_FULL)
+            raise other_columns(projection)
         covered = statistics_columns(schema, [], _first(projection))
         if covered != table.metadata().configuration.get(STATISTICS):
             self._upkeep[projection.sink].writer.set_properties(table, {STATISTICS: covered})
@@ -207,6 +212,11 @@ class DeltaProjector:
     def _keeps_sizes(self, projection: Projection, table: DeltaTable) -> bool:  # noqa: ARG002
         """True where refreshes themselves see to the sizes of files, and compaction would undo what they are for."""
         return False
+
+
+def other_columns(projection: Projection) -> Fatal:
+    """The error for rows of some groups that are not like those of the others."""
+    return Fatal(f"the query of {projection.name} gives other columns than its table has", next_step=REFRESH_FULL)
 
 
 def not_there(projection: Projection, one: Input) -> Fatal:

@@ -82,11 +82,16 @@ def target(folder: Folder, projection: Projection) -> DeltaTable | None:
         return None
     table = opened(folder)
     if table.metadata().description != remark_of(projection):
-        raise Fatal(
-            f"table {projection.label} is there already, and projection {projection.name} did not make it",
-            next_step=f"Give the projection another table with `into` ({projection.config_line}), or move that one.",
-        )
+        raise not_made_by(projection)
     return table
+
+
+def not_made_by(projection: Projection) -> Fatal:
+    """The error for a table in the projection's place that is somebody else's."""
+    return Fatal(
+        f"table {projection.label} is there already, and projection {projection.name} did not make it",
+        next_step=f"Give the projection another table with `into` ({projection.config_line}), or move that one.",
+    )
 
 
 def _named(schema: pa.Schema, name: str) -> pa.Field | None:

@@ -12,10 +12,12 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection, Reads, Record, Work
+from replicator.ports.projector import Replaced
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
 from ..delta.data_files import data_files, may_hold, rows_in
+from ..delta.errors import translating
 from ..delta.group_ranges import file_bytes, is_plain, replaceable
 from ..delta.group_ranges import replace as replace_ranges
 from ..delta.projector import DeltaProjector, refuse_lacking_keys, repeated_keys
@@ -27,6 +29,7 @@ from ..sql.dialect import DELTA_RS
 from ..sql.pg_places import Places
 from ..sql.projecting import ADDED, Part, asking, differing, offer, offer_groups, repeated, result, unreadable
 from .pg_inputs import PostgresInputs
+from .pg_tables import PostgresTables
 
 IN_MEMORY = 2
 """Bytes of rows in memory for one in a file, about."""
@@ -43,6 +46,7 @@ class LocalProjector(DeltaProjector):
         super().__init__({"sinks": {name: said for name, said in given.items() if "dsn" not in said}})
         self._places = Places({name: said for name, said in given.items() if "dsn" in said})
         self._inputs = PostgresInputs(self._places)
+        self._tables = PostgresTables(self._places)
 
     @staticmethod
     def unreadable(query: str) -> str:
@@ -60,6 +64,28 @@ class LocalProjector(DeltaProjector):
         found = {**super().reads(stored), **self._inputs.reads(projection, elsewhere)}
         return {one.name: found[one.name] for one in projection.inputs}
 
+    def last(self, projection: Projection) -> Record | None:
+        """See `ports.projector.Projector.last`."""
+        return self._tables.last(projection) if projection.sink in self._places else super().last(projection)
+
+    def replace(self, projection: Projection, work: Work, record: Record) -> Replaced:
+        """See `ports.projector.Projector.replace`."""
+        if projection.sink not in self._places:
+            return super().replace(projection, work, record)
+        with translating(projection.label):
+            rows = None if work.groups == frozenset() else self._computed(projection, work.groups, record)
+        self.looked_up()
+        return self._tables.replace(projection, work, record, rows)
+
+    def versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.versions`; PostgreSQL keeps none."""
+        return "" if projection.sink in self._places else super().versions(projection)
+
+    def end_versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.end_versions`."""
+        mine = projection.sink in self._places
+        return self._tables.end_versions(projection) if mine else super().end_versions(projection)
+
     def let_go(self) -> None:
         """See `ports.projector.Projector.let_go`."""
         self._inputs.let_go()
@@ -67,6 +93,7 @@ class LocalProjector(DeltaProjector):
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""
         self.let_go()
+        self._tables.close()
         super().close()
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
@@ -91,7 +118,7 @@ class LocalProjector(DeltaProjector):
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
         if work.groups == frozenset():
             return self._nothing(projection, record)
-        rows = self._computed(projection, work.groups, record)
+        rows = _stored(self._computed(projection, work.groups, record))
         table = self._ready(projection, rows.schema, work)
         self.looked_up()
         said = properties(table, projection, record)
@@ -126,6 +153,10 @@ class LocalProjector(DeltaProjector):
             return rows_in(table, folder)
         return rows_in(table, folder, may_hold(data_files(table, column), groups))
 
+    def _group_type(self, projection: Projection) -> pa.DataType | None:
+        mine = projection.sink in self._places
+        return self._tables.group_type(projection) if mine else super()._group_type(projection)
+
     def _offered(self, one: Input, record: Record, groups: Groups | None) -> tuple[Any, Mapping[str, str]]:
         """The rows of an input, to be read any number of times, and what the query calls their columns."""
         if one.sink in self._places:
@@ -136,12 +167,10 @@ class LocalProjector(DeltaProjector):
         return stream(rows, names), names
 
     def _computed(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
-        """The rows of the groups, or all, in the types of the table."""
+        """The rows of the groups, or all."""
         with asking(projection.name) as connection:
             if groups is not None:
-                table = self._target(projection)
-                kind = pa.string() if table is None else group_column(projection, schema_of(table)).type
-                offer_groups(connection, groups, kind)
+                offer_groups(connection, groups, self._group_type(projection) or pa.string())
             for one in projection.inputs:
                 rows, names = self._offered(one, record, groups)
                 key = None if groups is None or one.key is None else one.key.text
@@ -151,7 +180,7 @@ class LocalProjector(DeltaProjector):
         refuse_lacking_keys(projection, found.column_names)
         if projection.keys and repeated(found, projection.keys):
             raise repeated_keys(projection)
-        return _stored(found)
+        return found
 
 
 def _parts(old: DeltaTable, new: DeltaTable, found: Apart) -> list[Part]:

@@ -17,12 +17,14 @@ from .pg_errors import translated
 from .pg_event_table import MAPS
 from .pg_places import Place
 from .pg_query import BEGIN, all_rows, columns_of, selecting
+from .pg_refreshed import KNOWN
 from .pg_state import parsed
 
 TABLES = sql.SQL("SELECT to_regclass(%s)::oid::text, to_regclass('_replicator.positions') IS NOT NULL")
 LANES = sql.SQL(
     "SELECT pipeline, lane, state::text, updated_at FROM _replicator.positions WHERE target = %s ORDER BY pipeline, lane"
 )
+REFRESH = sql.SQL("SELECT number, others FROM _replicator.refreshes WHERE target = %s AND relation = %s::bigint")
 NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 
 
@@ -64,10 +66,18 @@ class Moment:
                 (count,) = self._run(f"SELECT count(*) FROM {place.relation}").fetchone() or (0,)
                 return Read(table, count)
             rows = self._open.execute(LANES, (place.relation,)).fetchall() if known else []
+            if not rows:
+                return self._refreshed(place, table)
         states = [parsed(state, pipeline, lane) for pipeline, lane, state, _ in rows]
         # Rows are also applied beside the stream, removed, and loaded again: positions alone do not tell.
         mark = ", ".join(at.isoformat() for *_, at in rows)
-        return Read(table, sum(sum(one.position.values()) for one in states if one), mark) if rows else None
+        return Read(table, sum(sum(one.position.values()) for one in states if one), mark)
+
+    def _refreshed(self, place: Place, table: str) -> Read | None:
+        """Which refresh of a projection the table is of; None for a table of nobody."""
+        (known,) = self._open.execute(KNOWN).fetchone() or (False,)
+        row = self._open.execute(REFRESH, (place.relation, table)).fetchone() if known else None
+        return None if row is None else Read(table, row[0], "changed by others" if row[1] else "")
 
     def rows(self, place: Place, columns: Collection[str] | None) -> pa.Table:
         """The rows of a table, in `columns` (lower case; None: all), of which there is one at least. Types are those of

@@ -56,9 +56,12 @@ def _sink(config: View, at: Path, said: Mapping[str, Any]) -> Iterator[Problem]:
     if name not in config.sinks:
         hint = did_you_mean(name, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
         yield Problem((*at, "sink"), "unknown_sink", f"unknown sink {quoted(name)} in {place(at)}", hint)
-    elif config.kind(name) != "delta":
+    elif config.kind(name) == "postgres" and config.engine != LOCAL:
+        sentence = f"{place((*at, 'sink'))}: {quoted(name)} is in PostgreSQL, where the engine local alone keeps projections"
+        yield Problem((*at, "sink"), "not_yet_supported", sentence, "run with engine: local, or name a sink of kind delta")
+    elif config.kind(name) not in ("delta", "postgres"):
         sentence = f"{place((*at, 'sink'))}: {quoted(name)} is of kind {config.kind(name)}, which keeps no projections yet"
-        yield Problem((*at, "sink"), "not_yet_supported", sentence, "name a sink of kind delta")
+        yield Problem((*at, "sink"), "not_yet_supported", sentence, "name a sink of kind delta or postgres")
 
 
 def _target(config: View, at: Path, targets: Mapping[str, Target]) -> Iterator[Problem]:

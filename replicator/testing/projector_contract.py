@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,22 +25,28 @@ READS = frozenset({"city", "amount"})
 
 
 class ProjectorContract(Contract):
-    """Inherit, and say how a projector is made and how tables in its sink `lake` are written and read."""
+    """Inherit, and say how a projector is made and how tables in its sinks are written and read: in `lake` what is read, in
+    `sink` the table `sums` that is computed."""
+
+    sink = "lake"
+    """The sink of the tables that are computed."""
+    keeps_versions = True
+    """Whether they have older versions."""
 
     def new_projector(self) -> Projector:
-        """A projector, whose sink `lake` is the same each time within a test."""
+        """A projector, whose sinks are the same each time within a test."""
         raise NotImplementedError
 
     def put(self, table: str, rows: pa.Table) -> None:
-        """Have these rows replace those of a table in `lake`, made when it is not there, by another writer in one commit."""
+        """Have these rows replace those of a table, made when it is not there, by another writer in one commit."""
         raise NotImplementedError
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Append to a table in `lake`, likewise."""
+        """Append to a table, likewise."""
         raise NotImplementedError
 
     def rows(self, table: str) -> pa.Table:
-        """The rows of a table in `lake`."""
+        """The rows of a table."""
         raise NotImplementedError
 
     def commits(self, table: str) -> int:
@@ -143,22 +150,22 @@ class ProjectorContract(Contract):
         slow = self.new_projector()
         self.race(slow, lambda: self._refresh(sums()))
         with pytest.raises(Retryable):
-            Refreshing(slow, "tests").refresh(sums())
+            Refreshing(slow, "tests").refresh(self._there(sums()))
         slow.close()
         assert ("Rome", 2, 6) in self._found()
         assert self._refresh(sums()).kind == "current"
 
     def test_versions_end(self) -> None:
         """The rows stay, and the next refresh goes on; of a table that is not there nothing is told."""
-        projector = self.new_projector()
-        assert (projector.versions(sums()), projector.end_versions(sums())) == ("", "")
+        projector, mine = self.new_projector(), self._there(sums())
+        assert (projector.versions(mine), projector.end_versions(mine)) == ("", "")
         self.put("orders", _table(FIRST))
         self._refresh(sums())
         self.add("orders", _table([(9, "Rome", 1, "x")]))
         self._refresh(sums())
         found = self._found()
-        assert "older versions" in projector.versions(sums())
-        assert projector.end_versions(sums()) == ""
+        assert ("older versions" in projector.versions(mine)) == self.keeps_versions
+        assert projector.end_versions(mine) == ""
         projector.close()
         assert self._found() == found and ("Rome", 2, 6) in found
         self.add("orders", _table([(10, "Rome", 1, "x")]))
@@ -168,9 +175,12 @@ class ProjectorContract(Contract):
     def _refresh(self, projection: Projection) -> Refreshed:
         projector = self.new_projector()
         try:
-            return Refreshing(projector, "tests").refresh(projection)
+            return Refreshing(projector, "tests").refresh(self._there(projection))
         finally:
             projector.close()
+
+    def _there(self, projection: Projection) -> Projection:
+        return replace(projection, sink=self.sink)
 
     def _found(self) -> set[tuple[Any, ...]]:
         return {tuple(row.values()) for row in self.rows("sums").to_pylist()}

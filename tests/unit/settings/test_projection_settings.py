@@ -25,7 +25,7 @@ def test_what_a_projection_says(folder):
     [
         (f"{SQL}, inputs: {{}}, sink: lake", "type"),
         (f"{SQL}, inputs: {{users: lake.customers}}, sink: lak", "unknown_sink"),
-        (f"{SQL}, inputs: {{users: lake.customers}}, sink: target", "not_yet_supported"),
+        (f"{SQL}, inputs: {{users: lake.customers}}, sink: raw", "not_yet_supported"),
         (f"{SQL}, inputs: {{users: target.customerz}}, sink: lake", "unknown_table"),
         (f"{SQL}, inputs: {{users: target}}, sink: lake", "input"),
         (f"{SQL}, inputs: {{users: lak.customers}}, sink: lake", "unknown_sink"),
@@ -44,6 +44,20 @@ def test_what_a_projection_says(folder):
 def test_what_is_refused(folder, said, code):
     finding = folder.only(overrides=[f"projections={{gold: {{{said}}}}}"])
     assert finding.code == code, finding
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("inputs: {users: lake.customers}, sink: target", "where the engine local alone keeps projections"),
+        ("inputs: {users: target.orders_now}, sink: lake", "which projections read on the engine local alone"),
+    ],
+)
+def test_postgresql_is_of_the_local_engine(folder, said, words):
+    said = f"projections={{gold: {{{SQL}, {said}}}}}"
+    assert folder.load(overrides=[said]).settings.projections
+    found = [one for one in folder.findings(overrides=[said, "engine=spark"]) if one.code == "not_yet_supported"]
+    assert [words in one.message for one in found] == [True]
 
 
 def test_projections_in_a_circle_and_of_one_table(folder):
