@@ -156,6 +156,13 @@ def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
     return column
 
 
+def storable(rows: pa.Table) -> pa.Table:
+    """The rows in types in which a Delta table keeps them."""
+    kinds = [pa.field(f.name, storage_type(f.type)) for f in rows.schema]
+    columns = [to_storage(column, f.type).cast(f.type) for column, f in zip(rows.columns, kinds, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(kinds))
+
+
 def impossible(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """True for times of day outside 00:00:00 to 24:00:00, which Arrow can hold; None when there are none."""
     if not t.is_time(column.type):

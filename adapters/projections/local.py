@@ -3,66 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from replicator.domain.errors import ConfigProblem
-from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection, Reads, Record, Work
+from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection, Record, Work
 from replicator.ports.projector import Replaced
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
 from ..delta.data_files import data_files, may_hold, rows_in
 from ..delta.errors import translating
-from ..delta.group_ranges import file_bytes, is_plain, replaceable
-from ..delta.group_ranges import replace as replace_ranges
-from ..delta.projector import DeltaProjector, refuse_lacking_keys, repeated_keys
+from ..delta.group_ranges import file_bytes, is_plain, replace, replaceable
+from ..delta.projector import refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import among, group_column, properties
 from ..delta.tables import FILE_BYTES, schema_of
-from ..delta.types import storage_type, to_storage
+from ..delta.types import storable
 from ..delta.versions_apart import Apart, apart, columns_of, fed, stream
 from ..sql.dialect import DELTA_RS
-from ..sql.pg_places import Places
 from ..sql.projecting import ADDED, Part, asking, differing, offer, offer_groups, repeated, result, unreadable
-from .pg_inputs import PostgresInputs
+from .beside import BesideDatabases
 from .pg_tables import PostgresTables
 
 IN_MEMORY = 2
 """Bytes of rows in memory for one in a file, about."""
 
 
-class LocalProjector(DeltaProjector):
-    """`ports.projector.Projector` in this process; options as `DeltaProjector`, among whose sinks may be some in PostgreSQL
-    (see `Places`). A result is held in memory, and so are rows of inputs in PostgreSQL."""
+class LocalProjector(BesideDatabases):
+    """`ports.projector.Projector` in this process; options as `BesideDatabases`. Tables may be in PostgreSQL, too. A
+    result is held in memory."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        given = options.get("sinks")
-        if not isinstance(given, Mapping):
-            raise ConfigProblem("option sinks is a mapping of sinks by their names")
-        super().__init__({"sinks": {name: said for name, said in given.items() if "dsn" not in said}})
-        self._places = Places({name: said for name, said in given.items() if "dsn" in said})
-        self._inputs = PostgresInputs(self._places)
+        super().__init__(options)
         self._tables = PostgresTables(self._places)
 
     @staticmethod
     def unreadable(query: str) -> str:
         """See `ports.projector.Projector.unreadable`."""
         return unreadable(query)
-
-    def place(self, sink: str, table: str | None) -> str:
-        """See `ports.projector.Projector.place`."""
-        return self._places.place(sink, table).url if sink in self._places else super().place(sink, table)
-
-    def reads(self, projection: Projection) -> Reads:
-        """See `ports.projector.Projector.reads`."""
-        elsewhere = [one for one in projection.inputs if one.sink in self._places]
-        stored = replace(projection, inputs=tuple(one for one in projection.inputs if one not in elsewhere))
-        found = {**super().reads(stored), **self._inputs.reads(projection, elsewhere)}
-        return {one.name: found[one.name] for one in projection.inputs}
 
     def last(self, projection: Projection) -> Record | None:
         """See `ports.projector.Projector.last`."""
@@ -72,10 +52,13 @@ class LocalProjector(DeltaProjector):
         """See `ports.projector.Projector.replace`."""
         if projection.sink not in self._places:
             return super().replace(projection, work, record)
-        with translating(projection.label):
-            rows = None if work.groups == frozenset() else self._computed(projection, work.groups, record)
-        self.looked_up()
-        return self._tables.replace(projection, work, record, rows)
+        try:
+            with translating(projection.label):
+                rows = None if work.groups == frozenset() else self._computed(projection, work.groups, record)
+            self.looked_up()
+            return self._tables.replace(projection, work, record, rows)
+        finally:
+            self._keep_newest()
 
     def versions(self, projection: Projection) -> str:
         """See `ports.projector.Projector.versions`; PostgreSQL keeps none."""
@@ -86,13 +69,8 @@ class LocalProjector(DeltaProjector):
         mine = projection.sink in self._places
         return self._tables.end_versions(projection) if mine else super().end_versions(projection)
 
-    def let_go(self) -> None:
-        """See `ports.projector.Projector.let_go`."""
-        self._inputs.let_go()
-
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""
-        self.let_go()
         self._tables.close()
         super().close()
 
@@ -134,7 +112,7 @@ class LocalProjector(DeltaProjector):
         column = group_column(projection, rows.schema).name
         found = replaceable(table, column, groups)
         if found is not None:
-            replace_ranges(table, self._target_folder(projection), rows, found, said)
+            replace(table, self._target_folder(projection), rows, found, said)
             return
         condition = among(column, groups, DELTA_RS)
         write_deltalake(table, rows, mode="overwrite", predicate=condition, writer_properties=WRITER, commit_properties=said)
@@ -193,9 +171,7 @@ def _parts(old: DeltaTable, new: DeltaTable, found: Apart) -> list[Part]:
 
 def _stored(rows: pa.Table) -> pa.Table:
     """The rows as a Delta table keeps them."""
-    kept = [pa.field(stored_name(f.name), storage_type(f.type)) for f in rows.schema]
-    columns = [to_storage(column, f.type).cast(f.type) for column, f in zip(rows.columns, kept, strict=True)]
-    return pa.Table.from_arrays(columns, schema=pa.schema(kept))
+    return storable(rows).rename_columns([stored_name(name) for name in rows.column_names])
 
 
 def _write_all(table: DeltaTable, rows: pa.Table, projection: Projection, said: CommitProperties) -> None:

@@ -16,26 +16,27 @@ from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import Attempt
-from ..delta.projector import DeltaProjector, refuse_lacking_keys, repeated_keys
+from ..delta.projector import refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import RECORD, among, app_of, group_column, next_number, within
 from ..delta.tables import opened
-from ..delta.types import storage_type
+from ..delta.types import storable, storage_type
 from ..delta.versions_apart import earlier
 from ..spark.errors import translating
-from ..spark.frames import column, quoted
+from ..spark.frames import column, from_arrow, quoted
 from ..spark.session import split_later
 from ..spark.stores import place
 from ..spark.table_writer import SparkTableWriter
 from ..spark.types import arrow_schema, spark_schema
 from ..spark.write import confirm, refuse_moved, saying
 from ..sql.dialect import SPARK
+from .beside import BesideDatabases
 
 SIGN = "_by"
 
 
-class SparkProjector(DeltaProjector):
-    """`ports.projector.Projector` on Spark; options as `DeltaProjector`, `spark` and `stores`. Tables are found, and
-    made, as by the local one, so that the engines may follow each other."""
+class SparkProjector(BesideDatabases):
+    """`ports.projector.Projector` on Spark; options as `BesideDatabases`, `spark` and `stores`. Tables are found, and
+    made, as by the local one, so that the engines may follow each other. The driver reads inputs in PostgreSQL."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._session = split_later(options)
@@ -49,7 +50,9 @@ class SparkProjector(DeltaProjector):
         return ""
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.touched`."""
+        """See `ports.projector.Projector.touched`; what has changed in PostgreSQL is not known."""
+        if one.sink in self._places:
+            return None
         folder = self._folder(one.sink, one.table)
         old = earlier(folder, since)
         if old is None:
@@ -99,11 +102,11 @@ class SparkProjector(DeltaProjector):
         """The rows of the groups, or all, in the types of the table; kept until they are let go."""
         spark = self._own_session()
         for one in projection.inputs:
-            uri = self._folder(one.sink, one.table).uri
-            rows = _named(_version(spark, uri, record.reads[one.name].version))
+            rows = self._offered(spark, one, record)
             if groups is not None and one.key is not None:
                 rows = rows.where(within(one.key.text, groups, SPARK))
             rows.createOrReplaceTempView(one.name)
+        self._inputs.let_go()
         found = spark.sql(projection.query)
         if groups is not None and projection.partition_by is not None:
             found = found.where(among(projection.partition_by, groups, SPARK))
@@ -112,6 +115,13 @@ class SparkProjector(DeltaProjector):
         types = spark_schema(pa.schema(kept))
         wanted = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(found.columns, types, strict=True)]
         return found.select(wanted).persist()
+
+    def _offered(self, spark: SparkSession, one: Input, record: Record) -> DataFrame:
+        """The rows of an input, in types that a lake has."""
+        if one.sink in self._places:
+            return from_arrow(spark, storable(self._inputs.rows(one)))
+        uri = self._folder(one.sink, one.table).uri
+        return _named(_version(spark, uri, record.reads[one.name].version))
 
     def _write(self, table: DeltaTable, rows: DataFrame, projection: Projection, work: Work, record: Record) -> None:
         folder = self._target_folder(projection)

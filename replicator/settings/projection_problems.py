@@ -14,7 +14,6 @@ from .projections import EVENT_STORE
 from .views import View, mapping, text
 
 LOCAL = "local"
-OTHER_INPUT = "run with engine: local, or name a table of a sink of kind delta"
 
 Target = tuple[str, str]
 """A sink, and the name of a table in it."""
@@ -94,9 +93,6 @@ def _input(config: View, at: Path, value: str, targets: Mapping[str, Target]) ->
     elif config.sinks is not None and sink not in config.sinks:
         hint = did_you_mean(sink, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
         yield Problem(at, "unknown_sink", f"{place(at)} names the unknown sink {quoted(sink)}", hint)
-    elif config.sinks is not None and config.engine != LOCAL and mapping(config.sinks.get(sink)).get("dsn"):
-        sentence = f"{place(at)}: sink {quoted(sink)} is in PostgreSQL, which projections read on the engine local alone"
-        yield Problem(at, "not_yet_supported", sentence, OTHER_INPUT)
     elif config.sinks is not None and not kinds.get(config.kind(sink) or "", True):
         step = "write SINK.TABLE" if not dot else "write the sink's name alone: an event log is one table"
         yield Problem(at, "input", f"{place(at)}: {quoted(value)} names no table", step)
@@ -111,9 +107,6 @@ def _input(config: View, at: Path, value: str, targets: Mapping[str, Target]) ->
 def _store(config: View, at: Path) -> Iterator[Problem]:
     if not config.event_store:
         yield Problem(at, "unknown_table", f"{place(at)}: the store of events is not there", "say event_store: {path: ...}")
-    elif config.engine != LOCAL and not text(config.event_store, "path"):
-        sentence = f"{place(at)}: the store of events is in PostgreSQL, which projections read on the engine local alone"
-        yield Problem(at, "not_yet_supported", sentence, "run with engine: local, or say event_store: {path: ...}")
 
 
 def _known(config: View, targets: Mapping[str, Target]) -> set[Target]:

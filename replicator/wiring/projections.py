@@ -35,7 +35,7 @@ LARGEST = 1024 * 1024
 PLACE = ("path", "storage", "compact_every")
 """What a projector is told of a lake."""
 IN_DATABASE = ("dsn", "schema", "table")
-"""What it is told of a sink in PostgreSQL, beside what it holds; on the local engine alone."""
+"""What it is told of a sink in PostgreSQL, beside what it holds."""
 
 
 def projections(loaded: Loaded) -> tuple[Projection, ...]:
@@ -137,14 +137,10 @@ def _committed(lanes: Lanes) -> dict[str, object]:
 def _projector(loaded: Loaded) -> Any:
     engine, settings = loaded.settings.engine, loaded.settings
     places = _places(loaded)
-    if engine == adapters.LOCAL:
-        own: dict[str, Any] = {}
-        places |= _databases(loaded)
-    else:
-        paths = (str(said["path"]).partition("://") for said in places.values())
-        stores = sorted({scheme for scheme, is_url, _ in paths if is_url})
-        own = {engine: dict(getattr(settings, engine)), "stores": stores}
-    return load(GROUP, engine, f"{loaded.where('engine')}: ")({"sinks": places, **own})
+    paths = (str(said["path"]).partition("://") for said in places.values())
+    stores = sorted({scheme for scheme, is_url, _ in paths if is_url})
+    own = {} if engine == adapters.LOCAL else {engine: dict(getattr(settings, engine)), "stores": stores}
+    return load(GROUP, engine, f"{loaded.where('engine')}: ")({"sinks": {**places, **_databases(loaded)}, **own})
 
 
 def _places(loaded: Loaded) -> dict[str, dict[str, Any]]:

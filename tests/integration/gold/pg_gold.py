@@ -97,11 +97,11 @@ class Shop:
     def run(self) -> None:
         run_once(Container(loaded=self.loaded()))
 
-    def refresh(self, name: str = "sums", *, full: bool = False) -> Refreshed:
-        loaded = self.loaded()
+    def refresh(self, *overrides: str, name: str = "sums") -> Refreshed:
+        loaded = self.loaded(*overrides)
         with projections.refreshing(loaded) as refreshing:
             (one,) = projections.chosen(loaded, [name])
-            return refreshing.refresh(one, full=full)
+            return refreshing.refresh(one)
 
     def asked(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from pg_gold import JOINED, SUMS, Shop, rows_of
+from small_spark import SMALL
 
 from adapters.projections import LocalProjector
 from adapters.sinks.event_store import PostgresEventStore
@@ -18,7 +19,6 @@ from replicator.application.refreshing import Refreshing
 from replicator.domain.errors import Fatal
 from replicator.domain.events import NewEvent
 from replicator.domain.projections import Reads
-from replicator.settings import ConfigError
 from replicator.wiring import forgetting, projections
 
 pytestmark = pytest.mark.postgres
@@ -199,13 +199,35 @@ def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypat
         assert refreshing.refresh(one).kind == "full"
 
 
-def test_the_other_engine_is_refused_with_its_line(shop: Shop) -> None:
-    for value in ("pg.orders", "log", "event_store"):
-        shop.computes("SELECT city FROM orders", f"inputs: {{orders: {value}}}, sink: lake")
-        with pytest.raises(ConfigError) as refused:
-            shop.loaded("engine=spark")
-        (finding,) = [one for one in refused.value.findings if one.code == "not_yet_supported"]
-        assert "on the engine local alone" in finding.message and finding.line
+@pytest.mark.slow
+def test_on_spark(shop: Shop) -> None:
+    """The driver reads the rows; the engines may follow each other."""
+    query = (
+        "SELECT o.city, COUNT(*) AS orders, SUM(o.amount) AS total, MAX(e.event_data['city']) AS seen FROM orders o "
+        "LEFT JOIN cities c ON c.city = o.city LEFT JOIN events e ON e.aggregate_id = o.city GROUP BY o.city"
+    )
+    inputs = "inputs: {orders: lake.orders, cities: pg.cities, events: event_store}"
+    shop.computes(query, f"{inputs}, {GROUPED}")
+    shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
+    shop.run()
+    store = PostgresEventStore({"dsn": shop.dsn})
+    seen = {"event_id": "1", "event_type": "Seen", "aggregate_id": "Rome", "aggregate_type": "City"}
+    store.append([NewEvent(**seen, event_data={"city": "Rome!"})])
+    store.close()
+    on_spark = ("engine=spark", f"spark={json.dumps(SMALL)}")
+    assert shop.refresh(*on_spark).kind == "full"
+    before = {("Oslo", 2, Decimal("3.50"), None), (None, 1, Decimal("1.00"), None)}
+    assert found(shop) == {*before, ("Rome", 1, Decimal("5.00"), "Rome!")}
+    assert shop.refresh(*on_spark).kind == "current"
+    shop.feed("orders", "c,5,Rome,1.00,7")
+    shop.run()
+    done = shop.refresh(*on_spark)
+    assert (done.kind, done.groups) == ("groups", 1)
+    assert found(shop) == {*before, ("Rome", 2, Decimal("6.00"), "Rome!")}
+    shop.feed("cities", "d,Rome,I,8")
+    shop.run()
+    assert shop.refresh(*on_spark).reason == "what has changed in cities cannot be told by groups"
+    assert shop.sessions() == 0
 
 
 def test_check_says_that_everything_is_computed(shop: Shop) -> None:

@@ -76,13 +76,13 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
         return rows_of(DeltaTable(shop.root / "lake" / "every").to_pyarrow_table().to_pylist())
 
     with pytest.raises(Fatal, match=r"gold\.sums, which is not there yet"):
-        shop.refresh("every")
+        shop.refresh(name="every")
     assert Container(loaded=shop.loaded()).keeper().refresh_all() is None
     assert total() == {(3, Decimal("9.50"))}
-    assert shop.refresh("every").reads == {"sums": 1}
-    assert shop.refresh("every").kind == "current"
+    assert shop.refresh(name="every").reads == {"sums": 1}
+    assert shop.refresh(name="every").kind == "current"
     shop.asked("UPDATE gold.sums SET total = 0")
-    assert shop.refresh("every").kind == "full"
+    assert shop.refresh(name="every").kind == "full"
     assert total() == {(3, Decimal("0.00"))}
     shop.feed("orders", "d,3,Rome,5.00,5")
     shop.run()
