@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -75,17 +77,36 @@ def test_incremental_is_full(smallest: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert kinds["groups"] > kinds["full"] / 2
 
 
-def _check(lake: Path, history: list[list[tuple[str, Any]]], kinds: Counter[str]) -> None:
+@pytest.mark.postgres
+def test_incremental_is_full_in_a_database(postgres_dsn: str) -> None:
+    """The tables are in PostgreSQL, what they are computed from in a lake."""
+    kinds: Counter[str] = Counter()
+    histories = st.lists(st.lists(steps, min_size=1, max_size=2), min_size=1, max_size=4)
+
+    @for_all(max(2, EXAMPLES // 8), history=histories)
+    def check(history: list[list[tuple[str, Any]]]) -> None:
+        with psycopg.connect(postgres_dsn) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS gold CASCADE")
+        with tempfile.TemporaryDirectory() as folder:
+            _check(Path(folder), history, kinds, postgres_dsn)
+
+    assert kinds["groups"] > kinds["full"] / 2
+
+
+def _check(lake: Path, history: list[list[tuple[str, Any]]], kinds: Counter[str], dsn: str = "") -> None:
     write_deltalake(lake / "users", users([(1, "Oslo", 1), (2, "Rome", 2), (3, None, 3)]), mode="append")
     write_deltalake(lake / "places", places([("Oslo", "x"), ("Rome", "y")]))
-    refreshing = Refreshing(LocalProjector({"sinks": {"lake": {"path": str(lake)}}}), "tests")
+    database = {"gold": {"holds": "postgres", "dsn": dsn, "schema": "gold"}} if dsn else {}
+    projector = LocalProjector({"sinks": {"lake": {"path": str(lake)}, **database}})
+    refreshing = Refreshing(projector, "tests")
     for batch in ([], *history):
         for what, how in batch:
             _change(lake, what, how)
         for name in QUERIES:
-            done = refreshing.refresh(projection(name))
+            done = refreshing.refresh(replace(projection(name), sink="gold" if dsn else "lake"))
             kinds[done.kind] += 1
-            assert found(lake, name) == expected(lake, name), (name, done)
+            assert (stored(dsn, name) if dsn else found(lake, name)) == expected(lake, name), (name, done)
+    projector.close()
 
 
 def projection(name: str) -> Projection:
@@ -122,6 +143,11 @@ def places(rows: Any) -> pa.Table:
 
 def found(lake: Path, name: str) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in DeltaTable(lake / name).to_pyarrow_table().to_pylist())
+
+
+def stored(dsn: str, name: str) -> Counter[tuple[Any, ...]]:
+    with psycopg.connect(dsn) as connection:
+        return Counter(connection.execute(f"SELECT * FROM gold.{name}".encode()).fetchall())
 
 
 def expected(lake: Path, name: str) -> Counter[tuple[Any, ...]]:
