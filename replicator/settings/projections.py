@@ -46,7 +46,7 @@ class ProjectionSettings(Strict):
     inputs: dict[TableName, Annotated[str, AfterValidator(_input)]] = Field(min_length=1)
     """What the tables of the query are: SINK.TABLE, the sink of an event log, or event_store."""
     sink: Name
-    """The lake that the table is in."""
+    """The lake, or the sink in PostgreSQL, that the table is in."""
     into: Into | None = None
     """The table's name in the sink, that of the projection by default."""
     keys: list[str] | None = Field(None, min_length=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,9 @@ def test_rows_are_shown(shop: Shop) -> None:
     loaded = shop.loaded('serve={tables: ["gold.sums"], token: t}')
     assert rows_of(read(loaded, "gold.sums").to_pylist()) == FIRST
     assert read(loaded, "gold.sums", where="city = 'Oslo'").num_rows == 1
-    with pytest.raises(Fatal, match="no earlier versions"):
-        read(loaded, "gold.sums", version=1)
+    for then in ({"version": 1}, {"as_of": datetime.now(UTC)}):
+        with pytest.raises(Fatal, match="no earlier versions"):
+            read(loaded, "gold.sums", **then)
     targets = Targets(loaded)
     (target,) = targets.targets()
     assert (target.name, target.source_table) == ("gold.sums", None)
