@@ -198,10 +198,12 @@ class Private:
             value, said, found = self._value(value, masks, table)
             columns = self._seen(topic, found) if found else columns
         if key is not None:
-            key, of_key = self._key(key, masks, columns)
+            # Records are masked whole: a key without a schema is what the value's schema says.
+            key, of_key = self._key(key, said.left(masks), columns)
         kept = self._headers(headers, of_key.left(said.left(masks)), columns)
         is_bare = said is BARE and (value is not None or (key is not None and of_key is BARE))
-        return marked(kept, Mark(table, tuple(sorted(all_of_them))), None) if is_bare else kept, key, value
+        mine = Mark(table, tuple(sorted(all_of_them)))
+        return marked(kept, mine, None, CONTEXT, *OF_KEYS) if is_bare else kept, key, value
 
     def _seen(self, topic: str, found: frozenset[str]) -> frozenset[str]:
         """Columns of a record, which those that have none (tombstones) are taken to have too."""

@@ -39,8 +39,9 @@ def marks(headers: pa.Array) -> Mapping[int, Mark]:
     return found
 
 
-def marked(headers: Sequence[Header] | None, mark: Mark, error: Reject | None) -> list[Header]:
-    """The headers of a record that is masked. `error`: why it is no change, which its values no longer show."""
-    others = [one for one in without_values(headers) or () if one["name"] != HEADER]
+def marked(headers: Sequence[Header] | None, mark: Mark, error: Reject | None, *known: str) -> list[Header]:
+    """The headers of a record that is masked. `error`: why it is no change, which its values no longer show. `known`: what
+    the names of others begin with that hold nothing private."""
+    others = [one for one in without_values(headers, *known) or () if one["name"] != HEADER]
     wrong = [] if error is None else [{"name": ERROR_HEADER, "value": str(error).encode()}]
     return [*others, {"name": HEADER, "value": msgspec.json.encode(mark)}, *wrong]

@@ -159,3 +159,23 @@ def test_fixed_text_takes_the_place_of_any_type():
     (row,) = decoded(raw(event(COLUMNS, after=ROW)), by)
     assert (row["id"], row["day"]) == (1, "*")
     assert decoded(by.veiled(raw(event(COLUMNS, after=ROW))), by) == [row]
+
+
+def test_a_key_change_without_a_schema_is_stored_with_the_key_that_was():
+    declared = {"id": "int32", "email": "string", "day": "int32"}
+    by = DebeziumJsonDecoder({"private": {"public.t": {"id": HMAC}}, "schema": {"public.t": declared}})
+    told = [{"name": "__debezium.oldkey", "value": b'{"id":1}'}, {"name": "__debezium.context.x", "value": b"y"}]
+    records = raw(json.dumps(payload_of("c", ROW | {"id": 2})).encode(), key='{"id":2}', headers=told)
+    veiled = by.veiled(records)
+    old, context, _ = (one["value"] for one in stored(veiled)["headers"])
+    assert (json.loads(old), context) == ({"id": digest("1")}, b"y")
+    (change,) = decoded(veiled, by)
+    assert [change] == decoded(records, by)
+    assert change["_moved_from"] == {"id": digest("1")}
+
+
+def test_a_key_without_a_schema_is_masked_once_beside_a_value_with_one():
+    by = decoder(id=HMAC)
+    veiled = by.veiled(raw(event(COLUMNS, after=ROW), key='{"id":1}'))
+    assert json.loads(stored(veiled)["key"]) == {"id": digest("1")}
+    assert by.veiled(veiled).equals(veiled)
