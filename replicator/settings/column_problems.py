@@ -77,8 +77,6 @@ def _unveiled(source: dict[str, Any]) -> str:
     kind, transport = text(source, "format") or "", text(source, "transport") or ""
     if kind not in VEILING:
         return f"records of the format {quoted(kind)} cannot be written without them"
-    if source.get("flattened"):
-        return f"flattened records of {kind} cannot be written without them"
     if transport in KEEPING:
         return f"'transport: {transport}' keeps the rows that it has read in the state folder as they are"
     return ""

@@ -3,11 +3,15 @@
 What was added to a row tells the rest: `__deleted`, `__op`, and fields of the source block as `__lsn` or `__source_lsn`, in
 the row or in headers. Without an operation a row is an update that sends what it has, which inserts what is not there.
 Records that are no rows (heartbeats, transactions, whole change events) stay as they are.
+
+Of a table with private columns the event has the row's own fields alone (`Own`): what else a transformation added, as the
+statement, may repeat values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -57,21 +61,34 @@ def added(name: str) -> bool:
     return name in ADDED or name.startswith(STRUCTS)
 
 
+@dataclass(frozen=True)
+class Own:
+    """Which fields of rows are those of a table with `private` columns, which may have `declared` some."""
+
+    declared: Collection[str]
+    private: Collection[str]
+
+    def has(self, name: str, *, is_typed: bool) -> bool:
+        """`is_typed`: the record's schema has it. One with the mark is a column only where it is declared to be."""
+        return name in self.declared or (not name.startswith(MARK) and (is_typed or not self.declared))
+
+
 class Flattened:
     """Makes flattened rows change events."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
 
-    def events(self, raw: pa.Table) -> pa.Table:
-        """The records with change events in the place of rows; what cannot be read stays as it is."""
+    def events(self, raw: pa.Table, own: Own | None = None) -> pa.Table:
+        """The records with change events in the place of rows; what cannot be read stays as it is. `own`: of a table with
+        private columns, which all of them are of."""
         if not raw.num_rows:
             return raw
-        values = [self._piece(piece) for piece in pieces(raw)]
+        values = [self._piece(piece, own) for piece in pieces(raw)]
         place = raw.schema.get_field_index("value")
         return raw.set_column(place, raw.schema.field(place), pa.chunked_array(values, pa.binary())).combine_chunks()
 
-    def _piece(self, raw: pa.RecordBatch) -> pa.Array:
+    def _piece(self, raw: pa.RecordBatch, own: Own | None) -> pa.Array:
         values = raw.column("value")
         texts: list[bytes | None] = values.to_pylist()
         topics = raw.column("topic").to_pylist()
@@ -80,7 +97,7 @@ class Flattened:
             headers.setdefault(place, {})[name.removeprefix(MARK)] = _json(value)
         for group in frames(values, self._depth).groups:
             rows = range(len(texts)) if group.rows is None else group.rows
-            shape = _Shape(group)
+            shape = _Shape(group, own)
             for place, payload in zip(rows, group.payloads() if shape.rows else (), strict=shape.rows):
                 texts[place] = shape.event(payload, headers.get(place, {}), topics[place]) or texts[place]
         return pa.array(texts, pa.binary())
@@ -89,19 +106,28 @@ class Flattened:
 class _Shape:
     """What the schema of a group of records says of them; without a schema they say it one by one."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, own: Own | None) -> None:
+        self._own = own
         self.schema = None if group.schema is None else _decoded(group.schema)
         self.name = str(self.schema.get("name") or "") if self.schema else ""
         fields = self.schema.get("fields") if self.schema else None
         names = {f.get("field") for f in fields if isinstance(f, dict)} if isinstance(fields, list) else set()
         whole = {"op", "source"} <= names or control_of(self.name) is not None
         self.rows = group.schema is None or (bool(names) and not whole)
-        self._opening = self._opened(fields) if self.rows and isinstance(fields, list) else b""
+        columns = [f for f in fields if self._is_column(f)] if isinstance(fields, list) else []
+        self._columns = {str(f.get("field")) for f in columns if isinstance(f, dict)}
+        self._opening = self._opened(columns) if self.rows and isinstance(fields, list) else b""
 
-    def _opened(self, fields: list[Any]) -> bytes:
+    def _is_column(self, field: Any) -> bool:
+        if not isinstance(field, dict):
+            return True
+        name = str(field.get("field"))
+        return not added(name) and (self._own is None or self._own.has(name, is_typed=True))
+
+    def _opened(self, columns: list[Any]) -> bytes:
         row = {
             "type": "struct",
-            "fields": [f for f in fields if not (isinstance(f, dict) and added(str(f.get("field"))))],
+            "fields": columns,
             "optional": True,
             "name": self.name,
         }
@@ -122,8 +148,17 @@ class _Shape:
             return None
         meta = meta | {n.removeprefix(MARK): bytes(raw) for n, raw in fields.items() if n.startswith(MARK)}
         named = self.name.removesuffix(".Value") if self.name.endswith(".Value") else topic
+        if self._own is not None:
+            payload = self._apart(fields, self._own)
+            meta = {n: raw for n, raw in meta.items() if MARK + n not in self._own.private}
         made = _event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, named)
         return self._opening + made + b"}" if self.schema else made
+
+    def _apart(self, fields: Mapping[str, msgspec.Raw], own: Own) -> bytes:
+        """The row without what was added to it."""
+        if self.schema is not None:
+            return msgspec.json.encode({n: raw for n, raw in fields.items() if n in self._columns})
+        return msgspec.json.encode({n: raw for n, raw in fields.items() if own.has(n, is_typed=False)})
 
 
 def _whole(fields: Mapping[str, msgspec.Raw]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -14,7 +15,7 @@ from replicator.domain.transactions import Mark
 from ...arrow.debezium.declared import refuse_types
 from ...arrow.debezium.decode import Decoding
 from ...arrow.debezium.envelope import Envelopes
-from ...arrow.debezium.flattened import Flattened
+from ...arrow.debezium.flattened import Flattened, Own
 from ...arrow.debezium.learn import Learning
 from ...arrow.debezium.marks import marks as transactions
 from ...arrow.debezium.options import Options
@@ -45,8 +46,13 @@ class DebeziumJsonDecoder(DecoderOfParts):
         self._private = Private(checked)
         super().__init__(given, routing=routing, decoding=decoding, envelopes=Envelopes(checked, routing))
 
-    def _events(self, raw: pa.Table) -> pa.Table:
-        return self._flattened.events(raw) if self._flattened else raw
+    def _events(self, raw: pa.Table, table: str | None = None) -> pa.Table:
+        """`table`: the one that all of them are of, where that is known."""
+        if self._flattened is None:
+            return raw
+        masks = self._private.of(table) if table is not None else {}
+        own = Own(self._options.columns_of(table) or {}, masks) if table is not None and masks else None
+        return self._flattened.events(raw, own)
 
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
@@ -54,12 +60,12 @@ class DebeziumJsonDecoder(DecoderOfParts):
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
-        learnt = self._learning.learn(self._events(sample), table, fingerprint)
+        learnt = self._learning.learn(self._events(sample, table), table, fingerprint)
         return self._private.spec(learnt) if self._private.of(table) else learnt
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
-        events = self._events(raw)
+        events = self._events(raw, table.name)
         if not self._private.of(table.name) or not raw.num_rows:
             return super().decode(events, table)
         done = marks(events["headers"].combine_chunks())
@@ -99,7 +105,24 @@ class DebeziumJsonDecoder(DecoderOfParts):
         if not self._private:
             return raw
         routes = self.route(raw)
-        return self._private.veiled(raw, routes["table"].to_pylist(), routes["error"].to_pylist())
+        tables: list[str | None] = routes["table"].to_pylist()
+        return self._private.veiled(self._private_events(raw, tables), tables, routes["error"].to_pylist())
+
+    def _private_events(self, raw: pa.Table, tables: Sequence[str | None]) -> pa.Table:
+        """The records, of tables with private columns as change events: of these it is known where they have values."""
+        if self._flattened is None:
+            return raw
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, table in enumerate(tables):
+            if table is not None and self._private.of(table):
+                places[table].append(place)
+        values = raw["value"].to_pylist() if places else []
+        for table, mine in places.items():
+            events = self._events(raw.take(pa.array(mine, pa.int64())), table)
+            for place, value in zip(mine, events["value"].to_pylist(), strict=True):
+                values[place] = value
+        at = raw.schema.get_field_index("value")
+        return raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())])) if places else raw
 
     def marks(self, raw: pa.Table) -> Sequence[Mark]:
         """See `ports.decoder.TellsTransactions.marks`."""

@@ -28,6 +28,7 @@ def write(folder: Any, source: str, schema: str = SCHEMA, columns: str = HMAC) -
     ("source", "schema"),
     [
         *((f"format: {kind}, {KAFKA}", SCHEMA) for kind in ("canal_json", "maxwell_json", "ogg_json", "dts_avro")),
+        (f"format: debezium_json, flattened: true, {KAFKA}", f"{SCHEMA}\n    tombstones: ignore"),
         (f"format: rows, operation_column: op, {KAFKA}", SCHEMA),
         ("format: rows, transport: files, path: ./in, files: csv, csv: {header: true}", SCHEMA),
         ("format: dms_csv, transport: files, path: ./in", SCHEMA),
