@@ -4,7 +4,7 @@ the same, one change at a time."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -36,13 +36,19 @@ class Mask:
 
     `nothing`: NULL. `fixed`: `text`, whatever the value. `hmac`: HMAC-SHA-256 of the value's text under `key`, in 64
     hexadecimal digits. `truncate`: the first `length` characters of the value's text, `-`, and the first 16 digits of that
-    HMAC, so that equal values stay equal, and others apart.
+    HMAC, so that equal values stay equal, and others apart. `called`: other names of the column, under one of which it may
+    be there instead.
     """
 
     kind: MaskKind
     key: bytes = field(default=b"", repr=False)
     length: int = 0
     text: str = ""
+    called: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+
+    def of_names(self, names: Iterable[str]) -> Mask:
+        """It, of a column that has these other names."""
+        return replace(self, called=frozenset(names))
 
     def type_of(self, kind: pa.DataType) -> pa.DataType:
         """The type of what is kept of values of this type."""
@@ -186,7 +192,10 @@ class Remade:
                 yield f"{name} from {added.metadata}" if added.metadata else f"{name} of one value"
 
 
-DECLARE = "If it comes later, or is gone, declare the columns of the table with `schema: {...}`, this one too."
+DECLARE = (
+    "If it comes later, or is gone, declare the columns of the table with `schema: {...}`, this one too; if it has another "
+    "name now, say `renamed_columns`."
+)
 UNCHANGED = Changed()
 NOTHING_REMADE = Remade()
 
@@ -224,11 +233,11 @@ def refuse_mask(mask: Mask, column: Column, table: TableSpec) -> None:
         raise _problem(column, table, sentence, "Use `mask: nothing`, `mask: fixed`, or drop the column.")
 
 
-def refuse_unknown_masks(masks: Iterable[str], table: TableSpec, declared: Collection[str]) -> None:
+def refuse_unknown_masks(masks: Mapping[str, Mask], table: TableSpec, declared: Collection[str]) -> None:
     """Raise ConfigProblem for a mask whose column the records of `table` do not have, unless the table declares it: it may
-    come later, or be gone."""
-    for name in masks:
-        if name not in table.column_names and name not in declared:
+    come later, or be gone; or they have it under another name."""
+    for name, mask in masks.items():
+        if not {name, *mask.called}.intersection(table.column_names) and name not in declared:
             raise ConfigProblem(
                 f"'columns' names column {name!r}, which table {table.name} does not have",
                 next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. {DECLARE}",

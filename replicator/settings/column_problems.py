@@ -130,6 +130,7 @@ def _keys(table: TableView, entry: EntryView) -> Iterator[Problem]:
 def _asked(table: TableView, entry: EntryView) -> Iterator[Problem]:
     """Conditions and orders by columns whose values the lane does not get."""
     private = {name for name, rule in table.columns.items() if _is_private(rule)}
+    private |= {one for pair in table.renamed if private & set(pair) for one in pair if isinstance(one, str)}
     for key, (path, said) in entry.shape.items():
         for name in sorted(private & _named(key, said)):
             sentence = f"{place(path)} asks for {quoted(name)}, whose values its table keeps private"

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import InstanceOf
 
 from replicator.domain.chosen import Chosen
-from replicator.domain.columns import Mask
+from replicator.domain.columns import Remade
 from replicator.domain.patterns import expanded, is_regex, matches
 from replicator.domain.schema_changes import Kind, Mode, SchemaRules
 from replicator.domain.shape import Shape
@@ -19,6 +19,7 @@ from .conditions import condition
 from .fields import Strict, into_problem, timespan
 from .findings import Path
 from .projections import EVENT_STORE
+from .renamed import inherited, names_in, private_columns
 from .tables import (
     FOR_EVER,
     TABLE_OPTIONS,
@@ -177,7 +178,7 @@ def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
         by_column=_by_column(said) and policy == "scd1",
         where=None if where is None else condition(where),
         rows_leave=where is None or policy != "append",
-        remade=remade(columns_of(said), frozenset(private_columns(said[1])), said[1].declared or ()),
+        remade=_remade(said),
     )
 
 
@@ -187,16 +188,19 @@ def _filter(said: Said) -> Shape:
     return Shape(where=None if where is None else condition(where), rows_leave=where is None)
 
 
-def private_columns(table: TableSettings) -> dict[str, Mask]:
-    """The columns of a table whose values nothing that is stored of it holds; one that is dropped holds none."""
-    private = {name: rule for name, rule in (table.columns or {}).items() if rule.is_private}
-    return {name: rule.masking() or Mask("nothing") for name, rule in private.items()}
+def _remade(said: Said) -> Remade:
+    """Of a column that is private both names are said, and one of them is not there."""
+    _, table, defaults = said
+    rules, names = columns_of(said), names_in(table, defaults)
+    may_lack = {name for name, rule in rules.items() if rule.is_private and name in names}
+    return remade(rules, frozenset(private_columns(table, defaults)), may_lack.union(table.declared or ()))
 
 
 def columns_of(said: Said) -> dict[str, ColumnSettings]:
     """What is said of single columns; of each the entry counts before its table."""
-    entry, table, _ = said
-    return {**(table.columns or {}), **(entry.columns or {})}
+    entry, table, defaults = said
+    names = names_in(table, defaults)
+    return inherited({**inherited(table.columns or {}, names), **(entry.columns or {})}, names)
 
 
 def _columns(level: PolicyKeys) -> Chosen | None:

@@ -59,6 +59,8 @@ class TableView:
     """Those of them that are floating-point numbers."""
     columns: dict[str, dict[str, Any]]
     """What is said of single columns, of all its lanes."""
+    renamed: tuple[tuple[str, str], ...]
+    """Old names of columns and new ones, wherever they are said."""
     on_reject: str | None
     to: tuple[EntryView, ...] | None
     """None when `to` is missing or not a list."""
@@ -135,7 +137,9 @@ def _table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableVi
     declared = tuple(columns) or None
     names = text(raw, "match"), text(raw, "source")
     said, rules, on_reject = frozenset(raw), _rules(raw), text(raw, "on_reject")
-    return TableView(path, *names, into, said, declared, columns, floating, rules, on_reject, entries)
+    levels = (defaults, raw, *(item for item in (to if isinstance(to, list) else ()) if isinstance(item, dict)))
+    renamed = tuple(pair for level in levels for pair in mapping(level.get("renamed_columns")).items())
+    return TableView(path, *names, into, said, declared, columns, floating, rules, renamed, on_reject, entries)
 
 
 def _entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) -> EntryView:

@@ -20,10 +20,10 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import timespan
-from replicator.settings.lanes import private_columns
+from replicator.settings.renamed import private_columns
 from replicator.settings.schema import plain_options
 from replicator.settings.sinks import EventStoreSinkSettings
-from replicator.settings.tables import TableSettings
+from replicator.settings.tables import PolicyKeys, TableSettings
 
 from .plugins import load, names
 
@@ -219,16 +219,16 @@ def decoder_of_all(loaded: Loaded, name: str) -> Decoder:
             "keys": {match: list((lane and lane.keys) or ()) for match, lane in said.items()},
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
-            **private(mine),
+            **private(mine, loaded.settings.defaults),
             **settings.for_decoder({key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS}),
         },
     )
     return made
 
 
-def private(tables: Sequence[TableSettings]) -> dict[str, Any]:
+def private(tables: Sequence[TableSettings], defaults: PolicyKeys) -> dict[str, Any]:
     """What decoders are told that keep values from everybody else, by table; nothing where there is nothing private."""
-    found = {table.match: private_columns(table) for table in tables}
+    found = {table.match: private_columns(table, defaults) for table in tables}
     return {"private": found} if any(found.values()) else {}
 
 

@@ -17,7 +17,7 @@ from replicator.domain.position import Position
 from replicator.ports.backfill import Backfill
 from replicator.ports.frames import Lane
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.lanes import private_columns
+from replicator.settings.renamed import private_columns
 from replicator.settings.schema import plain_options
 
 from . import adapters, daemon
@@ -133,7 +133,7 @@ def _reader(loaded: Loaded, table: str, source: str) -> Backfill:
 def _private(loaded: Loaded, table: str, source: str) -> dict[str, Any]:
     """What masks the rows of a table with private columns before they are written down: the decoder of the stream."""
     entry = loaded.settings.table_for(table, source)
-    masks = private_columns(entry) if entry is not None else {}
+    masks = private_columns(entry, loaded.settings.defaults) if entry is not None else {}
     if not masks:
         return {}
     said = [

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import LaneSettings, Loaded, plain_options
+from replicator.settings.renamed import private_columns
 from replicator.settings.tables import EntrySettings, TableSettings
 
 from . import adapters
@@ -43,7 +44,7 @@ def rules_of(loaded: Loaded, lane: LaneSettings) -> str:
         "table": [lane.table, lane.declared, settings.on_reject_of(lane.table, lane.source)],
         "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
         "shape": [repr(lane.shape), repr(lane.tracked), repr(lane.schema_rules)],
-        "columns": [plain_options(said).get("columns") for said in (table, entry)],
+        "columns": [*(plain_options(said).get("columns") for said in (table, entry)), *_renamed(loaded, table)],
         "limits": [limits.message_bytes, limits.depth, limits.columns],
     }
     return _digest(said)
@@ -60,6 +61,11 @@ def digest_of(loaded: Loaded, lane: LaneSettings) -> str:
         "lane": [lane.table, lane.sink, lane.into],
     }
     return _digest(said)
+
+
+def _renamed(loaded: Loaded, table: TableSettings) -> list[str]:
+    """The columns that are private because others are, whichever entry says that they were renamed."""
+    return sorted(private_columns(table, loaded.settings.defaults).keys() - (table.columns or {}).keys())
 
 
 def _said(loaded: Loaded, lane: LaneSettings) -> tuple[TableSettings, EntrySettings]:

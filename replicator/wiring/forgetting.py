@@ -28,7 +28,7 @@ from replicator.domain.projections import Projection, reading
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
-from replicator.settings.lanes import private_columns
+from replicator.settings.renamed import private_columns
 
 from . import adapters, forgotten_snapshots, parts, projections
 from .daemon import ask_status
@@ -191,7 +191,7 @@ def _spec(loaded: Loaded, table: str, source: str, targets: Sequence[tuple[Lane,
 def _texts(loaded: Loaded, spec: TableSpec, source: str, key: Sequence[str]) -> Iterator[str]:
     """The key in the form in which it is compared. Where the table masks a column its value may be given in clear too."""
     entry = loaded.settings.table_for(spec.name, source)
-    private = {} if entry is None else dict(private_columns(entry))
+    private = {} if entry is None else dict(private_columns(entry, loaded.settings.defaults))
     for name, value in zip(spec.keys, key_values(spec, key), strict=True):
         (text,) = texts(pa.chunked_array([pa.array([value.as_py()], value.type)])).to_pylist()
         mask = private.get(name)

@@ -72,3 +72,33 @@ def test_a_column_that_nobody_declares_may_be_misspelt(project: Project, level: 
     assert lane["status"] == "suspended"
     assert "'phone'" in lane["error"] and "declare the columns of the table with `schema:" in lane["next_step"]
     assert json.dumps(project.ask("plan")).count(KEY) == 0
+
+
+MAIL = column("mail", "string")
+RENAMED = ", renamed_columns: {phone: mail}"
+
+
+@pytest.mark.parametrize("rule", [MASK, DROP])
+@pytest.mark.parametrize("place", ["table", "entry"])
+def test_a_private_column_that_the_source_renames_stays_private(project: Project, rule: str, place: str) -> None:
+    """Nothing declares its columns: the records do, and the new name is there without anybody having said it of the mask."""
+    said = {"table": rule + RENAMED} if place == "table" else {"table": rule, "entry": RENAMED}
+    configure(project, schema="", **said)
+    for offset, columns in enumerate(([ID, PHONE], [ID, MAIL], [ID, MAIL])):
+        row = {"id": offset, columns[1]["field"]: "sentinel"}
+        lane = fed(project, offset, columns, **row)
+        assert (lane["status"], lane["error"]) == ("running", None)
+    rows = project.rows("lake", "t")
+    assert "sentinel" not in repr(rows) + repr(project.rows("lake", "cdc_events"))
+    if rule == MASK:
+        assert len({row["mail"] for row in rows}) == 1 and len(rows[0]["mail"]) == 64
+        assert "phone" not in rows[0]
+    else:
+        assert all(not {"phone", "mail"} & row.keys() for row in rows)
+
+
+def test_a_private_column_that_nobody_declares_to_be_renamed_stops_its_lane(project: Project) -> None:
+    configure(project, schema="", table=MASK)
+    fed(project, 0, [ID, PHONE], id=0, phone="sentinel")
+    lane = fed(project, 1, [ID, MAIL], id=1, mail="x")
+    assert lane["status"] == "suspended" and "renamed_columns" in lane["next_step"]

@@ -10,7 +10,7 @@ import pytest
 from replicator.domain.columns import Added, Changed, Mask, Remade
 from replicator.domain.expr import Call, Case, Compare, IsNull, Lit, source
 from replicator.settings.columns import type_named
-from replicator.settings.lanes import private_columns
+from replicator.settings.renamed import private_columns
 
 SECRET = "0123456789abcdef"
 HMAC = {"mask": "hmac", "key": SECRET}
@@ -37,8 +37,59 @@ def test_a_lane_gets_what_its_entry_says_before_its_table(folder):
     assert other == Remade((("email", Changed(rename="hash")), phone, ("total", Changed(cast=pa.decimal128(12, 2)))), (at,))
     totals = ("total", Changed(cast=pa.float64()))
     assert mine == Remade((("email", Changed(rename="email_hash")), phone, totals), (at, ("region", Added(constant="EU"))))
-    assert private_columns(settings.tables[1]) == {"email": Mask("hmac", SECRET.encode()), "phone": Mask("nothing")}
-    assert not private_columns(settings.tables[0])
+    assert private_columns(settings.tables[1], settings.defaults) == {
+        "email": Mask("hmac", SECRET.encode()),
+        "phone": Mask("nothing"),
+    }
+    assert not private_columns(settings.tables[0], settings.defaults)
+
+
+@pytest.mark.parametrize("place", ["defaults", "tables[1]", ENTRY])
+def test_a_private_column_is_so_under_both_of_its_names(folder, place):
+    """Whoever says that it was renamed: records are masked for all."""
+    rules = said("tables[1]", email={**HMAC, "rename": "hash"}, phone="drop", total={"cast": "double"})
+    names = f"{place}.renamed_columns={json.dumps({'email': 'mail', 'phone': 'mobile', 'total': 'sum'})}"
+    settings = folder.load(overrides=[rules, names]).settings
+    mask = Mask("hmac", SECRET.encode())
+    assert private_columns(settings.tables[1], settings.defaults) == {
+        **dict.fromkeys(("email", "mail"), mask),
+        **dict.fromkeys(("phone", "mobile"), Mask("nothing")),
+    }
+    hashed, gone = Changed(rename="hash", may_lack=True), Changed(drop=True, may_lack=True)
+    for lane in settings.lanes_for("public.orders"):
+        rule = lane.shape.remade.rule_of
+        assert [rule(name) for name in ("email", "mail", "phone", "mobile")] == [hashed, hashed, gone, gone]
+        assert rule("sum") == Changed()
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"rename": "address"}, (Mask("hmac", SECRET.encode()), "address")),
+        ({"mask": "fixed", "text": "*"}, (Mask("fixed", text="*"), "")),
+    ],
+)
+def test_what_is_said_of_the_other_name_counts_and_does_not_make_it_public(folder, own, expected):
+    rules, names = said("tables[1]", email=HMAC, mail=own), 'tables[1].renamed_columns={"email": "mail"}'
+    settings = folder.load(overrides=[rules, names]).settings
+    lane = settings.lanes_for("public.orders")[0]
+    assert (
+        private_columns(settings.tables[1], settings.defaults)["mail"],
+        lane.shape.remade.rule_of("mail").rename,
+    ) == expected
+
+
+def test_a_mask_of_an_entry_is_one_of_both_names_too(folder):
+    names = f'{ENTRY}.renamed_columns={{"email": "mail"}}'
+    lanes = folder.load(overrides=[said(ENTRY, email=HMAC), names]).settings.lanes_for("public.orders")
+    assert lanes[0].shape.remade.rule_of("mail").mask == Mask("hmac", SECRET.encode())
+    assert not lanes[1].shape.remade
+
+
+def test_conditions_do_not_ask_for_what_is_private_under_another_name(folder):
+    rules, names = said("tables[1]", email=HMAC), 'tables[1].renamed_columns={"email": "mail"}'
+    problem = folder.only(overrides=[rules, names, "tables[1].where=mail is null"])
+    assert "asks for" in problem.message and "mail" in problem.message
 
 
 def test_a_mask_of_an_entry_is_for_its_target(folder):
