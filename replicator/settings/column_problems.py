@@ -25,8 +25,6 @@ VEILING = frozenset(
     }
 )
 """Formats whose records can be written anew without private values."""
-KEEPING = frozenset({"query", "snapshots"})
-"""Transports that keep the rows that they read, below `state`."""
 
 
 def column_problems(config: View) -> Iterator[Problem]:
@@ -70,16 +68,16 @@ def _privacy(config: View, table: TableView) -> Iterator[Problem]:
             path = (*table.path, "columns", name)
             sentence = f"{place(path)} masks what tells operations or the order of the records of source {table.source!r}"
             yield Problem(path, "contradiction", sentence, "write it in the 'to' entries, or let other columns tell that")
+        elif name == source.get("cursor_column"):
+            path = (*table.path, "columns", name)
+            sentence = f"{place(path)} masks the 'cursor_column' of source {table.source!r}, which tells what is new"
+            yield Problem(path, "contradiction", sentence, "write it in the 'to' entries, or name another cursor_column")
 
 
 def _unveiled(source: dict[str, Any]) -> str:
     """Why something of a source is stored as it is; empty where nothing is."""
-    kind, transport = text(source, "format") or "", text(source, "transport") or ""
-    if kind not in VEILING:
-        return f"records of the format {quoted(kind)} cannot be written without them"
-    if transport in KEEPING:
-        return f"'transport: {transport}' keeps the rows that it has read in the state folder as they are"
-    return ""
+    kind = text(source, "format") or ""
+    return "" if kind in VEILING else f"records of the format {quoted(kind)} cannot be written without them"
 
 
 def _telling(source: dict[str, Any]) -> set[str]:

@@ -78,8 +78,8 @@ def backfills_folder(loaded: Loaded, name: str) -> Path:
 
 
 def kept(loaded: Loaded, name: str) -> dict[str, Any]:
-    """What a source is told that keeps something between runs: where, the key of its table, its declared columns, and its
-    times."""
+    """What a source is told that keeps something between runs: where, the key of its table, its declared and its private
+    columns, and its times."""
     settings = loaded.settings.sources[name]
     table = settings.kept_table
     if table is None:
@@ -88,11 +88,19 @@ def kept(loaded: Loaded, name: str) -> dict[str, Any]:
     keys = next((lane.keys for lane in lanes if lane.keys), ())
     declared = next((dict(lane.declared) for lane in lanes if lane.declared), None)
     columns = {} if declared is None else {"schema": declared}
+    entry = loaded.settings.table_for(table, name)
+    masks = private_columns(entry, loaded.settings.defaults) if entry is not None else {}
     every, overlap = getattr(settings, "every", None), getattr(settings, "overlap", None)
     pace: dict[str, Any] = {} if every is None else {"every": timespan(every).total_seconds()}
     if isinstance(overlap, str):
         pace["overlap"] = timespan(overlap)
-    return {"keys": keys, "state": str(state_folder(loaded) / "kept" / name), **columns, **pace}
+    return {
+        "keys": keys,
+        "state": str(state_folder(loaded) / "kept" / name),
+        **columns,
+        **pace,
+        **({"private": masks} if masks else {}),
+    }
 
 
 def state_folder(loaded: Loaded) -> Path:

@@ -45,7 +45,8 @@ class VeilingDecoder(DecoderOfParts):
         if not self._tables.of(table.name):
             return super().decode(raw, table)
         schema = changes_schema(table)
-        done = [self._piece(piece, table) for piece in pieces(self.veiled(raw))]
+        # Columns that were set anew are in one chunk: where others have one without rows there is a piece without any.
+        done = [self._piece(piece, table) for piece in pieces(self.veiled(raw)) if piece.num_rows]
         return pa.concat_tables([schema.empty_table(), *done]).combine_chunks()
 
     def _piece(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:

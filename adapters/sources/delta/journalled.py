@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
+from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem
 
 from ...delta.names import encode
+from .private import Privacy
 from .rows.options import RowsOptions
 
 CHANGE, VERSION = "_change", "_snapshot"
@@ -20,7 +22,8 @@ T = TypeVar("T", bound="JournalOptions")
 
 class JournalOptions(BaseModel):
     """What they have in common. `state`: the folder of what is kept between runs. `keys`: the columns by which rows are told
-    apart. `schema`: declared columns and their types. `batch_records` and `batch_bytes` bound one batch."""
+    apart. `schema`: declared columns and their types. `private`: the masks of columns whose values are not to be written
+    down. `batch_records` and `batch_bytes` bound one batch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -28,6 +31,7 @@ class JournalOptions(BaseModel):
     state: str = Field(min_length=1)
     keys: tuple[str, ...]
     columns: dict[str, str] = Field(default_factory=dict, alias="schema")
+    private: dict[str, InstanceOf[Mask]] = Field(default_factory=dict)
     batch_records: int = Field(500_000, ge=1)
     batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
 
@@ -48,9 +52,14 @@ class JournalOptions(BaseModel):
             table=None,
             operation_column=CHANGE,
             sequence_columns=(VERSION,),
+            masked=tuple(sorted(self.private)),
             batch_records=self.batch_records,
             batch_bytes=self.batch_bytes,
         )
+
+    def privacy(self) -> Privacy:
+        """What is kept of rows."""
+        return Privacy(self.name, self.private, self.keys, self.columns)
 
     @classmethod
     def checked(cls: type[T], options: Mapping[str, object], what: str) -> T:

@@ -129,3 +129,12 @@ def test_rows_of_dms() -> None:
 def test_a_mask_that_does_not_suit_its_column() -> None:
     with pytest.raises(ConfigProblem, match="does not have"):
         decoded(frame(said(0, "c", {"id": 7})), bare(masks={"emial": HMAC}))
+
+
+def test_frames_may_have_chunks_without_records() -> None:
+    by = decoder()
+    records = frame(typed(said(1, "c", {"id": 1, "email": "alice@example.com"})))
+    chunked = pa.concat_tables([RAW.empty_table(), records, RAW.empty_table(), records])
+    table = by.learn(records, "items", "x")
+    assert by.decode(chunked, table)["id"].to_pylist() == [digest("1")] * 2
+    assert by.decode(RAW.empty_table(), table).num_rows == 0

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from replicator.domain.columns import Mask
+from replicator.wiring import adapters
+
 TABLE = """\
   - match: users
     source: mine
@@ -41,20 +44,26 @@ def test_records_of_these_can_be_stored_without_values(folder: Any, source: str,
     assert folder.load().settings.tables[0].columns["email"].is_private
 
 
-@pytest.mark.parametrize(
-    ("source", "why"),
-    [
-        ("format: rows, transport: snapshots, path: ./in/users", "'transport: snapshots' keeps the rows that it has read"),
-        (
-            'format: rows, transport: query, dsn: "postgresql://h/d", table: users, cursor_column: id',
-            "'transport: query' keeps",
-        ),
-    ],
-)
-def test_others_are_refused(folder: Any, source: str, why: str) -> None:
-    write(folder, source, "")
+def test_others_are_refused(folder: Any) -> None:
+    write(folder, f"format: debezium_outbox, {KAFKA}", "")
     found = [finding for finding in folder.findings() if finding.code == "inapplicable"]
-    assert [finding.message for finding in found if why in finding.message]
+    assert [finding.message for finding in found if "cannot be written without them" in finding.message]
+
+
+QUERY = 'format: rows, transport: query, dsn: "postgresql://h/d", table: users, cursor_column: at'
+
+
+@pytest.mark.parametrize("source", ["format: rows, transport: snapshots, path: ./in/users", QUERY])
+def test_sources_that_write_rows_down_are_told_the_masks(folder: Any, source: str) -> None:
+    write(folder, source, "deletes: ignore")
+    loaded = folder.load()
+    assert adapters.kept(loaded, "mine")["private"] == {"email": Mask("hmac", b"0123456789abcdef")}
+    assert adapters.decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {"email"}
+
+
+def test_what_tells_what_is_new_cannot_be_masked(folder: Any) -> None:
+    write(folder, QUERY, "deletes: ignore", columns=HMAC.replace("email", "at"))
+    assert "masks the 'cursor_column' of source 'mine'" in folder.only().message
 
 
 def test_what_tells_operations_or_order_cannot_be_masked(folder: Any) -> None:

@@ -33,7 +33,7 @@ class Polls:
 
     def __init__(self, options: QueryOptions) -> None:
         self._options = options
-        self.database, self.journal = Database(options), Journal(options)
+        self.database, self.journal, self._privacy = Database(options), Journal(options), options.privacy()
         self._progress: Progress | None = None
         self._recent: Recent | None = None
 
@@ -56,9 +56,8 @@ class Polls:
         return True
 
     def _take(self, reading: Reading) -> None:
-        schema = kept(reading.schema.empty_table()).schema
-        refuse_unkept(self._read(schema.empty_table()), self._options.name)
-        refuse_unusable(self._read(schema.empty_table()), self._options.keys)
+        refuse_unkept(self._read(kept(reading.schema.empty_table())), self._options.name)
+        schema = self._kept(reading.schema.empty_table()).schema
         if not self.journal.is_there:
             reading.check()
         reading.refuse_nulls()
@@ -82,7 +81,7 @@ class Polls:
             progress = replace(progress, parts=cut(reading, self._options.ranges))
         if not progress.parts:
             return progress
-        schema = kept(reading.schema.empty_table()).schema
+        schema = self._kept(reading.schema.empty_table()).schema
         begun = {n: part for n, part in enumerate(progress.parts) if part.border is not None and not part.done}
         known = {n: self._known(schema, borders.value_of(str(part.border))) for n, part in begun.items()}
         for number, some in SideBySide(self.database, progress.parts, borders).rows():
@@ -100,8 +99,7 @@ class Polls:
 
     def _written(self, some: pa.Table, recent: Recent | None, progress: Progress) -> Progress:
         """The progress once the rows that are not known are in the journal, with it."""
-        rows = kept(some)
-        refuse_unusable(self._read(rows), self._options.keys)
+        rows = self._kept(some)
         news = rows if recent is None else recent.news(rows)
         if news.num_rows:
             progress = replace(progress, version=_next(progress.version))
@@ -109,6 +107,12 @@ class Polls:
             if recent is not None:
                 recent.add(news, pa.repeat(pa.scalar(progress.version, pa.int64()), news.num_rows))
         return progress
+
+    def _kept(self, some: pa.Table) -> pa.Table:
+        """The rows as they are written down. Raises where they cannot be."""
+        rows = kept(some)
+        refuse_unusable(self._read(rows), self._options.keys)
+        return self._privacy.masked(rows)
 
     def _known(self, schema: pa.Schema, floor: Value | None) -> Recent:
         """The rows at or above the floor, of each key what was read last."""

@@ -27,6 +27,7 @@ from .options import QueryOptions
 
 OF_COMMIT = "replicator.query"
 TOLD_BY = "asked.json"
+MASKS = "masks"
 READ = "r"
 """What all rows are: nobody says whether one is new or was changed."""
 
@@ -74,6 +75,7 @@ class Journal:
         self._options = options
         self._state, self._path = Path(options.state), options.journal
         self._anew = begin_anew(self._state)
+        self._privacy = options.privacy()
         self._schema: pa.Schema | None = None
 
     @property
@@ -82,35 +84,31 @@ class Journal:
         return exists(local_folder(str(self._path)))
 
     def hold(self) -> None:
-        """Raise DataLoss where rows were read by another cursor column, or told apart by other keys, than is said now: what
-        was read could not be gone on from."""
-        file = self._state / TOLD_BY
-        if not file.exists():
-            return
-        now = self._told_by()
-        try:
-            was = json.loads(file.read_bytes())
-            others = [name for name in now if was[name] != now[name]]
-        except (ValueError, KeyError, TypeError) as damage:
-            raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
+        """Raise DataLoss where rows were read by another cursor column, told apart by other keys, or written down under
+        other masks, than is said now: what was read could not be gone on from."""
+        now, was = self._told_by(), self._noted()
+        others = [name for name in now if was is not None and was[name] != now[name]]
         if others:
             raise DataLoss(
                 f"{self._options.name} was read with another {' and '.join(others)} than the configuration says now.",
                 next_step=f"{self._anew} Or say what it was before.",
             )
+        masks = was[MASKS] if was is not None else {}
+        if self.is_there and masks != self._privacy.noted:
+            self._privacy.refuse_others(masks, self._there().names, self._anew)
 
     def begin(self, schema: pa.Schema) -> None:
         """Make it, for rows of these columns; where it is there, let these be no other ones: DataLoss where a column is gone
         or of another type."""
         if not self.is_there:
-            if (self._state / TOLD_BY).exists() and self._noted_as_made():
+            if (self._noted() or {}).get("made"):
                 raise DataLoss(f"{self._path} is gone, and with it what was read of the database.", next_step=self._anew)
             self._make(schema)
         if self._schema is None:
-            with translating(self._options.name):
-                there = pa.schema(DeltaTable(str(self._path)).schema().to_arrow())
             own = (CHANGE, VERSION)
-            self._schema = pa.schema([pa.field(f.name, storage_type(f.type)) for f in there if f.name not in own])
+            self._schema = pa.schema([pa.field(f.name, storage_type(f.type)) for f in self._there() if f.name not in own])
+            if (self._noted() or {}).get(MASKS) != self._privacy.noted:
+                self._note(made=True)  # Masks of columns that are not there yet have come.
         remedy = "Give it back to the table, or to the query"
         now = Snapshot(self._options.name, 0, schema.empty_table(), remedy=remedy)
         fitted(self._schema.empty_table(), now, str(self._state))
@@ -146,7 +144,7 @@ class Journal:
 
     def _make(self, schema: pa.Schema) -> None:
         try:
-            write_json(self._state / TOLD_BY, {**self._told_by(), "made": False})
+            self._note(made=False)
             names = pa.schema([pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), *schema])
             said = CommitProperties(custom_metadata={OF_COMMIT: Progress().written()})
             with translating(self._options.name):
@@ -158,12 +156,34 @@ class Journal:
                     commit_properties=said,
                 )
             sync_commit(self._path, 0)
-            write_json(self._state / TOLD_BY, {**self._told_by(), "made": True})
+            self._note(made=True)
         except OSError as error:
             raise EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.") from error
 
-    def _noted_as_made(self) -> bool:
-        return bool(json.loads((self._state / TOLD_BY).read_bytes()).get("made"))
+    def _note(self, *, made: bool) -> None:
+        try:
+            write_json(self._state / TOLD_BY, {**self._told_by(), MASKS: self._privacy.noted, "made": made})
+        except OSError as error:
+            raise EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.") from error
+
+    def _there(self) -> pa.Schema:
+        with translating(self._options.name):
+            return pa.schema(DeltaTable(str(self._path)).schema().to_arrow())
+
+    def _noted(self) -> Mapping[str, Any] | None:
+        """What is noted, with all that `_told_by` has; None where nothing is."""
+        file = self._state / TOLD_BY
+        if not file.exists():
+            return None
+        try:
+            was = dict(json.loads(file.read_bytes()))
+            return {
+                **{name: was[name] for name in self._told_by()},
+                MASKS: dict(was.get(MASKS, {})),
+                "made": was.get("made"),
+            }
+        except (ValueError, KeyError, TypeError) as damage:
+            raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
 
     def _told_by(self) -> Mapping[str, Any]:
         return {"cursor_column": self._options.cursor_column, "keys": sorted(self._options.keys)}

@@ -53,6 +53,8 @@ class QueryOptions(JournalOptions):
     def _typed(self) -> QueryOptions:
         if (self.query is None) == bool(self.columns):
             raise ValueError("columns are declared in 'schema' where there is a 'query', and only there")
+        if self.cursor_column in self.private:
+            raise ValueError("the cursor_column cannot be masked: by it is known what is new")
         return self
 
     @property

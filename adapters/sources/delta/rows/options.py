@@ -16,7 +16,8 @@ class RowsOptions(BaseModel):
     `path` is the folder of the table, or its `file://` URL; on Spark `table` may name it, as `catalog.schema.table`.
     `changes`: its appended rows, or its change data feed. `start_from`: `earliest` begins with the rows of the table as it
     is at first sight, `latest` with what is changed from then on. `operation_column` and `sequence_columns`: columns that
-    the decoder reads, which are then kept though they may be bookkeeping of a target. `batch_records` and `batch_bytes`
+    the decoder reads, which are then kept though they may be bookkeeping of a target. `masked`: columns whose values are
+    masked in the table already, which records say. `batch_records` and `batch_bytes`
     bound one batch.
     """
 
@@ -30,6 +31,7 @@ class RowsOptions(BaseModel):
     start_from: Literal["earliest", "latest"] = "earliest"
     operation_column: str | None = None
     sequence_columns: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
     batch_records: int = Field(500_000, ge=1)
     batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
 

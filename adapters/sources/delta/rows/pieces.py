@@ -14,6 +14,7 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 
 from ....arrow.json.written import Layout
+from ....arrow.veils.marks import Mark, marked
 from ....delta.column_names import source_name
 from ..files import parquet
 from .encode import Told, encoded
@@ -31,7 +32,7 @@ BEFORE, AFTER = "update_preimage", "update_postimage"
 @dataclass(frozen=True)
 class Content:
     """What is common to the files of one version: its number, when it was committed (in milliseconds), the topic, the
-    table's columns under the names that they have in the files, and which of them are to be left out."""
+    table's columns under the names that they have in the files, which of them are to be left out, and which are masked."""
 
     topic: str
     version: int
@@ -39,6 +40,14 @@ class Content:
     at: int | None
     schema: pa.Schema
     left_out: frozenset[str]
+    masked: tuple[str, ...] = ()
+
+    def headers(self, count: int) -> pa.Array:
+        """The headers of so many records."""
+        kind = RAW.field("headers").type
+        if not self.masked:
+            return pa.nulls(count, kind)
+        return pa.repeat(pa.scalar(marked(None, Mark(self.topic, self.masked), None), kind), count)
 
     def layout(self) -> Layout:
         """The columns of the records."""
@@ -193,7 +202,7 @@ def _raw(piece: Piece, told: Told, texts: list[bytes]) -> pa.Table:
         "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
         "offset": pa.array([base + number for number in told.rows], pa.int64()),
         "timestamp": pa.repeat(pa.scalar(content.at, pa.int64()), count).cast(RAW.field("timestamp").type),
-        "headers": pa.nulls(count, RAW.field("headers").type),
+        "headers": content.headers(count),
         "key": pa.nulls(count, pa.binary()),
         "value": pa.array(texts, pa.binary()),
     }

@@ -162,7 +162,7 @@ class RowsTable:
                 f"Version {version} of the table {self.name} has {first} rows, of which only {MOST_ROWS} can be numbered."
             )
         left_out = state.left_out(self._options.columns)
-        return Version(Content(self.name, version, False, at, state.schema, left_out), tuple(found))
+        return Version(Content(self.name, version, False, at, state.schema, left_out, self._options.masked), tuple(found))
 
     def _rows(self, version: int, path: str, file: Stored) -> int:
         said = _records_said(file.stats)

@@ -90,7 +90,7 @@ class AskedIntake(Paced):
                 f"The first snapshot of {self._name} is being read.",
                 next_step="The program waits for it: where another command said this, `replicator run` first.",
             )
-        self._journal.hold_keys()
+        self._journal.hold()
 
     def close(self) -> None:
         """See `Intake`: nothing is read after that."""

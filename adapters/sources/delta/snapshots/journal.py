@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ....delta.errors import translating
 from ....delta.layout import local_folder
 from ....delta.locks import LaneLock
 from ....delta.tables import exists
+from ..private import Noted
 from .compared import changes, fitted, refuse_unusable
 from .options import SnapshotsOptions
 from .supply import Snapshot, Supply, Taken
@@ -27,6 +29,7 @@ from .unkept import refuse_unkept
 KEPT_FOR_GOOD = {"delta.enableExpiredLogCleanup": "false"}
 OF_COMMIT = "replicator.snapshot"
 KEYS = "keys.json"
+MASKS = "masks"
 
 
 def begin_anew(state: Path) -> str:
@@ -39,7 +42,8 @@ class Journal:
 
     A snapshot is first kept as the one before of the next (`<version>.parquet`), then its changes are committed, then it is
     noted (`taken.json`). What the newest commit says counts: changes that were committed are never compared again. Before
-    the first, the keys are noted by which all are compared (`keys.json`).
+    the first, the keys are noted by which all are compared, and the masks of private columns (`keys.json`): of a snapshot
+    nothing is kept before they are masked.
     """
 
     def __init__(self, options: SnapshotsOptions, supply: Supply) -> None:
@@ -47,6 +51,7 @@ class Journal:
         self._state = Path(options.state)
         self._path = options.journal
         self._known: Taken = {}
+        self._privacy = options.privacy()
         self._anew = begin_anew(self._state)
 
     @property
@@ -58,15 +63,23 @@ class Journal:
         """The versions that were taken in, as far as this object knows."""
         return self._known
 
-    def hold_keys(self) -> None:
+    def hold(self) -> None:
         """Raise DataLoss where the changes that are written down were found by other keys than these, by which they would be
-        others. What was kept by a program that did not remember its keys is taken to be found by these."""
-        if self.is_there and (noted := self._noted_keys()) != set(self._options.keys):
+        others, or are written under other masks. What was kept by a program that did not remember its keys is taken to be
+        found by these, and not to be masked."""
+        if not self.is_there:
+            return
+        noted, masks = self._noted_rules()
+        if noted != set(self._options.keys):
             was, now = ", ".join(sorted(noted)), ", ".join(self._options.keys)
             raise DataLoss(
                 f"The snapshots of {self._options.name} were compared by the keys ({was}), and `keys` says ({now}).",
                 next_step=f"{self._anew} Or say the keys of before.",
             )
+        if masks != self._privacy.noted:
+            with translating(self._options.name):
+                there = pa.schema(DeltaTable(str(self._path)).schema().to_arrow()).names
+            self._privacy.refuse_others(masks, there, self._anew)
 
     def take(self) -> bool:
         """Take the next snapshot in, if there is one that is whole; whether there was. Nothing while another one does."""
@@ -84,7 +97,7 @@ class Journal:
             lock.release()
 
     def _take(self) -> bool:
-        self.hold_keys()
+        self.hold()
         taken = self._taken()
         snapshot = self._supply.next(taken)
         if snapshot is not None:
@@ -92,9 +105,10 @@ class Journal:
         return snapshot is not None
 
     def _take_in(self, snapshot: Snapshot, taken: dict[int, int | None]) -> None:
-        rows = snapshot.rows
         refuse_unkept(snapshot, self._options.name)
         refuse_unusable(snapshot, self._options.keys)
+        rows = self._privacy.masked(snapshot.rows)
+        snapshot = replace(snapshot, rows=rows)
         if not rows.num_rows and not self._options.allow_empty:
             raise DataLoss(
                 f"{snapshot.name} has no rows: taken in, it would delete every row of the table.",
@@ -108,8 +122,8 @@ class Journal:
         if is_equal and self._supply.is_numbered_here:
             self._forget_others(max(taken))
             return
-        if not self.is_there:
-            self._note_keys()
+        if not self.is_there or self._noted_rules()[1] != self._privacy.noted:
+            self._note_rules(self._privacy.noted)  # Of columns that were not there yet masks may have come.
         self._keep(snapshot.version, rows)
         if found.num_rows or not self.is_there:
             self._commit(found, snapshot.version)
@@ -158,19 +172,20 @@ class Journal:
         except (ValueError, KeyError, TypeError, AttributeError) as damage:
             raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
 
-    def _noted_keys(self) -> set[str]:
+    def _noted_rules(self) -> tuple[set[str], Noted]:
+        """The keys, and the masks."""
         file = self._state / KEYS
         if not file.exists():
-            self._note_keys()
+            self._note_rules({})
         try:
-            found = json.loads(file.read_bytes())["keys"]
-            return {str(key) for key in found}
+            found = json.loads(file.read_bytes())
+            return {str(key) for key in found["keys"]}, dict(found.get(MASKS, {}))
         except (ValueError, KeyError, TypeError) as damage:
             raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
 
-    def _note_keys(self) -> None:
+    def _note_rules(self, masks: Noted) -> None:
         try:
-            write_json(self._state / KEYS, {"keys": list(self._options.keys)})
+            write_json(self._state / KEYS, {"keys": list(self._options.keys), MASKS: masks})
         except OSError as error:
             raise self._unwritable(error) from error
 

@@ -104,7 +104,7 @@ class FolderIntake:
                 f"There is no whole snapshot in {self._path} yet.",
                 next_step="Start again when there is one: a file, or a folder of them with _SUCCESS in it.",
             )
-        self._journal.hold_keys()
+        self._journal.hold()
 
     def look(self) -> None:
         """See `Intake`."""
