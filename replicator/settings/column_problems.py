@@ -8,11 +8,13 @@ from typing import Any
 from replicator.domain.conditions import columns_of
 
 from .conditions import condition
+from .event_columns import event_column_problems
 from .expression_problems import expression_problems
 from .expressions import NoExpression
 from .findings import Path, Problem, place, quoted
 from .nearest import did_you_mean
 from .remade_problems import remade_problems
+from .source_options import OUTBOX
 from .views import NO_MIRRORS, EntryView, Rule, TableView, View, text
 
 ADDING = frozenset({"metadata", "constant", "expression"})
@@ -21,7 +23,7 @@ CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 VEILING = frozenset(
     {
         *("debezium_json", "debezium_avro", "canal_json", "maxwell_json", "ogg_json", "dts_avro"),
-        *("rows", "dms_csv", "dms_parquet"),
+        *("rows", "dms_csv", "dms_parquet", OUTBOX),
     }
 )
 """Formats whose records can be written anew without private values."""
@@ -36,6 +38,8 @@ def column_problems(config: View) -> Iterator[Problem]:
     veiled = {table.source for table in config.tables if any(map(_is_private, table.columns.values()))}
     for table in config.tables:
         yield from _privacy(config, table)
+        if text((config.sources or {}).get(table.source or "", {}), "format") == OUTBOX:
+            yield from event_column_problems(table)
         yield from _held(config, table, veiled)
         yield from _unknown(table, (*table.path, "columns"), table.columns)
         yield from expression_problems(table)

@@ -15,6 +15,8 @@ from .fields import FromZero, Strict, _refused
 from .types import TYPES, type_named
 
 DROP = "drop"
+FIELD = "payload."
+"""What the names of fields of an event's payload begin with."""
 LEAST_KEY = 16
 """Characters of a key: values that are guessed can be tried with short ones."""
 

@@ -14,7 +14,7 @@ from replicator.domain.patterns import expanded, is_regex, matches
 from replicator.domain.schema_changes import Kind, Mode, SchemaRules
 from replicator.domain.shape import Shape
 
-from .columns import ColumnSettings, remade
+from .columns import FIELD, ColumnSettings, remade
 from .conditions import condition
 from .fields import Strict, into_problem, timespan
 from .findings import Path
@@ -94,9 +94,9 @@ def own_name(table: str) -> str:
     return table.rpartition(".")[2]
 
 
-def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
+def resolve(name: str, said: Said, kind: str, at: Path, *, of_events: bool = False) -> LaneSettings:
     """The lane of the source table `name` through the entry, in the table, with the defaults of `said`. The entry stands
-    at the path `at`, and its sink is of `kind`."""
+    at the path `at`, and its sink is of `kind`. `of_events`: the table is one of an outbox's events."""
     entry, table, _ = said
     keys = first(*(level.keys for level in said))
     policy: Policy = first(*(level.chosen_policy() for level in said)) or "scd1"
@@ -117,7 +117,7 @@ def resolve(name: str, said: Said, kind: str, at: Path) -> LaneSettings:
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else timespan(grace),
         retention=_retention(said) if policy == "scd1" and not _by_column(said) else None,
-        shape=_filter(said) if stored else _shape(said, policy, deletes),
+        shape=_filter(said) if stored else _shape(said, policy, deletes, of_events=of_events),
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
         tombstones=first(*(level.tombstones for level in said)),
@@ -165,7 +165,7 @@ def _tracked(level: PolicyKeys) -> Chosen | None:
     return next((Chosen(tuple(names), excluded) for names, excluded in lists if names is not None), None)
 
 
-def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
+def _shape(said: Said, policy: Policy, deleted: Deletes, *, of_events: bool) -> Shape:
     deletes, truncates, where = (first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
     return Shape(
         sequence_by=tuple(first(*(level.sequence_by for level in said)) or ()),
@@ -178,7 +178,7 @@ def _shape(said: Said, policy: Policy, deleted: Deletes) -> Shape:
         by_column=_by_column(said) and policy == "scd1",
         where=None if where is None else condition(where),
         rows_leave=where is None or policy != "append",
-        remade=_remade(said),
+        remade=_remade(said, of_events=of_events),
     )
 
 
@@ -188,10 +188,11 @@ def _filter(said: Said) -> Shape:
     return Shape(where=None if where is None else condition(where), rows_leave=where is None)
 
 
-def _remade(said: Said) -> Remade:
-    """Of a column that is private both names are said, and one of them is not there."""
+def _remade(said: Said, *, of_events: bool) -> Remade:
+    """Of a column that is private both names are said, and one of them is not there. Fields of payloads are no columns."""
     _, table, defaults = said
-    rules, names = columns_of(said), names_in(table, defaults)
+    rules = {n: rule for n, rule in columns_of(said).items() if not (of_events and n.startswith(FIELD))}
+    names = names_in(table, defaults)
     may_lack = {name for name, rule in rules.items() if rule.is_private and name in names}
     return remade(rules, frozenset(private_columns(table, defaults)), may_lack.union(table.declared or ()))
 

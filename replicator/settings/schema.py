@@ -16,6 +16,7 @@ from .lanes import LaneSettings, resolve
 from .lineage import LineageSettings
 from .projections import EVENT_STORE, ProjectionSettings
 from .sinks import DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
+from .source_options import OUTBOX
 from .source_parts import Text
 from .sources import Source
 from .tables import OnReject, PolicyKeys, TableSettings
@@ -121,9 +122,11 @@ class Settings(Strict):
         """The lanes of the source table `name` through one entry of `tables`; what does not depend on the name is that
         of every table the entry matches."""
         kinds = {sink: settings.kind for sink, settings in self.sinks.items()}
+        source = self.sources.get(table.source)
+        of_events = source is not None and source.format == OUTBOX
         at: Path = ("tables", self.tables.index(table), "to")
         return tuple(
-            resolve(name, (entry, table, self.defaults), kinds[entry.sink], (*at, index))
+            resolve(name, (entry, table, self.defaults), kinds[entry.sink], (*at, index), of_events=of_events)
             for index, entry in enumerate(table.to)
             if kinds[entry.sink] != "event_log"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .event_columns import OF_MASKS
 from .findings import Problem, inside, place, quoted
 from .projections import EVENT_STORE
 from .source_options import OUTBOX
@@ -57,8 +58,9 @@ def _inapplicable(table: TableView, entry: EntryView) -> Iterator[Problem]:
         if said is not None and key not in entry.said:
             sentence = f"{place(path)} means nothing for {place(entry.path)}: the store of events keeps events as they are"
             yield Problem(path, "inapplicable", sentence, ELSEWHERE)
-    if table.columns:
-        path = (*table.path, "columns")
+    others = [name for name, rule in table.columns.items() if not rule.keys() <= OF_MASKS]
+    if others:
+        path = (*table.path, "columns", others[0])
         sentence = f"{place(path)} means nothing for {place(entry.path)}: the store of events keeps events as they are"
         yield Problem(path, "inapplicable", sentence, ELSEWHERE)
 

@@ -18,6 +18,8 @@ An event is a row `(id, aggregatetype, aggregateid, type, payload, event_offset)
 **Once.** An event is never changed, so all have one sequence: whatever the policy, an event whose id is there is a
 duplicate, and the first one that came stays as it is.
 
+**Private** columns and fields of the payload: `veiled`.
+
 **Ignored** are deletes and truncates of the outbox table, whose rows are only waste once they were read, and null values
 without a header `id`. **Rejected** are updates of it, events without an id, aggregate types that cannot be part of a
 table's name, and payloads that are not JSON.

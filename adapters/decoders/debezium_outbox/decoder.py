@@ -20,6 +20,7 @@ from ...arrow.json.pieces import RECORD_IDS, Part, in_order, pieces, rejected, s
 from ...arrow.parts import DecoderOfParts
 from .event import ID, TYPES, Event, Raw, event_of
 from .options import FIELDS, Options, read_options
+from .veiled import Said, Veiling
 
 FINGERPRINT = "outbox"
 JSON = "io.debezium.data.Json"
@@ -30,7 +31,6 @@ COLUMNS = (
 STAMP = pa.timestamp("us", "UTC")
 SEQUENCE = 0
 """That of every event, in every epoch: one that comes again is no newer than the first."""
-Said = Event | str | Reject
 
 
 class DebeziumOutboxDecoder(DecoderOfParts):
@@ -38,12 +38,25 @@ class DebeziumOutboxDecoder(DecoderOfParts):
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
-        events = Events(read_options(given))
-        super().__init__(given, routing=events, decoding=events, envelopes=events)
+        read = read_options(given)
+        self._events, self._veiling = Events(read), Veiling(read)
+        super().__init__(given, routing=self._events, decoding=self._events, envelopes=self._events)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:  # noqa: ARG002 - as the port has it
-        """See `ports.decoder.Decoder.learn`: tables of events are all alike."""
-        return TableSpec(table, COLUMNS, (ID,), 1, fingerprint)
+        """See `ports.decoder.Decoder.learn`: tables of events are all alike, but for what is masked."""
+        return self._veiling.spec(TableSpec(table, COLUMNS, (ID,), 1, fingerprint))
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`: of a table with private columns what is decoded is what may be stored."""
+        return super().decode(self.veiled(raw) if self._veiling.of(table.name) else raw, table)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.envelope`."""
+        return super().envelope(self.veiled(raw))
+
+    def veiled(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.KeepsPrivate.veiled`."""
+        return self._veiling.veiled(raw, self._events.said(raw)) if self._veiling else raw
 
 
 class Events:
@@ -66,6 +79,10 @@ class Events:
         """See `ports.decoder.Decoder.envelope`."""
         done = [self._envelopes(self._read(piece)) for piece in pieces(raw)]
         return pa.concat_tables([ENVELOPE.empty_table(), *done]).combine_chunks()
+
+    def said(self, raw: pa.Table) -> list[Said]:
+        """What each of the records is."""
+        return [one for piece in pieces(raw) for one in self._read(piece)]
 
     def _read(self, raw: pa.RecordBatch) -> list[Said]:
         values, large = bounded(raw.column("value"), self._options.limits)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, field_validator
 
+from replicator.domain.columns import Mask
 from replicator.domain.sequence import MAX_EPOCH
 
 from ...arrow.json.limits import Limits
@@ -52,7 +53,8 @@ class Outbox(BaseModel):
 
 class Options(BaseModel):
     """What `DebeziumOutboxDecoder` takes. Tables declare neither columns nor keys: those of events are what they are.
-    `epoch` is of log positions, which events have none of."""
+    `epoch` is of log positions, which events have none of. `private`: per table the masks of columns, and of fields of the
+    payload, called `payload.NAME`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
@@ -61,6 +63,7 @@ class Options(BaseModel):
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     tombstones: Literal["ignore"] | dict[str, Literal["ignore"]] = "ignore"
     epoch: int = Field(default=0, ge=0, le=MAX_EPOCH)
+    private: dict[str, dict[str, InstanceOf[Mask]]] = Field(default_factory=dict)
     limits: Limits = Limits()
 
     @field_validator("declared", "keys")

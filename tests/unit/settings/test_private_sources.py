@@ -45,7 +45,7 @@ def test_records_of_these_can_be_stored_without_values(folder: Any, source: str,
 
 
 def test_others_are_refused(folder: Any) -> None:
-    write(folder, f"format: debezium_outbox, {KAFKA}", "")
+    write(folder, f"format: of_theirs, {KAFKA}", "")
     found = [finding for finding in folder.findings() if finding.code == "inapplicable"]
     assert [finding.message for finding in found if "cannot be written without them" in finding.message]
 
@@ -70,3 +70,47 @@ def test_what_tells_operations_or_order_cannot_be_masked(folder: Any) -> None:
     source = f"format: rows, operation_column: op, sequence_columns: [id], {KAFKA}"
     write(folder, source, columns=HMAC.replace("email", "op"))
     assert "masks what tells operations" in folder.only().message
+
+
+OUTBOX = f"format: debezium_outbox, {KAFKA}"
+
+
+def write_events(folder: Any, columns: str) -> None:
+    write(folder, OUTBOX, "", columns)
+    folder.write(folder.file.read_text().replace("    source: mine\n    keys: [id]\n", "    source: mine\n", 1))
+
+
+FIELD = HMAC.replace("email", '"payload.email"')
+
+
+def test_events_may_have_private_columns_and_fields(folder: Any) -> None:
+    """A field is no column of a target; a lane does not look for it."""
+    write_events(folder, "{aggregateid: drop, payload.phone: drop, " + FIELD[1:])
+    loaded = folder.load()
+    (lane,) = loaded.settings.lanes_for("users", "mine")
+    assert [name for name, _ in lane.shape.remade.changed] == ["aggregateid"]
+    assert adapters.decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {
+        "aggregateid",
+        "payload.phone",
+        "payload.email",
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (HMAC, "is no column of an outbox's events"),
+        (HMAC.replace("email", "aggregatetype"), "masks what tells the table of an event"),
+        (HMAC.replace("email", "payload"), "makes something else of the payload than JSON"),
+        (FIELD.replace("mask", "rename: a, mask"), "names a field of the payload, which can be masked or dropped"),
+    ],
+)
+def test_what_events_do_not_have_is_refused(folder: Any, columns: str, told: str) -> None:
+    write_events(folder, columns)
+    assert told in folder.only().message
+
+
+def test_fields_are_of_tables_alone(folder: Any) -> None:
+    write_events(folder, FIELD)
+    folder.write(folder.file.read_text().replace("to: [{sink: lake}]", f"to: [{{sink: lake, columns: {FIELD}}}]", 1))
+    assert [one.message for one in folder.findings() if "which targets have as a whole" in one.message]
