@@ -39,6 +39,13 @@ class Layout:
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
 
+KEYLESS = Layout(error=KEYLESS_TRUNCATE)
+
+
+def _is_truncate(message: Message) -> bool:
+    return bool(message.changes) and all(change.op == Op.TRUNCATE for change in message.changes)
+
+
 class Layouts:
     """The layouts of one decoder; keeps those it has seen."""
 
@@ -55,15 +62,15 @@ class Layouts:
             if len(self._known) >= MAX_LAYOUTS:
                 self._known.clear()
             found = self._known[which] = self._read(message)
-        return found
+        # Messages of other operations share what is kept.
+        is_lacking = found.error is None and not found.keys and _is_truncate(message)
+        return KEYLESS if is_lacking else found
 
     def _read(self, message: Message) -> Layout:
         declared = self._options.columns_of(message.table)
         keys = self._options.keys_of(message.table) or message.keys
         if not declared and not message.types:
             return Layout(error=UNTYPED)
-        if not keys and all(change.op == Op.TRUNCATE for change in message.changes):
-            return Layout(error=KEYLESS_TRUNCATE)
         columns = self._columns(declared, message.types)
         if isinstance(columns, Reject):
             return Layout(error=columns)

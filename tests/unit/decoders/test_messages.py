@@ -95,6 +95,16 @@ def test_what_canal_says_beside_changes():
     assert "write `keys:" in routed("canal", truncate, options={"schema": {"*": COLUMNS}})[0]["error"]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_truncate_without_a_key_has_other_messages_of_its_table_routed(first):
+    """Whichever comes first: they share the columns that are kept of the table."""
+    row, options = {"id": 1, "name": "a", "price": "1"}, {"schema": {"*": COLUMNS}}
+    both = [ogg("T"), ogg("I", after=row)]
+    found = routed("ogg", both[first], both[1 - first], options=options)
+    assert "write `keys:" in found[first]["error"]
+    assert found[1 - first]["error"] is None and found[1 - first]["table"]
+
+
 def test_a_message_is_rejected_whole():
     """One row of it does not fit, or has no key."""
     good, bad = {"id": "1", "name": "a", "price": "1"}, {"id": "2", "name": "a", "price": "x"}
