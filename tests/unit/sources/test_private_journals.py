@@ -186,10 +186,9 @@ def test_what_is_kept_of_a_query_is_masked(tmp_path: Path, ranges: int) -> None:
     masks = {"id": HMAC, "name": FIXED, "date": HMAC, "sales": HMAC}
     records, at = read(asked(tmp_path, masks, ranges=ranges))
     names = ["id", "date", "name", "sales", "modified"]
-    assert rows(records, names)[0] == (
-        *("r", digest("1"), digest("2019-11-11"), "*", digest("323.00")),
-        "2019-11-11 12:00:05.000000",
-    )
+    # Ranges are read side by side: any may come first.
+    first = ("r", digest("1"), digest("2019-11-11"), "*", digest("323.00"), "2019-11-11 12:00:05.000000")
+    assert first in rows(records, names)
     database.add_sales((47110815, "2019-11-14", "alice@", "4711.00", "2019-11-13 11:34:00"))
     database.run("UPDATE sales SET name = 'Bob', modified = '2019-11-13 11:33:28' WHERE id = 4")
     records, at = read(asked(tmp_path, masks), at)
