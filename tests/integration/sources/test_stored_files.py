@@ -12,8 +12,8 @@ import pytest
 from object_store import BUCKET, ObjectStore, object_store
 from stored_files import StoredFiles
 
-from adapters.delta import storage
-from adapters.sources.files import ArchiveSource, stored
+from adapters.delta import storage, stored_files
+from adapters.sources.files import ArchiveSource
 from adapters.sources.files.check import ArchiveCheck
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.dms.source import DmsFilesCheck
@@ -79,7 +79,7 @@ def test_a_bucket_as_dms_writes_it(files: StoredFiles) -> None:
 
 
 def test_a_file_that_was_read_twice_in_blocks(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "BLOCK", 64)
+    monkeypatch.setattr(stored_files, "BLOCK", 64)
     rows = [b"I,%d,%s" % (n, b"x" * (n % 50)) for n in range(100)]
     files.put(f"{USERS}/20211017-194324349.csv", b"\n".join(rows))
     assert read(files.options) == rows
@@ -101,17 +101,17 @@ def test_an_object_that_is_replaced_after_it_was_read(files: StoredFiles) -> Non
 
 
 def test_an_object_that_is_replaced_while_it_is_read(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "BLOCK", 64)
+    monkeypatch.setattr(stored_files, "BLOCK", 64)
     name = f"{USERS}/20211017-194324349.csv"
     files.put(name, "".join(f"I,{n}\n" for n in range(100)))
-    original = stored.StoredPath.block
+    original = stored_files.StoredPath.block
 
     def block(path: Any, start: int, end: int) -> Any:
         if start:
             files.put(name, "".join(f"U,{n}\n" for n in range(100)))
         return original(path, start, end)
 
-    monkeypatch.setattr(stored.StoredPath, "block", block)
+    monkeypatch.setattr(stored_files.StoredPath, "block", block)
     with pytest.raises(Retryable, match="was replaced while it was read"):
         read(files.options)
 
