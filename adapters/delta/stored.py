@@ -121,8 +121,8 @@ class StoredFolder:
     def located(self, path: str, size: int) -> StoredPath:
         """See `Folder.located`."""
         if "://" in path:
-            bucket, key = split_url(unquote(path))
-            return StoredPath(bucket, key, self.bucket.storage, size=size)
+            bucket, key = split_url(path)
+            return StoredPath(bucket, unquote(key), self.bucket.storage, size=size)
         return StoredPath(self.bucket.name, (self / unquote(path)).key, self.bucket.storage, size=size)
 
     def put(self, file: str, record: Record) -> None:

@@ -17,8 +17,7 @@ class RowsOptions(BaseModel):
     `changes`: its appended rows, or its change data feed. `start_from`: `earliest` begins with the rows of the table as it
     is at first sight, `latest` with what is changed from then on. `operation_column` and `sequence_columns`: columns that
     the decoder reads, which are then kept though they may be bookkeeping of a target. `masked`: columns whose values are
-    masked in the table already, which records say. `batch_records` and `batch_bytes`
-    bound one batch.
+    masked in the table already, which records say. `batch_records` and `batch_bytes` bound one batch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -1,0 +1,29 @@
+"""Data files by what a table's log calls them: relative to the table or whole, written as URLs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adapters.delta.folders import LocalFolder
+from adapters.delta.storage import Storage
+from adapters.delta.stored import StoredFolder
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ("topic=a%2523b/p.parquet", "s3://lake/log/topic=a%23b/p.parquet"),
+        ("s3://other/x/p%23%3F1.parquet", "s3://other/x/p#?1.parquet"),
+    ],
+)
+def test_in_an_object_store(said: str, place: str) -> None:
+    assert str(StoredFolder.at("s3://lake/log", Storage(region="eu-west-1")).located(said, 3)) == place
+
+
+@pytest.mark.parametrize(
+    ("said", "place"), [("a%20b/p.parquet", "/log/a b/p.parquet"), ("file:///x/p%23.parquet", "/x/p#.parquet")]
+)
+def test_on_a_disk(said: str, place: str) -> None:
+    assert LocalFolder("/log").located(said, 3) == Path(place)
