@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from .daemon import Daemon
 from .shops import LOGS, MIRRORS, await_caught_up, await_equal, await_nothing, logs_differ, mirrors_differ
 from .stack import TABLES, World
 from .workload import Load
@@ -26,9 +27,16 @@ def test_all_five_targets_equal_the_source(shipped: World) -> None:
     await_nothing(lambda: logs_differ(world), "both event logs are whole and add up to the source", daemon, 10)
     assert mirrors_differ(world) == []
     assert world.dead_letters() == []
+    await_nothing(lambda: lags(daemon), "every lane knows that nothing is left", daemon, 30)
     check_accounts(world, world.ask("status"))
     check_metrics(world, daemon.metrics())
     assert daemon.stop() == 0
+
+
+def lags(daemon: Daemon) -> list[str]:
+    """The lanes that have records left or, while the broker is slow to say where the topics end, do not know of any."""
+    lanes = daemon.lanes().items()
+    return [f"{name} has {lane['lag_records']} records left" for name, lane in lanes if lane["lag_records"] != 0]
 
 
 def check_accounts(world: World, status: dict[str, object]) -> None:
@@ -43,7 +51,6 @@ def check_accounts(world: World, status: dict[str, object]) -> None:
         expected = len(records) if lane["policy"] == "event_log" else changes[world.topic(name.partition(".")[2])]
         assert sum(counts.values()) == expected, (name, counts)
         assert counts["rejected"] == counts["duplicate"] == counts["superseded"] == 0, (name, counts)
-        assert lane["lag_records"] == 0, (name, lane)
     assert json.dumps(status).count("example.com") == 0
     assert status["sources"][0]["records"] == len(records)  # type: ignore[index]
 
