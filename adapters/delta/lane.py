@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import DataLoss, Retryable
-from replicator.domain.plan import Counts, LaneState
+from replicator.domain.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.position import Span
 from replicator.domain.retention import forgetting
 from replicator.ports.frames import Lane, LaneApplied, RejectRows, Write
@@ -21,7 +21,8 @@ from .erasing import count, key_row
 from .errors import translating
 from .folders import Folder
 from .layout import Lake
-from .merge import remove_key
+from .loading import Load, loadable
+from .merge import has_no_rows, remove_key
 from .positions import Positions
 from .protocol import refuse_newer
 from .staged import Staged
@@ -84,6 +85,26 @@ class DeltaLane:
                 self._shelf[self._path] = snapshot
                 return outcome
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
+
+    def load(self, write: Write[Any], load: Load, reject: RejectRows[Any]) -> LaneApplied:
+        """See `ports.laying.Loads.load`."""
+        with translating(self.lane.into):
+            for _ in range(ATTEMPTS):
+                snapshot = self.newest()
+                staged = load.staged(snapshot, write, reject)
+                identity = tuple(sorted(write.identity.items()))
+                after = replace(staged.state, position=write.span.end, identity=identity, rule=write.plan.rule)
+                try:
+                    self._commit(snapshot, after, write.span, staged.write)
+                except LostRace:
+                    continue
+                self._shelf[self._path] = snapshot
+                return LaneApplied(after.position, staged.counts, after.forgotten)
+        raise Retryable(f"other writers keep committing to table {self.lane.into}")
+
+    def can_load(self, plan: ApplyPlan) -> bool:
+        """See `ports.laying.Loads.loads`."""
+        return loadable(plan) and self.state() is None and has_no_rows(self.newest())
 
     def record(self, state: LaneState | None, write: Operation | None = None) -> None:
         """Commit `write` (nothing by default) with `state` as the lane's state, whatever it was."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position
-from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
+from replicator.ports.frames import Applied, Folded, Lane, LaneApplied, RejectRows, Write
 from replicator.ports.sink import Erased, Judge
 
 from .dropping import Remains, refuse_half_dropped, remove_written
@@ -19,6 +20,7 @@ from .errors import translating
 from .folders import Folder
 from .lane import DeltaLane, Shelf, Stages, lane_log
 from .layout import Lake
+from .loading import Load
 from .options import TableOptions, config_place
 from .seeding import seed
 from .swapping import finish, swap
@@ -117,6 +119,16 @@ class Lanes:
                 error.add_note(f"lanes applied before it: {', '.join(applied)}")
             raise
         return applied
+
+    def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
+        """See `ports.laying.Loads.loads`."""
+        return self._prepared(lane).can_load(plan)
+
+    def load(
+        self, write: Write[pa.Table], parts: Iterable[Folded[pa.Table]], reject: RejectRows[pa.Table], folder: Path
+    ) -> LaneApplied:
+        """See `ports.laying.Loads.load`."""
+        return self._prepared(write.lane).load(write, Load(self._stages, parts, folder), reject)
 
     def _by_table(self, writes: Sequence[Write[Any]]) -> list[list[Write[Any]]]:
         found: dict[Folder, list[Write[Any]]] = {}

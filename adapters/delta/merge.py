@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,8 +43,7 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Cut | None, cuts: Iterab
     if not rows.num_rows and clear is not None and not plan.soft_deletes:
         return delete_where(cleared(plan, DELTA_RS_ALONE, clear.sequence))
     names = [OP, *(c.name for c in plan.target), *([UNSENT] if plan.by_column else [])]
-    source = rows.select(names)
-    return lambda snapshot, attempt: _merge(snapshot, attempt.properties, plan, source, clear)
+    return Merge(plan, rows.select(names), lambda merger: _clearing(merger, plan, clear))
 
 
 def _history_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Cut]) -> Operation | None:
@@ -56,7 +56,7 @@ def _history_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Cut]) -> Operatio
             merger = merger.when_not_matched_by_source_update(_ended(plan, cut), ended_by(plan, DELTA_RS, cut.sequence))
         return merger
 
-    return lambda snapshot, attempt: _execute(snapshot, attempt.properties, plan, source, with_cuts)
+    return Merge(plan, source, with_cuts)
 
 
 def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str]:
@@ -77,10 +77,14 @@ def append_stage(rows: pa.Table) -> Operation:
 
 
 def _append(snapshot: DeltaTable, properties: CommitProperties, rows: pa.Table) -> None:
-    schema = schema_of(snapshot)
-    known = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
-    aligned = pa.table(known, schema=schema)
+    aligned = stored_rows(rows, schema_of(snapshot))
     write_deltalake(snapshot, aligned, mode="append", writer_properties=WRITER, commit_properties=properties)
+
+
+def stored_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` with the columns of a table: null where they lack them, without those that the table lacks."""
+    known = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(known, schema=schema)
 
 
 def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -88,17 +92,14 @@ def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
     snapshot.delete(commit_properties=attempt.properties)
 
 
-def _merge(snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table, clear: Cut | None) -> None:
-    def with_clear(merger: TableMerger) -> TableMerger:
-        if clear is None:
-            return merger
-        found = cleared(plan, DELTA_RS, clear.sequence)
-        if not plan.soft_deletes:
-            return merger.when_not_matched_by_source_delete(found)
-        marks = {DELTA_RS.quoted(CDC_DELETED): "TRUE", DELTA_RS.quoted(CDC_DELETED_AT): _instant(clear)}
-        return merger.when_not_matched_by_source_update(marks, found)
-
-    _execute(snapshot, properties, plan, source, with_clear)
+def _clearing(merger: TableMerger, plan: ApplyPlan, clear: Cut | None) -> TableMerger:
+    if clear is None:
+        return merger
+    found = cleared(plan, DELTA_RS, clear.sequence)
+    if not plan.soft_deletes:
+        return merger.when_not_matched_by_source_delete(found)
+    marks = {DELTA_RS.quoted(CDC_DELETED): "TRUE", DELTA_RS.quoted(CDC_DELETED_AT): _instant(clear)}
+    return merger.when_not_matched_by_source_update(marks, found)
 
 
 def bound(source: pa.Table) -> int:
@@ -128,28 +129,42 @@ def remove_key(row: pa.Table) -> Callable[[DeltaTable, Attempt | None], None]:
     return remove
 
 
-def _execute(
-    snapshot: DeltaTable,
-    properties: CommitProperties,
-    plan: ApplyPlan,
-    source: pa.Table,
-    more: Callable[[TableMerger], TableMerger],
-) -> None:
-    """The plan's clauses and what `more` adds, as one merge. What cannot be done within the bound is done without it. Of a
-    table without rows there is nothing to be met: what a merge would insert is appended."""
-    if _takes_rows_as_they_are(plan) and not pa.table(snapshot.get_add_actions()).num_rows:
-        _append(snapshot, properties, source.filter(pc.not_equal(source[OP], Op.DELETE.value)))
-        return
-    pa.default_memory_pool().release_unused()  # What making the rows took is not kept while the merge needs as much again.
-    try:
-        more(_merger(snapshot, properties, plan, source, bound(source))).execute()
-    except DeltaError as error:
-        if EXHAUSTED not in str(error):
-            raise
-        more(_merger(snapshot, properties, plan, source, None)).execute()
+@dataclass(frozen=True)
+class Merge:
+    """An `Operation`: the plan's clauses on `source`, and what `more` adds, as one merge. What cannot be done within the
+    bound is done without it. Of a table without rows there is nothing to be met: what a merge would insert is appended."""
+
+    plan: ApplyPlan
+    source: pa.Table
+    more: Callable[[TableMerger], TableMerger]
+
+    def __call__(self, snapshot: DeltaTable, attempt: Attempt) -> None:
+        """See `Operation`."""
+        plan, source, properties = self.plan, self.source, attempt.properties
+        if takes_rows_as_they_are(plan) and has_no_rows(snapshot):
+            _append(snapshot, properties, self.inserted)
+            return
+        # What making the rows took is not kept while the merge needs as much again.
+        pa.default_memory_pool().release_unused()
+        try:
+            self.more(_merger(snapshot, properties, plan, source, bound(source))).execute()
+        except DeltaError as error:
+            if EXHAUSTED not in str(error):
+                raise
+            self.more(_merger(snapshot, properties, plan, source, None)).execute()
+
+    @property
+    def inserted(self) -> pa.Table:
+        """What there is of a table without rows after it, for a plan that takes rows as they are."""
+        return self.source.filter(pc.not_equal(self.source[OP], Op.DELETE.value))
 
 
-def _takes_rows_as_they_are(plan: ApplyPlan) -> bool:
+def has_no_rows(snapshot: DeltaTable) -> bool:
+    """Whether the table has no file."""
+    return not pa.table(snapshot.get_add_actions()).num_rows
+
+
+def takes_rows_as_they_are(plan: ApplyPlan) -> bool:
     """Whether a merge leaves in a table without rows those that are no deletes, as they are."""
     inserts = [clause for clause in plan.clauses if not clause.matched]
     as_it_is = tuple((column.name, value_of(column.name)) for column in plan.target)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
 from replicator.domain.plan import ApplyPlan
-from replicator.ports.frames import Lane
+from replicator.ports.frames import Folded, Lane, LaneApplied, RejectRows, Write
 
 from ..delta.beside import DeltaBeside
 from ..delta.column_names import as_stored
@@ -35,6 +36,16 @@ class DeltaRsSink(Mirrors[pa.Table]):
         stages = Mirror(ledger, marks, DeltaBeside(lake, said.compact_every))
         lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every)
         super().__init__(lake, lanes, ledger)
+
+    def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
+        """See `ports.laying.Loads.loads`."""
+        return self._lanes.loads(lane, plan)
+
+    def load(
+        self, write: Write[pa.Table], parts: Iterable[Folded[pa.Table]], reject: RejectRows[pa.Table], folder: Path
+    ) -> LaneApplied:
+        """See `ports.laying.Loads.load`."""
+        return self._lanes.load(write, parts, reject, folder)
 
     def seeds(self, lane: Lane) -> bool:
         """See `ports.state_snapshots.Seeds.seeds`."""

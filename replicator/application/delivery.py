@@ -16,6 +16,8 @@ from replicator.ports.frames import F, Lane, LaneApplied
 from replicator.ports.sink import Sink
 
 from .handover import Handed, Told, joined, packs, rounds
+from .lanes import LaneRun
+from .laying import Laying
 from .problem import Broken, broken, ensure, problem_of
 from .publishing import Publishing, told_with
 from .records import Frames
@@ -35,8 +37,10 @@ class Delivery(Generic[F]):
     `TooManyRejects`, and a dead-letter store that fails, are passed on: they concern the whole program.
     """
 
-    def __init__(self, name: str, sink: Sink[F], shared: Shared[F]) -> None:
+    def __init__(self, name: str, sink: Sink[F], shared: Shared[F], laying: Laying[F] | None = None) -> None:
         self._sink = sink
+        self._laying = laying
+        self._stop = shared.stop
         self._engine = shared.engine
         self._lanes = shared.lanes
         self._rejects = shared.rejects
@@ -65,7 +69,10 @@ class Delivery(Generic[F]):
         return self._publishing.due_in
 
     def finish(self) -> None:
-        """Nothing more is to be delivered."""
+        """Nothing more is to be delivered. What is laid down becomes the rows of its target, unless the end was asked for:
+        then more is to come another time."""
+        for item in self._laying.waiting() if self._laying and not self._stop.is_set() else ():
+            self._attempt([item], recheck=False)
         self._publishing.finish()
 
     def _as_one(self, pack: Sequence[Handed[F]]) -> list[Handed[F]]:
@@ -129,7 +136,8 @@ class Delivery(Generic[F]):
         """What the sink has not committed yet: an apply that failed may have done its work."""
         left = []
         for item in pending:
-            state = self._sink.state(item.run.lane)
+            whole = self._laying is not None and self._laying.is_whole(item)  # It is known there what it stands for.
+            state = None if whole else self._sink.state(item.run.lane)
             if state is not None and not item.write.span.after(state.position):
                 done = LaneApplied(state.position, Counts(applied=item.write.folded.rows), state.forgotten)
                 self._settle([item], done, 0.0)
@@ -139,6 +147,8 @@ class Delivery(Generic[F]):
 
     def _commit(self, pending: Sequence[Handed[F]]) -> None:
         ready = [item for item in pending if self._prepare(item)]
+        if self._laying is not None:
+            ready = [item for item in ready if not self._lay(self._laying, item)]
         if not ready:
             return
         began = self._clock()
@@ -146,6 +156,23 @@ class Delivery(Generic[F]):
         seconds = self._clock() - began
         for lane in dict.fromkeys(item.run.lane.id for item in ready):
             self._conclude([item for item in ready if item.run.lane.id == lane], applied.get(lane), seconds)
+
+    def _lay(self, laying: Laying[F], item: Handed[F]) -> bool:
+        """True when the write is laid down, or stands for all that is, which is loaded then. Before another write of the
+        lane what is laid down is loaded too."""
+        whole = laying.is_whole(item)
+        at = None if whole else laying.lay(item)
+        if at is not None:
+            self._lanes.settled(item.run, at, Counts(), None)
+        elif laying.has(item.run.lane):
+            self._load(laying, item.run)
+        return whole or at is not None
+
+    def _load(self, laying: Laying[F], run: LaneRun) -> None:
+        began, raw = self._clock(), laying.records(run.lane)
+        log.info("writing what was laid down", lane=run.lane.id)
+        outcome = laying.load(run.lane, lambda lane, rows: self._keep(lane, rows, raw))
+        self._account(run, outcome, outcome.counts, None, self._clock() - began)
 
     def _prepare(self, item: Handed[F]) -> bool:
         """Tell the sink of a plan it has not seen; False when its lane got suspended over it."""
@@ -185,6 +212,9 @@ class Delivery(Generic[F]):
         run, folded = items[0].run, [item.write.folded for item in items]
         counts = sum((part.counts for part in folded), outcome.counts)
         newest = max((part.facts.newest for part in folded if part.facts.newest is not None), default=None)
+        self._account(run, outcome, counts, newest, seconds)
+
+    def _account(self, run: LaneRun, outcome: LaneApplied, counts: Counts, newest: int | None, seconds: float) -> None:
         self._lanes.settled(run, outcome.position, counts, newest, outcome.forgotten)
         self._telemetry.changes(run.lane.id, counts)
         self._telemetry.applied(run.lane.id, seconds, newest)
@@ -194,7 +224,9 @@ class Delivery(Generic[F]):
         mine = [p for p in pending if p.run.lane.id == lane.id]
         if not mine:
             raise Fatal(f"The sink rejected rows of lane {lane.id}, which it was not asked to apply.")
-        raw = Frames(tuple({id(one): one for item in mine for one in item.raw}.values()))
+        self._keep(lane, rows, Frames(tuple({id(one): one for item in mine for one in item.raw}.values())))
+
+    def _keep(self, lane: Lane, rows: F, raw: Frames[F]) -> None:
         self._rejects.keep(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
         if lane.stops:
             raise stopped_by(self._engine.rejected(rows, raw)[0])

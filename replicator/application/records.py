@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, cast, overload
+from typing import BinaryIO, Generic, cast, overload
 
 import pyarrow as pa
 
@@ -22,6 +22,13 @@ class Records(Generic[F]):
         self._packed: pa.Buffer | None = None
         self.size = size
 
+    @classmethod
+    def packed(cls, found: pa.Buffer) -> Records[F]:
+        """Records as `write` wrote them."""
+        made: Records[F] = cls(cast("F", None), found.size)
+        made._packed = found
+        return made
+
     def pack(self) -> None:
         """Take less memory from now on, where frames are Arrow's."""
         if not isinstance(self._frame, pa.Table):
@@ -31,6 +38,11 @@ class Records(Generic[F]):
             writer.write_table(self._frame)
         self._frame, self._packed = None, into.getvalue()
         self.size = self._packed.size
+
+    def write(self, file: BinaryIO) -> int:
+        """Write them to a file, as they are packed; the bytes."""
+        self.pack()
+        return file.write(cast("pa.Buffer", self._packed))
 
     @property
     def frame(self) -> F:

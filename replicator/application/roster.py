@@ -232,7 +232,7 @@ class Roster(Generic[F]):
     def _ask(self, run: LaneRun, question: Question[F] | None = None) -> Future[None]:
         lane = run.lane
         worker = self._place.workers[lane.sink]
-        asked = question or (lambda sink: sink.state(lane))
+        asked = question or (lambda _: worker.standing(lane))
         future = worker.ask(lambda sink: Stand(asked(sink), remembered(sink, lane) if lane.table else ()))
         before = self._asked.get(lane.id)
         if before is not None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import structlog
 
 from replicator.domain.errors import Retryable
-from replicator.ports.frames import F, Stop
+from replicator.domain.plan import LaneState
+from replicator.ports.frames import F, Lane, Stop
 from replicator.ports.sink import Sink
 
 from .delivery import Delivery
 from .handover import Handed, Slot, Told
+from .laying import laying
 from .problem import Stopped, problem_of
 from .retry import Backoff
 from .shared import Shared
@@ -26,13 +29,15 @@ T = TypeVar("T")
 class Worker(Generic[F]):
     """Drives one sink from one thread of its own; every call of the sink happens there.
 
-    An error that concerns the whole program ends the worker and goes to `Shared.fail`.
+    An error that concerns the whole program ends the worker and goes to `Shared.fail`. `laid`: a folder in which rows of new
+    targets wait for the end of the stream, where nobody watches for what is new.
     """
 
-    def __init__(self, name: str, sink: Sink[F], shared: Shared[F]) -> None:
+    def __init__(self, name: str, sink: Sink[F], shared: Shared[F], laid: Path | None = None) -> None:
         self.name = name
         self._sink = sink
-        self._delivery = Delivery(name, sink, shared)
+        self._laying = laying(laid, sink, shared.engine)
+        self._delivery = Delivery(name, sink, shared, self._laying)
         self._lanes = shared.lanes
         self._options = shared.options
         self._abandon = shared.abandon
@@ -74,6 +79,10 @@ class Worker(Generic[F]):
         answer: Future[T] = Future()
         self._slot.ask(lambda: self._answer(question, answer))
         return answer
+
+    def standing(self, lane: Lane) -> LaneState | None:
+        """Where a lane stands; for questions."""
+        return self._sink.state(lane) if self._laying is None else self._laying.standing(lane)
 
     def finish(self) -> None:
         """Take nothing more; end once everything taken is applied."""

@@ -48,7 +48,8 @@ class Container(containers.DeclarativeContainer):
     shared = providers.Singleton(
         Shared, engine=engine, lanes=lanes, rejects=rejects, telemetry=telemetry, options=options, stop=stop
     )
-    workers = providers.Singleton(parts.workers, sinks, shared)
+    laid: providers.Object[Any] = providers.Object(None)
+    workers = providers.Singleton(parts.workers, sinks, shared, laid)
     pipelines = providers.Singleton(parts.pipelines, loaded, workers, register, shared)
 
     supervisor = providers.Singleton(parts.supervisor, Supervisor, pipelines, workers, dead_letters, shared)

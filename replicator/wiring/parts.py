@@ -68,9 +68,9 @@ def register_folder(loaded: Loaded) -> Path:
     return adapters.state_folder(loaded) / "sources"
 
 
-def workers(sinks: Mapping[str, Sink[Any]], shared: Shared[Any]) -> Workers:
+def workers(sinks: Mapping[str, Sink[Any]], shared: Shared[Any], laid: Path | None) -> Workers:
     """One worker per sink."""
-    return {name: Worker(name, sink, shared) for name, sink in sinks.items()}
+    return {name: Worker(name, sink, shared, laid and laid / quote(name, safe="")) for name, sink in sinks.items()}
 
 
 def pipelines(loaded: Loaded, of_sinks: Workers, register: Register, shared: Shared[Any]) -> Pipelines:

@@ -11,7 +11,7 @@ from dependency_injector import providers
 from replicator.domain.errors import ExitCode, Fatal
 from replicator.settings import Loaded
 
-from . import parts
+from . import adapters, parts
 from .container import Container
 
 Telling = Callable[[Any], AbstractContextManager[Any]]
@@ -19,9 +19,11 @@ Telling = Callable[[Any], AbstractContextManager[Any]]
 
 
 def gathering(loaded: Loaded) -> Container:
-    """The container of a pipeline that nobody watches for what is new: in as few commits as its memory allows."""
+    """The container of a pipeline that nobody watches for what is new: in one commit of each new target where that can be,
+    and otherwise in as few as its memory allows."""
     made = Container(loaded=loaded)
     made.options.override(providers.Object(parts.gathering(loaded)))
+    made.laid.override(providers.Object(adapters.state_folder(loaded) / "laid"))
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +23,7 @@ from ...arrow.records import RAW_PLACE, ends, is_later, rejected, within
 from ...arrow.shaping import shaped
 from ...arrow.transactions import exact_parts, parts
 from .fold import fold
+from .parting import apart
 
 SAMPLE = 100
 """Records that are shown to a decoder so that it learns a schema."""
@@ -32,6 +34,7 @@ class LocalEngine:
 
     frame = pa.Table
     page = None
+    parting = f"hashes of DuckDB {duckdb.__version__}"
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         if options:
@@ -133,6 +136,10 @@ class LocalEngine:
     def exact_parts(self, changes: pa.Table, table: str) -> Sequence[Part]:
         """See `ports.engine.SeesTransactions.exact_parts`."""
         return exact_parts(changes, table)
+
+    def apart(self, rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:
+        """See `ports.laying.PartsByKey.apart`."""
+        return apart(rows, keys, number)
 
     def count(self, changes: pa.Table) -> int:
         """See `ports.engine.Engine.count`."""

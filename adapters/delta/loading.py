@@ -1,0 +1,84 @@
+"""The first rows of a table, in parts and in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest
+from replicator.ports.frames import Folded, Lane, RejectRows, Write
+
+from .commits import WRITER, Attempt, Operation
+from .merge import Merge, has_no_rows, stored_rows, takes_rows_as_they_are
+from .staged import Staged, moved_on, together
+from .tables import FILE_BYTES, schema_of
+
+ROWS = "rows.arrow"
+WRITTEN = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+
+def loadable(plan: ApplyPlan) -> bool:
+    """Whether rows of the plan are written as they are, each key by itself, and judged in whatever order parts come."""
+    return bool(plan.merge_keys) and takes_rows_as_they_are(plan) and not plan.by_column and plan.watermark is None
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a lane without rows is about to write: `parts` staged one after the other, and what is left of them, kept in
+    `folder` until its commit."""
+
+    stages: Any
+    parts: Iterable[Folded[Any]]
+    folder: Path
+
+    def staged(self, snapshot: DeltaTable, write: Write[Any], reject: RejectRows[Any]) -> Staged:
+        """See `lane.Stages.stage`, of all parts. Rejects are durable on return. DataLoss where the table has rows."""
+        if not has_no_rows(snapshot):
+            raise _not_empty(write.lane)
+        nothing, schema, facts = LaneState(), schema_of(snapshot), []
+        counts, remembered = Counts(), None
+        with pa.OSFile(str(self.folder / ROWS), "wb") as file, pa.ipc.new_file(file, schema, options=WRITTEN) as rows:
+            for part in self.parts:
+                staged: Staged = self.stages.stage(snapshot, nothing, replace(write, folded=part))
+                if staged.counts.rejected:
+                    reject(write.lane, staged.rejects)
+                if isinstance(staged.write, Merge):
+                    rows.write_table(stored_rows(staged.write.inserted, schema))
+                facts.append(part.facts)
+                counts += staged.counts
+                remembered = highest(remembered, staged.state.ledger_high)
+        state = moved_on(write.plan, nothing, together(facts), remembered, write.at)
+        return Staged(self._operation(), state, counts, None)
+
+    def _operation(self) -> Operation:
+        def append(snapshot: DeltaTable, attempt: Attempt) -> None:
+            with pa.memory_map(str(self.folder / ROWS)) as file:
+                rows = pa.ipc.open_file(file)
+                reader = pa.RecordBatchReader.from_batches(rows.schema, _batches(rows))
+                write_deltalake(
+                    snapshot,
+                    reader,
+                    mode="append",
+                    target_file_size=FILE_BYTES,
+                    writer_properties=WRITER,
+                    commit_properties=attempt.properties,
+                )
+
+        return append
+
+
+def _batches(rows: pa.ipc.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:
+    yield from (rows.get_batch(number) for number in range(rows.num_record_batches))
+
+
+def _not_empty(lane: Lane) -> DataLoss:
+    return DataLoss(
+        f"the target of lane {lane.id} is not empty, so it cannot be loaded in parts",
+        next_step=f"Begin anew: `replicator drop {lane.id}`, then repeat the command.",
+    )
