@@ -34,8 +34,8 @@ SINKS = ("delta-rs", "postgres", "spark")
 
 
 def measure(cases: Sequence[Case], sinks: Sequence[str], runs: int) -> dict[str, Any]:
-    """Per case and sink the runs of the program and of a MERGE by hand, in turns: seconds, peak bytes of the process, bytes
-    written to the table per byte of the changes."""
+    """Per case and sink the runs of the program and of a MERGE by hand, in turns: seconds, processor seconds of what runs
+    here, peak bytes of the process, bytes written to the table per byte of the changes."""
     out = []
     for case in cases:
         if set(sinks) & {"delta-rs", "spark"}:
@@ -49,18 +49,26 @@ def measure(cases: Sequence[Case], sinks: Sequence[str], runs: int) -> dict[str,
 def show(figures: dict[str, Any]) -> None:
     """Print what `measure` found: the least of the runs."""
     print(
-        "policy         rows  columns     keys      sink       s  by hand  ratio     MB  written  versions by hand   alone"
+        "policy         rows  columns     keys      sink       s  by hand  ratio   CPU s  by hand  ratio     MB  written  "
+        "versions by hand   alone"
     )
     for run in figures["runs"]:
         case, ours, plain = run["case"], run["ours"], run["plain"]
         seconds, by_hand = (min(r["seconds"] for r in some) for some in (ours, plain))
+        cpu, cpu_by_hand = (min(r["cpu"] for r in some) for some in (ours, plain))
         most = max(r["peak"] for r in ours) / 1e6
         written = min(r["written"] for r in ours) / run["bytes"]
+        processors = _of_processors(run["sink"], cpu, cpu_by_hand)
         print(
             f"{case['policy']:7}{case['rows']:12,}{case['columns']:9}{case['keys']:>9}{run['sink']:>10}{seconds:8.2f}"
-            f"{by_hand:9.2f}{seconds / by_hand:7.2f}{most:7,.0f}{written:9.1f}"
+            f"{by_hand:9.2f}{seconds / by_hand:7.2f}{processors}{most:7,.0f}{written:9.1f}"
             + "".join(f"{min(r['seconds'] for r in some):{w}.2f}" for some, w in _by_hand(run))
         )
+
+
+def _of_processors(sink: str, ours: float, by_hand: float) -> str:
+    """Nothing where a server does the work."""
+    return " " * 24 if sink == "postgres" else f"{ours:8.1f}{by_hand:9.1f}{ours / by_hand:7.2f}"
 
 
 def _by_hand(run: dict[str, Any]) -> list[tuple[list[dict[str, Any]], int]]:
@@ -164,4 +172,5 @@ def _child(case: Case, target: str, place: str) -> dict[str, Any]:
     ours = {} if target.endswith(("-plain", "-versions", "-alone")) else SETTINGS
     subprocess.run(command, cwd=PROJECT, check=True, env={**os.environ, **ours})
     found: dict[str, Any] = json.loads(out.read_text())
+    print(f"{target}: {found['seconds']:.2f} s, {found['cpu']:.1f} CPU s", flush=True)
     return found

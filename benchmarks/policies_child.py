@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import psutil
 import psycopg
 from deltalake import DeltaTable
 
@@ -37,20 +38,45 @@ def lane(case: Case) -> Lane:
     return Lane(**{**{f: getattr(LANE, f) for f in LANE.__dataclass_fields__}, "policy": case.policy})
 
 
+class Took(NamedTuple):
+    """Seconds by the clock, and of the processors for this process and its children (a Spark driver's, not a server's)."""
+
+    seconds: float
+    cpu: float
+
+
+class Watch:
+    """Runs from its making on."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), _spent()
+
+    def took(self) -> Took:
+        """What has gone by."""
+        began, spent = self._began
+        return Took(time.monotonic() - began, _spent() - spent)
+
+
+def _spent() -> float:
+    me = psutil.Process()
+    times = [one.cpu_times() for one in (me, *me.children(recursive=True))]
+    return float(sum(t.user + t.system for t in times))
+
+
 def no_rejects(_: Lane, rows: Any) -> None:
     """Nothing is to be rejected."""
     raise AssertionError(rows)
 
 
-def applied(case: Case, engine: Any, sink: Any, frame: Any) -> float:
+def applied(case: Case, engine: Any, sink: Any, frame: Any) -> Took:
     """Seconds for fold and apply."""
-    began = time.monotonic()
+    watch = Watch()
     folded = engine.fold(frame, case.plan)
     sink.apply([Write(lane(case), case.plan, folded, case.span)], no_rejects)
-    return time.monotonic() - began
+    return watch.took()
 
 
-def in_process(case: Case, sink: Any) -> float:
+def in_process(case: Case, sink: Any) -> Took:
     """Seconds for fold and apply in this process, after as large a batch into a small table: what is loaded once in the life
     of a program that applies many batches, is not the batch's."""
     engine, small = LocalEngine(), replace(case, rows=SMALL)
@@ -63,28 +89,28 @@ def in_process(case: Case, sink: Any) -> float:
     return took
 
 
-def delta_rs(case: Case, place: str) -> float:
+def delta_rs(case: Case, place: str) -> Took:
     """The program's own, in process."""
     return in_process(case, DeltaRsSink({"path": place}))
 
 
-def delta_rs_plain(case: Case, place: str) -> float:
+def delta_rs_plain(case: Case, place: str) -> Took:
     """By hand."""
     changes, table = case.frame(), DeltaTable(f"{place}/items")
     values = {c: f"s.{c}" for c in case.table.column_names}
-    began = time.monotonic()
+    watch = Watch()
     merger = table.merge(case.last(changes), "t.id = s.id", source_alias="s", target_alias="t", streamed_exec=False)
     merger = merger.when_matched_delete("s._op = 'd'").when_matched_update(values)
     merger.when_not_matched_insert(values, "s._op <> 'd'").execute()
-    return time.monotonic() - began
+    return watch.took()
 
 
-def postgres(case: Case, place: str) -> float:
+def postgres(case: Case, place: str) -> Took:
     """The program's own, in process."""
     return in_process(case, PostgresSink({"dsn": place, "schema": "public"}))
 
 
-def postgres_plain(case: Case, place: str) -> float:
+def postgres_plain(case: Case, place: str) -> Took:
     """By hand."""
     names = case.table.column_names
     sets = ", ".join(f"{n} = s.{n}" for n in names if n != "id")
@@ -99,7 +125,7 @@ def postgres_plain(case: Case, place: str) -> float:
     )
 
 
-def postgres_versions(case: Case, place: str) -> float:
+def postgres_versions(case: Case, place: str) -> Took:
     """A history by hand, of changes in order: what is open ends, and each change is a version up to the next."""
     names = ", ".join(case.table.column_names)
     next_one = "lead(_offset + 2) OVER (PARTITION BY id ORDER BY _offset)"
@@ -113,7 +139,7 @@ def postgres_versions(case: Case, place: str) -> float:
     )
 
 
-def postgres_alone(case: Case, place: str) -> float:
+def postgres_alone(case: Case, place: str) -> Took:
     """What no history can do without: the versions that begin are copied and inserted, without looking for anything."""
     names = ", ".join(case.table.column_names)
     return _by_hand(
@@ -121,7 +147,7 @@ def postgres_alone(case: Case, place: str) -> float:
     )
 
 
-def _by_hand(case: Case, place: str, *statements: str) -> float:
+def _by_hand(case: Case, place: str, *statements: str) -> Took:
     """Seconds for the changes, copied into a table `s`, and these statements, in a session that has done the same with a
     small table."""
     small = replace(case, rows=SMALL)
@@ -134,12 +160,12 @@ def _by_hand(case: Case, place: str, *statements: str) -> float:
         return _by_statements(connection, case, statements)
 
 
-def _by_statements(connection: psycopg.Connection, case: Case, statements: Sequence[str]) -> float:
+def _by_statements(connection: psycopg.Connection, case: Case, statements: Sequence[str]) -> Took:
     columns = ("_op", "_offset", *case.table.column_names)
     source = case.frame()
     rows = list(zip(*(source[n].to_pylist() for n in columns), strict=True))
     shape = f"SELECT ''::text AS _op, 0::bigint AS _offset, {', '.join(columns[2:])} FROM items LIMIT 0"
-    began = time.monotonic()
+    watch = Watch()
     connection.execute(f"CREATE TEMP TABLE s ON COMMIT DROP AS {shape}".encode())
     with connection.cursor().copy(f"COPY s ({', '.join(columns)}) FROM STDIN".encode()) as copy:
         for row in rows:
@@ -148,10 +174,10 @@ def _by_statements(connection: psycopg.Connection, case: Case, statements: Seque
     for statement in statements:
         connection.execute(statement.encode())
     connection.commit()
-    return time.monotonic() - began
+    return watch.took()
 
 
-TARGETS: dict[str, Callable[[Case, str], float]] = {
+TARGETS: dict[str, Callable[[Case, str], Took]] = {
     "delta-rs": delta_rs,
     "delta-rs-plain": delta_rs_plain,
     "postgres": postgres,
@@ -166,11 +192,11 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def main(targets: dict[str, Callable[[Case, str], float]]) -> None:
+def main(targets: dict[str, Callable[[Case, str], Took]]) -> None:
     """Measure what the command line says."""
     _, text, target, where, out = sys.argv
-    seconds = targets[target](Case(**json.loads(text)), where)
-    Path(out).write_text(json.dumps({"seconds": seconds, "peak": peak()}))
+    took = targets[target](Case(**json.loads(text)), where)
+    Path(out).write_text(json.dumps({**took._asdict(), "peak": peak()}))
 
 
 if __name__ == "__main__":

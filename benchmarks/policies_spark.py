@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from delta.tables import DeltaTable as SparkTable
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
@@ -14,12 +12,12 @@ from adapters.spark.frames import from_arrow
 from adapters.spark.session import session
 
 from .applying import Case
-from .policies_child import applied, lane, main
+from .policies_child import Took, Watch, applied, lane, main
 
 QUIET = {"spark.ui.enabled": "false"}
 
 
-def spark(case: Case, place: str) -> float:
+def spark(case: Case, place: str) -> Took:
     """The program's own, on Spark."""
     engine = SparkEngine({"spark": QUIET})
     frame = from_arrow(engine.spark, case.frame()).persist()
@@ -31,18 +29,18 @@ def spark(case: Case, place: str) -> float:
     return took
 
 
-def spark_plain(case: Case, place: str) -> float:
+def spark_plain(case: Case, place: str) -> Took:
     """By hand, in a session like the program's own."""
     changes = from_arrow(session(QUIET), case.frame()).persist()
     changes.count()
     values = {c: f"s.{c}" for c in case.table.column_names}
-    began = time.monotonic()
+    watch = Watch()
     newest = Window.partitionBy("id").orderBy(sf.desc("_offset"))
     source = changes.withColumn("_n", sf.row_number().over(newest)).where("_n = 1")
     merger = SparkTable.forPath(source.sparkSession, f"{place}/items").alias("t").merge(source.alias("s"), "t.id = s.id")
     merger = merger.whenMatchedDelete("s._op = 'd'").whenMatchedUpdate(set=values)
     merger.whenNotMatchedInsert("s._op <> 'd'", values).execute()
-    return time.monotonic() - began
+    return watch.took()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from .sink_base import IDENTITY, no_rejects, simple, stored, writes
 from .sink_beside import SinkBeside
 from .sink_drops import SinkDrops
 from .sink_erasing import SinkErasing
+from .sink_loads import SinkLoads
 from .sink_retention import SinkRetention
 from .sink_shapes import SinkShapes
 from .sink_swaps import SinkSwaps
@@ -54,7 +55,9 @@ def span(start: int, end: int) -> Span:
     return Span(Position({partition: start}), Position({partition: end}))
 
 
-class SinkContract(SinkBeside, SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkErasing, SinkSwaps, SinkShapes):
+class SinkContract(
+    SinkBeside, SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkErasing, SinkLoads, SinkSwaps, SinkShapes
+):
     """Every promise of `ports.sink.Sink` as a test.
 
     Give `new_target` (an empty target system, with a way to open sinks on it and to read its rows) and `new_engine`, and
