@@ -19,11 +19,10 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.shape import Shape as PerColumn
 from replicator.domain.transactions import Part
 from replicator.ports.engine import SeesTransactions
-from replicator.ports.laying import PartsByKey
 
-from .contract import needs
 from .delivery import Delivering, Plans, assert_equals_model, under
 from .engine_base import PlainFrames
+from .engine_parts import EngineParts
 from .engine_shapes import MOVE, EngineShapes
 from .fake_decoder import FakeDecoder, encoded
 from .fakes import FakeTarget
@@ -38,37 +37,13 @@ BOOKKEEPING = ("_op", "_seq_1", "_seq_2", "_seq_3", "_topic", "_partition", "_of
 UNSEEN = Shape(values=("text", "int"), tombstones=False, unseen=True)
 
 
-class EngineContract(EngineShapes):
+class EngineContract(EngineParts, EngineShapes):
     """Every promise of `ports.engine.Engine` as a test. Give `new_engine`, and the conversions for frames of your own."""
-
-    # The fold.
 
     def test_fold_equals_model(self) -> None:
         """Folded batch by batch and applied row by row, random histories end as the model says, under every policy."""
         for policy, keys in (("scd1", KEYED), ("append", (*KEYED, "none"))):
             self._equals_model(policy, keys)
-
-    def test_parts_are_those_of_keys(self) -> None:
-        """Of an engine that parts frames: every row is in one part, in its order; the part of a key is the same in every
-        frame."""
-
-        @self.for_all(history=any_history(KEYED))
-        def check(history: History) -> None:
-            engine: Any = self.new_engine()
-            needs(isinstance(engine, PartsByKey), "the engine parts no frames")
-            table = history.table()
-            changes, some = self.changes(history), self.changes(history, len(history.events) // 2)
-            whole, part = (engine.apart(frame, table.keys, 5) for frame in (changes, some))
-            assert len(whole) == len(part) == 5
-            keys = [(i, tuple(row[k] for k in table.keys)) for i, rows in enumerate(whole) for row in rows.to_pylist()]
-            homes = {key: i for i, key in keys}
-            assert all(homes[key] == i for i, key in keys)
-            assert all(
-                homes[tuple(row[k] for k in table.keys)] == i for i, rows in enumerate(part) for row in rows.to_pylist()
-            )
-            for i, rows in enumerate(whole):
-                mine = [row for row in changes.to_pylist() if homes[tuple(row[k] for k in table.keys)] == i]
-                assert rows.to_pylist() == mine
 
     def test_fold_under_a_watermark_equals_model(self) -> None:
         """The same with a watermark, where event times are out of order."""

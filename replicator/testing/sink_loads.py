@@ -41,7 +41,7 @@ class SinkLoads(SinkBase):
     def parts(self, write: Write[Any], number: int = NUMBER) -> tuple[list[Folded[Any]], Counts]:
         """The rows of a write in parts by key, and what had been counted of it."""
         engine: Any = self.new_engine()
-        assert isinstance(engine, PartsByKey)
+        needs(isinstance(engine, PartsByKey), "the engine parts no frames")
         parts = engine.apart(write.folded.frame, write.plan.table.keys, number)
         folded = [engine.fold(part, write.plan) for part in parts if part.num_rows]
         return folded, sum((part.counts for part in folded), write.folded.counts)

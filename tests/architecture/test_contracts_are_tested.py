@@ -23,6 +23,7 @@ SUITES = {
     "event_store": [EventStoreContract],
     "projector": [ProjectorContract],
     "sink": [SinkContract, LedgerContract],
+    "laying": [SinkContract, EngineContract],
 }
 
 

@@ -1,5 +1,5 @@
-"""Rows that are laid down by keys before a new target gets them: whatever comes, and wherever the program is killed, the target
-is as if every change had been applied when it came."""
+"""Rows that are laid down by keys before a new target gets them: whatever comes, and wherever the program is killed, the
+target is as if every change had been applied when it came."""
 
 from __future__ import annotations
 
@@ -145,7 +145,9 @@ def steady() -> tuple[History, list[pa.Table]]:
     """A history of which everything is laid down, in eight pieces: keys that are written again and again, and deleted."""
     random = Random(7)
     acts = [
-        Statement("delete", random.randrange(9)) if random.random() < 0.2 else Statement("write", random.randrange(9), salt=n)
+        Statement("delete", random.randrange(9))
+        if random.random() < 0.2
+        else Statement("write", random.randrange(9), salt=n)
         for n in range(64)
     ]
     history = simple(*acts)
