@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
@@ -40,13 +42,15 @@ class DeltaTombstoneLedger:
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._lake = lake
         self._upkeep = Upkeep(compact_every)
+        self._recording = Lock()
         self._open: dict[Folder, DeltaTable] = {}
         self._highest: dict[Folder, Sequence | None] = {}
 
     def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> Sequence | None:
-        """See `ports.sink.TombstoneLedger.record`. Rows of other operations are left out. Visible on return."""
+        """See `ports.sink.TombstoneLedger.record`. Rows of other operations are left out. Visible on return. Safe
+        for use from several threads."""
         path = self._lake.tombstones(lane.into)
-        with translating(f"tombstones of {lane.into}"):
+        with self._recording, translating(f"tombstones of {lane.into}"):
             table = self._table(path, lane, plan)
             entries = _entries(plan, deletes, schema_of(table))
             if entries.num_rows:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -20,6 +23,10 @@ from .staged import Staged, moved_on, together
 from .tables import FILE_BYTES, schema_of
 
 ROWS = "rows.arrow"
+AT_ONCE = 2
+"""Parts that are staged side by side: DuckDB and Arrow use one thread for each."""
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 WRITTEN = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
@@ -44,8 +51,8 @@ class Load:
         nothing, schema, facts = LaneState(), schema_of(snapshot), []
         counts, remembered = Counts(), None
         with pa.OSFile(str(self.folder / ROWS), "wb") as file, pa.ipc.new_file(file, schema, options=WRITTEN) as rows:
-            for part in self.parts:
-                staged: Staged = self.stages.stage(snapshot, nothing, replace(write, folded=part))
+            stage = partial(self._stage, snapshot, write)
+            for part, staged in side_by_side(stage, self.parts):
                 if staged.counts.rejected:
                     reject(write.lane, staged.rejects)
                 if isinstance(staged.write, Merge):
@@ -55,6 +62,10 @@ class Load:
                 remembered = highest(remembered, staged.state.ledger_high)
         state = moved_on(write.plan, nothing, together(facts), remembered, write.at)
         return Staged(self._operation(), state, counts, None)
+
+    def _stage(self, snapshot: DeltaTable, write: Write[Any], part: Folded[Any]) -> Staged:
+        staged: Staged = self.stages.stage(snapshot, LaneState(), replace(write, folded=part))
+        return staged
 
     def _operation(self) -> Operation:
         def append(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -71,6 +82,20 @@ class Load:
                 )
 
         return append
+
+
+def side_by_side(stage: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:
+    """`stage` of every part, in their order, up to `AT_ONCE` of them at a time."""
+    coming: deque[tuple[Part, Future[Result]]] = deque()
+    with ThreadPoolExecutor(AT_ONCE, "stage") as pool:
+        for part in parts:
+            coming.append((part, pool.submit(stage, part)))
+            if len(coming) > AT_ONCE:
+                done, result = coming.popleft()
+                yield done, result.result()
+        while coming:
+            done, result = coming.popleft()
+            yield done, result.result()
 
 
 def _batches(rows: pa.ipc.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
@@ -32,13 +34,15 @@ class DeltaMarks:
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._lake = lake
         self._upkeep = Upkeep(compact_every)
+        self._recording = Lock()
 
     def record(self, lane: Lane, plan: ApplyPlan, marks: pa.Table) -> Sequence | None:
-        """Remember `marks`, with `_op` and the target's columns; their highest sequence. Visible on return."""
+        """Remember `marks`, with `_op` and the target's columns; their highest sequence. Visible on return. Safe
+        for use from several threads."""
         if not marks.num_rows:
             return None
         path = self._lake.tombstones(lane.into)
-        with translating(f"tombstones of {lane.into}"):
+        with self._recording, translating(f"tombstones of {lane.into}"):
             table = opened_marks(path, lane, plan)
             schema = schema_of(table)
             columns = [marks[f.name].cast(f.type) if f.name in marks.column_names else _nothing(marks, f) for f in schema]

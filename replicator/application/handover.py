@@ -59,11 +59,11 @@ class Taken(Generic[F]):
 class Slot(Generic[F]):
     """Where writes gather while their sink is busy. Takes from source threads, gives to one worker thread.
 
-    Full when `limit` bytes are in it; an empty slot takes anything, so one batch may exceed the limit. Writes are given away
-    when it is full, or the first of them has waited for `gather` seconds.
+    Full when `limit()` bytes are in it; an empty slot takes anything, so one batch may exceed the limit. Writes are given
+    away when it is full, or the first of them has waited for `gather` seconds.
     """
 
-    def __init__(self, limit: int, gather: float = 0.0) -> None:
+    def __init__(self, limit: Callable[[], int], gather: float = 0.0) -> None:
         self._limit = limit
         self._gather = gather
         self._ripe = 0.0
@@ -89,7 +89,7 @@ class Slot(Generic[F]):
         return True
 
     def _is_full(self) -> bool:
-        return bool(self._items) and self._size >= self._limit
+        return bool(self._items) and self._size >= self._limit()
 
     def put(self, items: Sequence[Handed[F]], stop: Stop) -> None:
         """Wait for room, then add all of them. Stopped when the slot is closed, or the end is asked for while it is full."""

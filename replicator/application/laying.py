@@ -29,8 +29,10 @@ from .laid import PARTS, Laid, Piece
 from .problem import ensure
 from .records import Frames, Records
 
-AT_ONCE = 64 << 20
+AT_ONCE = 32 << 20
 """Bytes of rows that are folded at once, of whole parts."""
+GATHERED = 64 << 20
+"""Bytes that gather before they are laid down: more would save nothing."""
 
 
 def laying(folder: Path | None, sink: Sink[Any], engine: Engine[Any]) -> Laying[Any] | None:
@@ -50,6 +52,8 @@ class Laying(Generic[F]):
         self._sink = sink
         self._engine = engine
         self._laid: dict[str, Laid] = {}
+        self.ended = False
+        """Whether something could not be laid down: what comes now is merged."""
         self._last: dict[str, Handed[F]] = {}
 
     def standing(self, lane: Lane) -> LaneState | None:
@@ -82,6 +86,7 @@ class Laying(Generic[F]):
         if laid.pieces and not write.beside and not write.span.after(at):
             return at
         if not self._takes(item, laid):
+            self.ended = True
             return None
         keys, facts = write.plan.table.keys, write.folded.facts
         number = laid.pieces[-1].number + 1 if laid.pieces else 0

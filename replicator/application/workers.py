@@ -17,7 +17,7 @@ from replicator.ports.sink import Sink
 
 from .delivery import Delivery
 from .handover import Handed, Slot, Told
-from .laying import laying
+from .laying import GATHERED, laying
 from .problem import Stopped, problem_of
 from .retry import Backoff
 from .shared import Shared
@@ -42,7 +42,7 @@ class Worker(Generic[F]):
         self._options = shared.options
         self._abandon = shared.abandon
         self._failed = shared.fail
-        self._slot: Slot[F] = Slot(shared.options.handover_bytes, shared.options.gather)
+        self._slot: Slot[F] = Slot(self._room, shared.options.gather)
         self._ended = False
         self._thread = threading.Thread(target=self._work, name=f"sink-{name}", daemon=True)
 
@@ -50,6 +50,11 @@ class Worker(Generic[F]):
     def is_atomic(self) -> bool:
         """True when everything that the sink is given at once becomes visible at once."""
         return self._sink.capabilities.atomic_across_lanes
+
+    def _room(self) -> int:
+        """The bytes that gather before they are taken."""
+        most = self._options.handover_bytes
+        return most if self._laying is None or self._laying.ended else min(most, GATHERED)
 
     def start(self) -> None:
         """Begin to work."""

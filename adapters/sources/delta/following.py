@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, TypeVar
 
 from replicator.domain.errors import DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, Span, TopicPartition
@@ -17,9 +19,26 @@ from .pace import Pace, TooMuch
 from .ranges import Bounds, Ranges
 from .table import EventLogTable, LogFile, Snapshot
 
+T = TypeVar("T")
 ApplyBatch = Callable[[Batch[F]], None]
 Load = Callable[[Snapshot, Window, Pace], Batch[F]]
 """Reads the records of a window. May raise TooMuch and Rewritten."""
+
+
+def one_by_one(read: Callable[[], T | None]) -> Generator[T, None, None]:
+    """What `read` gives until it gives None."""
+    while (found := read()) is not None:
+        yield found
+
+
+def read_ahead(read: Callable[[], T | None]) -> Generator[T, None, None]:
+    """The same, each read in another thread while the one before it is made use of. Nothing is being read any more once this
+    is closed."""
+    with ThreadPoolExecutor(1, "read-ahead") as pool:
+        coming = pool.submit(read)
+        while (found := coming.result()) is not None:
+            coming = pool.submit(read)
+            yield found
 
 
 NOTHING = Snapshot("", -1, (), Position())
@@ -60,13 +79,23 @@ class Log:
 
 
 class Following(Generic[F]):
-    """One way through the log, from `start` on and, where that is given, to `until`."""
+    """One way through the log, from `start` on and, where that is given, to `until`. With `ahead` a batch is read in another
+    thread while the one before it is at work; after an error, or the end that was asked for, more was read than handed
+    over, and it is of no more use."""
 
     def __init__(
-        self, log: Log, load: Load[F], pace: Pace, start: Mapping[TopicPartition, int], until: Position | None = None
+        self,
+        log: Log,
+        load: Load[F],
+        pace: Pace,
+        start: Mapping[TopicPartition, int],
+        until: Position | None = None,
+        *,
+        ahead: bool = False,
     ) -> None:
         self._log, self._load, self._pace = log, load, pace
         self._until = until
+        self._ahead = ahead
         self._backlog = Backlog(log.ranges, start, until)
         self._snapshot = NOTHING
         self._bounds = Bounds(Position(), Position())
@@ -126,20 +155,22 @@ class Following(Generic[F]):
     def deliver(self, apply_batch: ApplyBatch[F], stop: Stop) -> bool:
         """Hand over all that is there and was not handed over; whether that was anything."""
         handed = False
-        while not stop.is_set():
+        with closing(read_ahead(self._next) if self._ahead else one_by_one(self._next)) as batches:
+            while not stop.is_set() and (batch := next(batches, None)) is not None:
+                handed = True
+                apply_batch(batch)
+        return handed
+
+    def _next(self) -> Batch[F] | None:
+        """The next batch; None where there is nothing more."""
+        while True:
             try:
                 window = self._backlog.window(self._pace.reach)
-                batch = self._rest() if window is None else self._read(window)
+                return self._rest() if window is None else self._read(window)
             except TooMuch:
                 continue
             except Rewritten as gone:
                 self._begin_again(gone)
-                continue
-            if batch is None:
-                break
-            handed = True
-            apply_batch(batch)
-        return handed
 
     def _read(self, window: Window) -> Batch[F]:
         batch = self._load(self._snapshot, window, self._pace)

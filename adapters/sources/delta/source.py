@@ -44,6 +44,9 @@ class EventLogSource(ABC, Generic[F]):
         table = EventLogTable(self._options.path, self._wanted, self._options.storage)
         self._log = Log(table, Ranges(), self._below)
 
+    ahead = False
+    """Whether a batch is read while the one before it is at work."""
+
     @abstractmethod
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[F]:
         """The records of `window`, a batch without any for one without files. May raise TooMuch and Rewritten."""
@@ -55,7 +58,7 @@ class EventLogSource(ABC, Generic[F]):
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the log as it is now."""
         refuse(self.losses(start, {}))
-        following = Following(self._log, self.load, self._pace(), start, self._below)
+        following = Following(self._log, self.load, self._pace(), start, self._below, ahead=self.ahead)
         follow(following, start, self.nothing, apply_batch, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
@@ -106,6 +109,8 @@ class EventLogSource(ABC, Generic[F]):
 
 class DeltaSource(EventLogSource[pa.Table]):
     """`EventLogSource` whose frames are `pyarrow.Table`."""
+
+    ahead = True
 
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)

@@ -77,7 +77,7 @@ def test_rounds_keep_the_order_within_a_lane():
 
 
 def test_a_full_slot_waits_and_a_stop_ends_the_wait():
-    slot, stop, run = Slot(100), threading.Event(), run_of()
+    slot, stop, run = Slot(lambda: 100), threading.Event(), run_of()
     slot.put([handed(run, [], 0, 1, size=500)], stop)  # An empty slot takes anything.
     assert not slot.has_room()
     stop.set()
@@ -103,7 +103,7 @@ def taken_by_another(slot):
 @pytest.mark.parametrize("ripens", ["full", "closed", "asked"])
 def test_what_gathers_is_given_away_when_it_is_enough(ripens):
     """Or when no more comes, or the sink is asked for something anyway."""
-    slot, run = Slot(100, gather=60.0), run_of()
+    slot, run = Slot(lambda: 100, gather=60.0), run_of()
     items = [handed(run, [change(at, "c", at)], at, at + 1, size=50) for at in range(2)]
     slot.put(items[:1], threading.Event())
     thread, taken = taken_by_another(slot)
@@ -120,7 +120,7 @@ def test_what_gathers_is_given_away_when_it_is_enough(ripens):
 
 
 def test_what_gathers_is_given_away_in_time():
-    slot = Slot(100, gather=0.2)
+    slot = Slot(lambda: 100, gather=0.2)
     slot.put([handed(run_of(), [change(0, "c", 0)], 0, 1)], threading.Event())
     thread, taken = taken_by_another(slot)
     thread.join(30)
