@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -154,23 +153,34 @@ class Following(Generic[F]):
 
     def deliver(self, apply_batch: ApplyBatch[F], stop: Stop) -> bool:
         """Hand over all that is there and was not handed over; whether that was anything."""
-        handed = False
-        with closing(read_ahead(self._next) if self._ahead else one_by_one(self._next)) as batches:
-            while not stop.is_set() and (batch := next(batches, None)) is not None:
+        handed, batches = False, self._batches()
+        try:
+            while not stop.is_set():
+                try:
+                    batch = next(batches, None)
+                except Rewritten as gone:
+                    self._begin_again(gone)
+                    batches = self._batches()
+                    continue
+                if batch is None:
+                    break
                 handed = True
                 apply_batch(batch)
+        finally:
+            batches.close()
         return handed
 
+    def _batches(self) -> Generator[Batch[F], None, None]:
+        return read_ahead(self._next) if self._ahead else one_by_one(self._next)
+
     def _next(self) -> Batch[F] | None:
-        """The next batch; None where there is nothing more."""
+        """The next batch; None where there is nothing more. Raises Rewritten."""
         while True:
             try:
                 window = self._backlog.window(self._pace.reach)
                 return self._rest() if window is None else self._read(window)
             except TooMuch:
                 continue
-            except Rewritten as gone:
-                self._begin_again(gone)
 
     def _read(self, window: Window) -> Batch[F]:
         batch = self._load(self._snapshot, window, self._pace)

@@ -27,16 +27,17 @@ class Bounds(NamedTuple):
 
 class Ranges:
     """Per file and partition the first and last offset. From the table's statistics where a file is of one partition;
-    otherwise from the file's two columns of places, read once."""
+    otherwise from the file's two columns of places, read once. `of` is safe for use from several threads."""
 
     def __init__(self) -> None:
         self._known: dict[Located, Mapping[int, Range]] = {}
 
     def of(self, file: LogFile) -> Mapping[int, Range]:
         """The ranges of `file` by partition. Raises Rewritten when it is gone."""
-        if file.path not in self._known:
-            self._known[file.path] = _looked_up(file)
-        return self._known[file.path]
+        known = self._known.get(file.path)
+        if known is None:
+            known = self._known[file.path] = _looked_up(file)
+        return known
 
     def forget_others(self, files: Iterable[LogFile]) -> None:
         """Keep only what is known of `files`."""

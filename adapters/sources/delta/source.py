@@ -14,7 +14,7 @@ from replicator.domain.topics import TopicFilter
 from replicator.ports.frames import Batch, F, Stop
 
 from .backlog import Window
-from .following import ApplyBatch, Following, Log
+from .following import ApplyBatch, Following, Load, Log
 from .live import follow
 from .losses import lost, refuse
 from .options import DeltaSourceOptions
@@ -45,11 +45,15 @@ class EventLogSource(ABC, Generic[F]):
         self._log = Log(table, Ranges(), self._below)
 
     ahead = False
-    """Whether a batch is read while the one before it is at work."""
+    """Whether `run` reads a batch while the one before it is at work."""
 
     @abstractmethod
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[F]:
         """The records of `window`, a batch without any for one without files. May raise TooMuch and Rewritten."""
+
+    def loading(self) -> Load[F]:
+        """`load` for one `run`, which may read while `read` does."""
+        return self.load
 
     @abstractmethod
     def nothing(self, span: Span) -> Batch[F]:
@@ -58,7 +62,7 @@ class EventLogSource(ABC, Generic[F]):
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the log as it is now."""
         refuse(self.losses(start, {}))
-        following = Following(self._log, self.load, self._pace(), start, self._below, ahead=self.ahead)
+        following = Following(self._log, self.loading(), self._pace(), start, self._below, ahead=self.ahead)
         follow(following, start, self.nothing, apply_batch, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
@@ -115,14 +119,23 @@ class DeltaSource(EventLogSource[pa.Table]):
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)
         self._files = OpenFiles(self._period.stored)
+        self._of_run = OpenFiles(self._period.stored)
 
     def close(self) -> None:
         """Close the files that are not read to their ends."""
         self._files.close()
+        self._of_run.close()
 
     def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[pa.Table]:  # noqa: ARG002
         """Read in this process, file by file and a little at a time."""
-        frame = records(window, pace, self._files, self._period)
+        return self._loaded(self._files, window, pace)
+
+    def loading(self) -> Load[pa.Table]:
+        """See `EventLogSource.loading`."""
+        return lambda _, window, pace: self._loaded(self._of_run, window, pace)
+
+    def _loaded(self, files: OpenFiles, window: Window, pace: Pace) -> Batch[pa.Table]:
+        frame = records(window, pace, files, self._period)
         return Batch(frame, window.span, frame.num_rows, payload(frame))
 
     def nothing(self, span: Span) -> Batch[pa.Table]:

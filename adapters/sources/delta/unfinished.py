@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from math import inf
 
 import pyarrow as pa
@@ -71,8 +71,10 @@ class OpenFile:
         return held <= HELD_BYTES
 
     def close(self) -> None:
-        """May be called twice."""
+        """May be called twice. The pieces that are still to come refer to this file as it does to them, so that what was
+        read for them would stay until such circles are looked for, which is seldom."""
         self._held = []
+        self._batches.close()
         self._reader.close()
 
     def _range(self, number: int) -> tuple[float, float]:
@@ -82,7 +84,7 @@ class OpenFile:
         known = next((c.statistics for c in columns if c.path_in_schema == "offset"), None)
         return (known.min, known.max) if known is not None and known.has_min_max else (-inf, inf)
 
-    def _pieces(self, groups: list[int]) -> Iterator[pa.Table]:
+    def _pieces(self, groups: list[int]) -> Generator[pa.Table, None, None]:
         every = [self._reader.metadata.row_group(i) for i in groups]
         size, held = sum(group.total_byte_size for group in every), sum(group.num_rows for group in every)
         rows = max(1, min(PIECE_ROWS, PIECE_BYTES * held // max(1, size)))
