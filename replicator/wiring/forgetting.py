@@ -33,7 +33,7 @@ from replicator.settings.renamed import private_columns
 from . import adapters, forgotten_snapshots, parts, projections
 from .daemon import ask_status
 from .histories import BACKFILLS, key_values
-from .rebuilding import ASKED, BEGUN
+from .rebuilding import ASKED, BEGUN, LAID
 
 HASHED = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -80,6 +80,8 @@ def forget(loaded: Loaded, found: Found, *, end_versions: bool, tell: Callable[[
             stores.append(rejected)
         for folder in _replay_folders(loaded):
             shutil.rmtree(folder / BEGUN, ignore_errors=True)  # The snapshot of one that was killed, which copies it again.
+            if (laid := folder / loaded.settings.pipeline / LAID).exists():
+                shutil.rmtree(laid)  # What one that was killed had laid down: it begins anew.
         logs = [(lane, _opened(loaded, lane, opened)) for lane in found.logs]
         topics = FileRegister(parts.register_folder(loaded)).load(found.source).topics.get(found.table, frozenset())
         topics |= {BACKFILLS.removesuffix("*") + found.table}

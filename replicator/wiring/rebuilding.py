@@ -25,6 +25,8 @@ from .histories import log_of, reading
 from .offline import known_lanes
 
 ASKED = "asked.json"
+LAID = "laid"
+"""The folder below the state of a replay in which rows wait for the one commit of a new target."""
 BEGUN = "begun"
 """The folder in which a snapshot is while a target gets what it holds."""
 

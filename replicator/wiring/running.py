@@ -13,6 +13,7 @@ from replicator.settings import Loaded
 
 from . import adapters, parts
 from .container import Container
+from .rebuilding import LAID
 
 Telling = Callable[[Any], AbstractContextManager[Any]]
 """Tells people of a status while a block runs."""
@@ -23,7 +24,7 @@ def gathering(loaded: Loaded) -> Container:
     and otherwise in as few as its memory allows."""
     made = Container(loaded=loaded)
     made.options.override(providers.Object(parts.gathering(loaded)))
-    made.laid.override(providers.Object(adapters.state_folder(loaded) / "laid"))
+    made.laid.override(providers.Object(adapters.state_folder(loaded) / LAID))
     return made
 
 

@@ -21,8 +21,10 @@ from small_spark import SMALL
 
 from replicator.application.erasures import ErasureList
 from replicator.application.instance import InstanceLock
+from replicator.application.laying import Laying
 from replicator.cli import main
 from replicator.domain.erasures import Erasure
+from replicator.wiring.rebuilding import LAID
 
 PLANTED, OTHERS = "Ada-Planted", ("Bob-Stays", "Cyd-Stays")
 TOPIC = "cdc.public.customers"
@@ -294,6 +296,24 @@ def test_killed_after_the_first_step_it_holds_already_and_goes_on(shop: Path) ->
     assert DeltaTable(str(shop / "lake" / "history")).to_pyarrow_table().num_rows == before
     assert program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]["removed"]["lake.history"] == 3
     assert not held(shop)
+
+
+def test_what_a_killed_replay_had_laid_down_goes(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go on with the row."""
+
+    def dies(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    again = ("replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+    with monkeypatch.context() as killed:
+        killed.setattr(Laying, "load", dies)
+        program(shop, *again, code=1)
+    laid = shop / "state" / "shop" / "replays" / "lake.again" / "shop" / LAID
+    assert list(laid.rglob("rows.arrow"))
+    program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    assert not laid.exists()
+    program(shop, *again)
+    assert not held(shop) and OTHERS[0] in now(shop)["lake/again"]
 
 
 def test_what_is_refused(shop: Path) -> None:
