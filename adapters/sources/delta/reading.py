@@ -57,7 +57,7 @@ def records(window: Window, pace: Pace, files: OpenFiles, period: Period = ALWAY
             if inside.num_rows:
                 pieces.append(inside)
     files.done(window)
-    return _once(_sorted(pa.concat_tables(pieces).combine_chunks())) if pieces else RAW.empty_table()
+    return _once(_sorted(pa.concat_tables(pieces))) if pieces else RAW.empty_table()
 
 
 def payload(frame: pa.Table) -> int:
