@@ -29,7 +29,7 @@ from .laid import PARTS, Laid, Piece
 from .problem import ensure
 from .records import Frames, Records
 
-AT_ONCE = 32 << 20
+AT_ONCE = 16 << 20
 """Bytes of rows that are folded at once, of whole parts."""
 GATHERED = 64 << 20
 """Bytes that gather before they are laid down: more would save nothing."""
