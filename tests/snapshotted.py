@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from small_spark import SMALL
 
 from replicator.domain.plan import LaneState
 from replicator.settings import LaneSettings, Loaded
@@ -27,10 +28,11 @@ ENTRIES = {
     "by_column": "{sink: lake, into: by_column, partial_updates: by_column}",
     "versions": "{sink: lake, into: versions, policy: scd2}",
     "changes": "{sink: lake, into: changes, policy: append}",
+    "partitioned": "{sink: lake, into: partitioned, partition_by: [k1]}",
 }
 CONFIG = """\
 pipeline: shop
-sources:
+{engine}sources:
   recorded: {{format: debezium_json, transport: archive, path: ./archive}}
 sinks:
   lake: {{kind: delta, path: ./lake}}
@@ -43,13 +45,15 @@ tables:
 http: {{address: "127.0.0.1:{port}"}}
 """
 OF_THE_RUN = "_cdc_applied_at"
+ON_SPARK = f"engine: spark\nspark: {json.dumps(SMALL)}\n"
+"""What the config says first, to run on Spark."""
 
 
 class Snapshotted:
-    """`entry`: the lane, one of `ENTRIES` or another; `more`: of the event log."""
+    """`entry`: the lane, one of `ENTRIES` or another; `more`: of the event log; `engine`: empty, or `ON_SPARK`."""
 
-    def __init__(self, folder: Path, history: History, entry: str, more: str = "") -> None:
-        self.folder, self.history = folder, history
+    def __init__(self, folder: Path, history: History, entry: str, more: str = "", engine: str = "") -> None:
+        self.folder, self.history, self.engine = folder, history, engine
         for name in ("config", "archive"):
             (folder / name).mkdir(parents=True)
         self.config(entry, more)
@@ -57,7 +61,7 @@ class Snapshotted:
     def config(self, entry: str, more: str = "", port: int = 0) -> None:
         """Under these rules from now on."""
         keys = "" if self.history.table().keys else "keys: []\n    "
-        text = CONFIG.format(entry=ENTRIES.get(entry, entry), more=more, keys=keys, port=port)
+        text = CONFIG.format(entry=ENTRIES.get(entry, entry), more=more, keys=keys, port=port, engine=self.engine)
         (self.folder / "config" / "replicator.yaml").write_text(text)
 
     @property

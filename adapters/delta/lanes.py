@@ -226,9 +226,9 @@ class Lanes:
     def seed(self, lane: Lane, origin: Lane, path: str) -> None:
         """See `ports.state_snapshots.Seeds.seed`, of a lane whose table is its own."""
         with translating(lane.into):
-            if exists(self._path_of(lane)):
-                self.remains(lane).refuse_others()
-        self._briefly(lane, lambda held: seed(self._lake, held, origin, path))
+            self.remains(lane).refuse_others()
+        writer = self._writer or DeltaRsTableWriter()
+        self._briefly(lane, lambda held: seed(self._lake, held, origin, path, writer))
 
     def alone(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
         """Act on a lane that has a table, as the one that writes it."""

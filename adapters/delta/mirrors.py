@@ -195,6 +195,12 @@ class Mirrors(LaneSink[F]):
         self._transactions.take_back(lane)
         return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
 
+    def seed(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+        """See `ports.state_snapshots.Seeds.seed`."""
+        self.prepare(lane, plan)
+        self._lanes.seed(lane, origin, path)
+        self._ledger.reopen(lane)
+
     def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
         """See `ports.sink.Erases.erase`. Files that held the rows are written anew; older versions hold them until these
         end."""

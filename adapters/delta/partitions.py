@@ -17,11 +17,13 @@ from deltalake import DeltaTable
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.plan import ApplyPlan
 from replicator.ports.frames import Lane
+from replicator.ports.state_snapshots import Unfit
 
 from ..sql.repair import from_columns
 from .chosen import chosen_columns, kept_names
 from .fit import REJECTED, kept_rows, out_of_range, without
 from .options import config_place
+from .tables import schema_of
 from .types import storage_type
 
 RANDOM_FOLDERS = "delta.randomizeFilePrefixes"
@@ -83,15 +85,26 @@ def nameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) -> tuple[p
     for name in columns:
         if name not in rows.column_names or not t.is_string(rows[name].type):
             continue
-        value = rows[name]
-        bad = pc.is_in(value, value_set=pa.array(["", NULL_FOLDER]))
-        bad = pc.or_(bad, pc.match_substring(value, "\0"))
-        bad = pc.or_(bad, pc.greater(pc.binary_length(value), longest(name)))
-        bad = pc.and_(pc.fill_null(bad, False), kept_rows(rows, plan))
+        bad = pc.and_(_unnameable(rows[name], name), kept_rows(rows, plan))
         if pc.any(bad).as_py():
             rows, gone = without(rows, plan, bad, unnameable(name))
             rejected.append(gone)
     return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
+
+
+def refuse_unnameable(source: DeltaTable, partitions: Sequence[str]) -> None:
+    """Raise Unfit when a row of `source` has a text that cannot name one of these partitions."""
+    texts = [f.name for f in schema_of(source) if f.name in partitions and t.is_string(f.type)]
+    for batch in pa.RecordBatchReader.from_stream(source.scan(columns=texts)) if texts else ():
+        for name in texts:
+            if pc.any(_unnameable(batch[name].cast(pa.string()), name)).as_py():
+                raise Unfit(f"has rows whose text in column {name!r} cannot name a partition")
+
+
+def _unnameable(value: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    bad = pc.is_in(value, value_set=pa.array(["", NULL_FOLDER]))
+    bad = pc.or_(bad, pc.match_substring(value, "\0"))
+    return pc.fill_null(pc.or_(bad, pc.greater(pc.binary_length(value), longest(name))), False)
 
 
 def longest(name: str) -> int:

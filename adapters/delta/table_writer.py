@@ -45,9 +45,9 @@ class TableWriter(Protocol):
     def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
         """Write every row anew with these columns, which hold every value, in one commit."""
 
-    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept]) -> Operation:
-        """A `commits.Operation` that lets a table have these columns of `source`, and its rows and partitions instead of its
-        own."""
+    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept], partitions: Sequence[str] | None = None) -> Operation:
+        """A `commits.Operation` that lets a table have these columns of `source`, and its rows instead of its own, in these
+        `partitions`; by default in those of `source`."""
 
     def mark_deletes(self, table: DeltaTable) -> bool:
         """From now on deleted rows are marked; False where this writer cannot do that."""
@@ -89,9 +89,9 @@ class DeltaRsTableWriter:
         """See `TableWriter.rewrite`. Rows pass through memory by the batch."""
         overwrite(table, table, columns)
 
-    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept]) -> Operation:
+    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept], partitions: Sequence[str] | None = None) -> Operation:
         """See `TableWriter.replaced_by`. Rows pass through memory by the batch."""
-        return lambda snapshot, attempt: overwrite(snapshot, source, columns, attempt.properties)
+        return lambda snapshot, attempt: overwrite(snapshot, source, columns, attempt.properties, partitions)
 
     def mark_deletes(self, _: DeltaTable, /) -> bool:
         """Not by delta-rs, which would add unrelated features."""
@@ -119,10 +119,14 @@ class DeltaRsTableWriter:
 
 
 def overwrite(
-    table: DeltaTable, source: DeltaTable, columns: Sequence[Kept], properties: CommitProperties | None = None
+    table: DeltaTable,
+    source: DeltaTable,
+    columns: Sequence[Kept],
+    properties: CommitProperties | None = None,
+    partitions: Sequence[str] | None = None,
 ) -> None:
-    """Let `table` have these columns, with the rows and the partitions of `source`, in one commit. Rows pass through memory
-    by the batch."""
+    """Let `table` have these columns, with the rows of `source`, in one commit; in these `partitions`, by default in those
+    of `source`. Rows pass through memory by the batch."""
     schema = pa.schema([kept.field for kept in columns])
     rows = pa.RecordBatchReader.from_stream(source.scan())
     batches = (
@@ -133,7 +137,7 @@ def overwrite(
         pa.RecordBatchReader.from_batches(schema, batches),
         mode="overwrite",
         schema_mode="overwrite",
-        partition_by=source.metadata().partition_columns or None,
+        partition_by=(source.metadata().partition_columns if partitions is None else list(partitions)) or None,
         target_file_size=FILE_BYTES,
         writer_properties=WRITER,
         commit_properties=properties,

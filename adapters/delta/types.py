@@ -156,6 +156,18 @@ def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
     return column
 
 
+def restored(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
+    """`column`, as a table keeps values of `arrow`, brought so near to that type that Arrow's own cast does the rest, or
+    tells what has no way back: the other way round than `to_storage`."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        return restored(column, arrow.storage_type)
+    if t.is_time(arrow) and t.is_string(column.type):
+        return _time_of(column, arrow)
+    if t.is_null(arrow):
+        return pa.chunked_array([pa.nulls(len(column))]) if column.null_count == len(column) else column
+    return column
+
+
 def storable(rows: pa.Table) -> pa.Table:
     """The rows in types in which a Delta table keeps them."""
     kinds = [pa.field(f.name, storage_type(f.type)) for f in rows.schema]
@@ -177,6 +189,17 @@ def _time_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     text = pc.cast(column, pa.string())
     at_end = pc.equal(_ticks(column), _midnight(column.type))
     return pc.if_else(at_end, pa.scalar(_LATEST[column.type.unit]), text) if pc.any(at_end).as_py() else text
+
+
+def _time_of(column: pa.ChunkedArray, time: pa.DataType) -> pa.ChunkedArray:
+    """Times of the texts that `_time_text` made; 24:00:00 is one."""
+    per_second = _midnight(time) // 86_400
+    hours, minutes, seconds = (pc.cast(pc.utf8_slice_codeunits(column, at, at + 2), pa.int64()) for at in (0, 3, 6))
+    fraction = pc.utf8_slice_codeunits(column, 9, 18)
+    ticks = pc.cast(pc.if_else(pc.equal(fraction, ""), "0", fraction), pa.int64())
+    whole = pc.add(pc.add(pc.multiply(hours, 3600), pc.multiply(minutes, 60)), seconds)
+    number = pc.add(pc.multiply(whole, per_second), ticks)
+    return pc.cast(pc.cast(number, pa.int32()) if t.is_time32(time) else number, time)
 
 
 def _ticks(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -18,7 +18,6 @@ from ..delta.marks import DeltaMarks
 from ..delta.mirror import Mirror
 from ..delta.mirrors import Mirrors
 from ..delta.options import MirrorOptions
-from ..delta.seeding import can_begin
 from ..sql.dialect import DELTA_RS, DUCKDB
 from ..sql.explain import explain
 
@@ -46,14 +45,6 @@ class DeltaRsSink(Mirrors[pa.Table]):
     ) -> LaneApplied:
         """See `ports.laying.Loads.load`."""
         return self._lanes.load(write, parts, reject, folder)
-
-    def seeds(self, lane: Lane) -> bool:
-        """See `ports.state_snapshots.Seeds.seeds`."""
-        return can_begin(lane)
-
-    def seed(self, lane: Lane, origin: Lane, path: str) -> None:
-        """See `ports.state_snapshots.Seeds.seed`."""
-        self._lanes.seed(lane, origin, path)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""

@@ -77,9 +77,9 @@ class SparkTableWriter(DeltaRsTableWriter):
         except LostRace as lost:
             raise Retryable(f"somebody else changed the table at {table.table_uri} first") from lost
 
-    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept]) -> Operation:
+    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept], partitions: Sequence[str] | None = None) -> Operation:
         """See `TableWriter.replaced_by`. Of a clustered table by the executors, in one job."""
-        by_delta_rs = super().replaced_by(source, columns)
+        by_delta_rs = super().replaced_by(source, columns, partitions)
         types = spark_schema(pa.schema([kept.field for kept in columns]))
         wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
 

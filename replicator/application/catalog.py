@@ -101,7 +101,7 @@ class Catalog(Generic[F]):
         policy does not suit it."""
         known = self._plans.get(lane.id)
         if known is None or known[0] is not table or (known[1] is not taken and known[1] != taken):
-            known = (table, taken, _plan(lane, table, taken))
+            known = (table, taken, planned(lane, table, taken))
             self._plans[lane.id] = known
         return known[2]
 
@@ -138,7 +138,8 @@ class Catalog(Generic[F]):
         unions.append(newer)
 
 
-def _plan(lane: Lane, table: TableSpec, taken: Taken) -> ApplyPlan:
+def planned(lane: Lane, table: TableSpec, taken: Taken) -> ApplyPlan:
+    """The plan of a lane for frames of `table`, as `Catalog.plan`."""
     shape = lane.shape if taken.columns is None else replace(lane.shape, kept=taken.columns, renamed=taken.renamed)
     try:
         plan = plan_for(lane.policy, table, lane.watermark, shape, tracked=lane.tracked, retention=lane.retention)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from replicator.domain.fitting import covers
+from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position
 from replicator.domain.schema_changes import Decision, Kind, Mode, Reshaping, SchemaChange, changes_between, decided
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
 
-from .catalog import AS_IT_IS, Taken
+from .catalog import AS_IT_IS, Taken, planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,15 @@ class LaneSchema:
         if chosen is None:
             return table
         return replace(table, columns=tuple(c for c in table.columns if c.name in chosen or c.name in table.keys))
+
+
+def plan_at(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None:
+    """The plan of a lane of which `versions` are remembered, under the schema at which it stands; None where it has met
+    none."""
+    schema = LaneSchema(lane, versions)
+    if schema.current is None:
+        return None
+    return planned(lane, schema.current.source, schema.taken(schema.current.source))
 
 
 def _same(one: TableSpec, other: TableSpec) -> bool:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from replicator.domain.borders import Border
+from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position, TopicPartition
 
 from .frames import Lane
@@ -19,16 +20,24 @@ class CountsRows(Protocol):
         """Those of the lane's table; 0 where there is none."""
 
 
+class Unfit(Exception):
+    """A target cannot keep something that a lake does, so that it would not be what the records make of it; completes a
+    sentence about the snapshot."""
+
+
 class Seeds(Protocol):
-    """A sink in which a lane can begin with what a lane of a lake in a folder has."""
+    """A sink in which a lane can begin with what a lane of a plain lake in a folder of this machine has."""
 
-    def seeds(self, lane: Lane) -> bool:
-        """Whether `seed` can make the target of this lane."""
-
-    def seed(self, lane: Lane, origin: Lane, path: str) -> None:
+    def seed(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
         """Let `lane`, which has no state, have the rows of the lane `origin` of the lake in the folder `path`, all that is
-        kept beside them, and its state. Rows and state come in one commit, so that killed anywhere the lane has none of it
-        or all, and this may be called again. The lane is taken as by `Drops.drop`, and needs a `prepare`."""
+        kept beside them, and its state. The target is made as by `prepare`, of `plan`: that of the lane under the schema at
+        which `origin` stands. From there on the lane is what it would be had it applied all that `origin` has
+        (test_it_goes_on_as_if_it_had_applied_everything).
+
+        Rows and state come in one commit, so that killed anywhere the lane has none of it or all, and this may be called
+        again (test_killed_it_may_be_repeated). Unfit, and there is no state, where the target would reject some of the rows
+        (test_what_the_target_cannot_keep_is_not_left_out). The lane is taken as by `Drops.drop`, and needs another
+        `prepare`."""
 
 
 class TellsTimes(Protocol):

@@ -1,4 +1,4 @@
-"""What must hold between snapshots of states, the retention of event logs, and the rest of a config."""
+"""What must hold between snapshots of states and the rest of a config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .views import NO_MIRRORS, View, text
 
 
 def snapshot_problems(config: View) -> Iterator[Problem]:
-    """Logs whose snapshots would never be taken, and retentions that are not carried out yet."""
+    """Logs whose snapshots would never be taken."""
     for name, sink in (config.sinks or {}).items():
         if sink.get("kind") != "event_log" or not sink.get("snapshots"):
             continue
@@ -20,9 +20,6 @@ def snapshot_problems(config: View) -> Iterator[Problem]:
                 "a table's past is read from the first event log of its 'to' that is in a folder; name it there, or remove"
             )
             yield Problem((*at, "snapshots"), "inapplicable", sentence, f"{step} 'snapshots'")
-        if sink.get("retention") not in (None, "off", False) and config.engine != "local":
-            sentence = f"{place((*at, 'retention'))} is not supported with the engine {quoted(config.engine)} yet"
-            yield Problem((*at, "retention"), "unsupported", sentence, "remove it, or set `engine: local`")
 
 
 def _read(config: View) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -36,6 +36,15 @@ HOME = Path("_replicator") / "snapshots"
 THEN = "then"
 """The target's name, in a lake of its own."""
 OTHERS = "none was taken under the rules of today, ends by the time that is asked for, and reaches up to what the log has"
+PLAIN: Mapping[str, Any] = {
+    "partition_by": (),
+    "cluster_by": (),
+    "change_data_feed": False,
+    "deletion_vectors": False,
+    "tombstone_retention": FOR_EVER,
+}
+"""What the entry of a lane says in a lake of its own: how rows lie in its target decides nothing of them, and deletes are
+remembered."""
 TRIES = 3
 """How often it is looked which snapshots there are, while old ones are being removed."""
 
@@ -129,8 +138,8 @@ def configured(
     until: datetime | Border | None = None,
 ) -> Loaded:
     """The configuration that applies the event log below `folder`, in this process, from what the snapshot `begun`, which
-    was put there, holds: records up to the time or border `until`. Deletes are remembered for ever: how long ago they came
-    is not told by the time at which they are applied anew."""
+    was put there, holds: records up to the time or border `until`. The lake is the same whatever the lane's target is.
+    Deletes are remembered for ever: how long ago they came is not told by the time at which they are applied anew."""
     lake = DeltaSettings.model_construct(kind="delta", path=str(folder / "lake"))
     more = {
         "engine": adapters.LOCAL,
@@ -144,7 +153,7 @@ def configured(
     border = until.end.to_json() if isinstance(until, Border) else None
     asked = Replay(lane, THEN, until=until.isoformat() if isinstance(until, datetime) else None, below=border)
     topics = topics_of(loaded, lane, begun)
-    return prepared(beside, asked, topics, anew=begun is not None, tombstone_retention=FOR_EVER)
+    return prepared(beside, asked, topics, anew=begun is not None, **PLAIN)
 
 
 def seeded(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetime | Border | None) -> StateSnapshot | None:

@@ -11,6 +11,7 @@ from replicator.testing.decoder_contract import DecoderContract
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.event_store_contract import EventStoreContract
 from replicator.testing.projector_contract import ProjectorContract
+from replicator.testing.seeds_contract import SeedsContract
 from replicator.testing.sink_contract import LedgerContract, SinkContract
 from replicator.testing.source_contract import SourceContract
 
@@ -24,6 +25,7 @@ SUITES = {
     "projector": [ProjectorContract],
     "sink": [SinkContract, LedgerContract],
     "laying": [SinkContract, EngineContract],
+    "state_snapshots": [SeedsContract],
 }
 
 

@@ -43,7 +43,7 @@ def partitioned(
 ) -> Any:
     """The sink, told at its first plan by what to partition each table, or another `option` of columns, and other options
     of its lanes. `chosen` keeps what was chosen for the instances that come later."""
-    prepare, apply = sink.prepare, sink.apply
+    prepare, apply, seed = sink.prepare, sink.apply, sink.seed
 
     def told(lane: Lane, plan: ApplyPlan) -> None:
         by = chosen.setdefault(lane.id, tuple(choice(plan)))
@@ -52,7 +52,11 @@ def partitioned(
     def applied(writes: Any, reject: Any) -> Any:
         return apply(writes, lambda lane, rows: reject(replace(lane, options={}), rows))
 
-    sink.prepare, sink.apply = told, applied
+    def seeded(lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+        by = chosen.setdefault(lane.id, tuple(choice(plan)))
+        seed(replace(lane, options={**options, option: by}), plan, origin, path)
+
+    sink.prepare, sink.apply, sink.seed = told, applied, seeded
     return sink
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 from rows_of_tables import decoded, folded, read, table_rows
 from spark_case import OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import VERSION, WHOLE
+from test_seeding import FromLake, by_first
 
 from adapters.arrow.elements import elements
 from adapters.arrow.elements import shown as local_shown
@@ -45,6 +46,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Write
 from replicator.testing.delivery import Delivering, assert_equals_model, lane_of
 from replicator.testing.histories import random_history
+from replicator.testing.seeds_contract import SeedsContract
 from replicator.testing.sink_base import no_rejects
 from replicator.testing.sink_contract import KEYED
 
@@ -100,6 +102,38 @@ def test_histories_with_options_of_tables_equal_the_model(tmp_path, named, histo
     assert_equals_model(delivering)
     if "deletion_vectors" in target.options and policy == "scd1":
         assert list(target.folder.rglob("deletion_vector_*.bin"))
+
+
+class OnSparkFromLake(OnSpark, FromLake):
+    """One in so many histories: what a target begins with is written by delta-rs, and what follows by Spark."""
+
+    one_in = 200
+
+
+class TestSeedsOnSpark(OnSparkFromLake, SeedsContract):
+    """Whose rows delta-rs writes on the driver."""
+
+    def new_target(self):
+        return SparkTarget(self.parent / f"lake{next(self.numbers)}")
+
+
+@pytest.mark.long
+class TestSeedsInPartitionsOnSpark(OnSparkFromLake, SeedsContract):
+    """With marks of deleted rows."""
+
+    unkept = ""
+
+    def new_target(self):
+        return OptionsTarget(self.parent / f"lake{next(self.numbers)}", by_first, {"deletion_vectors": True})
+
+
+class TestSeedsInClusters(OnSparkFromLake, SeedsContract):
+    """Whose rows the executors write."""
+
+    kinds = ("scd1", "versions", "changes")
+
+    def new_target(self):
+        return OptionsTarget(self.parent / f"lake{next(self.numbers)}", ordered, {"option": "cluster_by"})
 
 
 SALES = TableSpec(

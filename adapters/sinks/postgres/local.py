@@ -18,7 +18,7 @@ from ...sql.explain import explain
 from ...sql.pg_names import quoted
 from ...sql.pg_options import PostgresOptions
 from ...sql.pg_reader import TableReader
-from ...sql.pg_swapping import SwappableLanes
+from ...sql.pg_seeding import SeedableLanes
 from ...sql.pg_views import view_statements
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
@@ -41,7 +41,7 @@ class PostgresSink:
         given = PostgresOptions.checked(options)
         dsn = given.dsn.get_secret_value()
         self._schema = given.schema_name
-        self.lanes = SwappableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
+        self.lanes = SeedableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
@@ -83,6 +83,12 @@ class PostgresSink:
     def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
         """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
         return self.lanes.swap(lane, rebuilt, judge)
+
+    def seed(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+        """See `ports.state_snapshots.Seeds.seed`."""
+        from ...delta.origin import Origin  # noqa: PLC0415 - who has no lake does not need its driver
+
+        self.lanes.begin(lane, plan, Origin(path, origin, plan))
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
         """See `ports.sink.Erases.erase`."""

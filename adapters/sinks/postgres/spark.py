@@ -35,6 +35,10 @@ class PostgresSparkSink(SparkPostgresLanes):
         """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
         return self._postgres.swap(lane, rebuilt, judge)
 
+    def seed(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+        """See `ports.state_snapshots.Seeds.seed`."""
+        self._postgres.seed(lane, plan, origin, path)
+
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""
         return self._postgres.explain(lane, plan, SPARK)

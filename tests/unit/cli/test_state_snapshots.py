@@ -19,14 +19,16 @@ from typing import Any
 import pytest
 from cli_program import PROGRAM, run_program
 from deltalake import DeltaTable
-from snapshotted import ENTRIES, Snapshotted, rows
+from snapshotted import ENTRIES, ON_SPARK, Snapshotted, rows
 
 from adapters.delta.lane import DeltaLane
+from adapters.delta.mirrors import CHANGE_DATA_FEED, DELETION_VECTORS, Mirrors
 from replicator.application import shelf as shelves
 from replicator.application.shelf import Shelf
 from replicator.domain.borders import Border
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.position import Position, TopicPartition
+from replicator.ports.state_snapshots import Unfit
 from replicator.settings import Loaded
 from replicator.testing.histories import History, random_history
 from replicator.testing.source import Shape, Statement
@@ -44,7 +46,9 @@ def test_a_replay_from_a_snapshot_equals_one_of_the_whole_log(tmp_path: Path, en
     """Random histories, a snapshot at random places of them, a second one that goes on from the first; now, and at a random
     time."""
     chance = random.Random(seed)
-    history = random_history(seed, 40, toast=True, keys=("int", "text"), disorder=chance.choice((0, 6)))
+    history = random_history(
+        seed, 40, toast=True, keys=("int",) if entry == "partitioned" else ("int", "text"), disorder=chance.choice((0, 6))
+    )
     if (
         entry == "soft"
     ):  # Of several partitions a change below a truncate depends on where batches end (docs/soft-deletes.md).
@@ -209,7 +213,7 @@ def test_a_log_is_shortened_behind_snapshots_and_says_so(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize("entry", ["plain", "by_column", pytest.param("versions", marks=pytest.mark.long)])
+@pytest.mark.parametrize("entry", ["by_column", "partitioned", pytest.param("versions", marks=pytest.mark.long)])
 def test_a_target_is_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
     """In another name, and in the place of the lane's own, which goes on; killed half way it is repeated."""
     shop = Snapshotted(tmp_path / "shop", random_history(7, 40, toast=True, keys=("int",)), entry)
@@ -230,6 +234,7 @@ def test_a_target_is_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pyte
     lake = tmp_path / "shop" / "lake"
     (lane,) = made.status().report().lanes
     assert lane.counts["applied"] > 0 and rows(lake / "again") == rows(lake / entry)
+    assert DeltaTable(str(lake / "again")).metadata().partition_columns == ["k1"] * (entry == "partitioned")
     assert lane.position == next(run.position for run in ran(shop) if run.id == f"lake.{entry}")
     before = rows(lake / entry)
     done = exchanging.exchange(shop.loaded, shop.lane, make, said.append)
@@ -279,7 +284,7 @@ def ran(shop: Snapshotted) -> tuple[Any, ...]:
     return tuple(run for run in made.status().report().lanes if run.table)
 
 
-def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path) -> None:
+def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, said = simple(tmp_path), list[str]()
     shop.reach(20)
     assert seeding.candidate(shop.loaded, Replay(shop.lane, "again"), said.append) is None and said == []
@@ -287,13 +292,65 @@ def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path) -> None:
     at = "2020-01-01T00:00:00+00:00"
     for asked in ({"since": at}, {"until": at}, {"policy": "scd2"}):
         assert seeding.candidate(shop.loaded, Replay(shop.lane, "again", **asked), said.append) is None
-    shop.config("{sink: lake, into: plain, partition_by: [k1]}")
+    monkeypatch.delattr(Mirrors, "seed")
     assert seeding.candidate(shop.loaded, Replay(shop.lane, "again"), said.append) is None
-    spark = replace(shop.loaded, settings=shop.loaded.settings.model_copy(update={"engine": "spark"}))
-    assert seeding.candidate(spark, Replay(shop.lane, "again"), said.append) is None
     periods = ("only records of a period", "under the rules of today, ends by the time", "of policy scd1")
-    whys = (*periods, "partitioned or clustered", "engine spark do not begin with one yet")
-    assert len(said) == 5 and all(why in sentence for why, sentence in zip(whys, said, strict=True))
+    whys = (*periods, "targets in sink lake do not begin with one yet")
+    assert len(said) == 4 and all(why in sentence for why, sentence in zip(whys, said, strict=True))
+
+
+LAYOUTS = {
+    "in partitions": ("partition_by: [k1]", ""),
+    "clustered": ("cluster_by: [k1], deletion_vectors: true", ON_SPARK),
+    "with a change data feed": ("change_data_feed: true", ON_SPARK),
+}
+
+
+def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
+    """One that was taken for another layout, or another engine, serves; and each can be taken, of the same files."""
+    shop = simple(tmp_path)
+    shop.reach(20)
+    first = snapshots.take(shop.loaded, shop.lane)
+    for number, (layout, engine) in enumerate(LAYOUTS.values()):
+        shop.engine = ""
+        shop.config("plain")
+        shop.reach(25 + number)
+        whole = shop.replayed(tmp_path / f"whole{number}", from_snapshot=False)
+        shop.engine = engine
+        shop.config(f"{{sink: lake, into: plain, {layout}}}")
+        found = shop.replayed(tmp_path / f"begun{number}", from_snapshot=True)
+        assert found == (*whole[:-1], first.number + number) and found[0]
+        assert snapshots.take(shop.loaded, shop.lane).number == first.number + number + 1
+        shelf = snapshots.shelf_of(shop.loaded, shop.lane)
+        assert shelf is not None
+        for table in shelf.folder.glob("*/lake/then"):
+            made = DeltaTable(str(table)).metadata()
+            assert not made.partition_columns and not {*made.configuration} & {CHANGE_DATA_FEED, DELETION_VECTORS}
+
+
+def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so; and where the log has no beginning any more, nothing is made."""
+    shop = simple(tmp_path, ", retention: 1 milliseconds")
+    shop.reach(20)
+    snapshots.take(shop.loaded, shop.lane)
+    shop.reach(40)
+    whole, said = shop.replayed(tmp_path / "whole", from_snapshot=False)[0], list[str]()
+    real = Mirrors.seed
+
+    def unfit(*words: Any) -> None:
+        real(*words)
+        raise Unfit("has what nobody keeps")
+
+    monkeypatch.setattr(Mirrors, "seed", unfit)
+    run_once(Container(loaded=seeding.prepared(shop.loaded, Replay(shop.lane, "again"), said.append)))
+    lake = tmp_path / "shop" / "lake"
+    assert rows(lake / "again") == whole
+    why = "none can be used, as number 1 has what nobody keeps"
+    assert said[1:] == [f"lake.again: the whole event log is read; of the snapshots {why}"]
+    shortening.shorten(shop.loaded, shortening.opening(shop.loaded))
+    with pytest.raises(DataLoss, match="as number 1 has what nobody keeps"):
+        seeding.prepared(shop.loaded, Replay(shop.lane, "once_more"))
+    assert not (lake / "once_more").exists()
 
 
 def test_they_are_taken_when_they_are_due_and_told(tmp_path: Path) -> None:

@@ -33,10 +33,9 @@ def test_where_a_log_is_not_in_a_folder_there_are_none(folder):
     assert any("'path' in a folder alone" in str(one) for one in folder.findings())
 
 
-def test_a_retention_is_for_the_local_engine_yet(folder):
-    line = folder.change(PATH, f"{PATH}    snapshots: {{every: 1 day}}\n    retention: 30 days\n")
-    found = [one for one in folder.findings(overrides=["engine=spark"]) if one.code == "unsupported"]
-    assert [one.line for one in found] == [line + 1] and "retention" in found[0].message
+def test_a_retention_is_for_every_engine(folder):
+    folder.change(PATH, f"{PATH}    snapshots: {{every: 1 day}}\n    retention: 30 days\n")
+    assert not [one for one in folder.findings(overrides=["engine=spark"]) if "retention" in one.message]
 
 
 def test_snapshots_that_nothing_would_be_taken_of_are_refused(folder):
