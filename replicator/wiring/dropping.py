@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from replicator.settings.nearest import did_you_mean
 from replicator.settings.sinks import EventStoreSinkSettings
 from replicator.settings.views import NO_MIRRORS
 
-from . import adapters, parts
+from . import adapters, parts, rebuilding
 from .daemon import ask_status
 from .offline import known_lanes
 
@@ -72,6 +73,8 @@ def drop(loaded: Loaded, lane: Lane) -> None:
     with _alone(loaded, lane), ExitStack() as opened:
         sink = _able(loaded, {lane.sink}, opened)[lane.sink]
         dropping.drop(sink, _register(loaded), loaded.settings.sources, lane)
+    # What a replay remembers of it would keep every record of an event log that has a retention.
+    shutil.rmtree(rebuilding.folder_of_lane(loaded, lane.id), ignore_errors=True)
 
 
 def _register(loaded: Loaded) -> FileRegister:

@@ -129,7 +129,12 @@ def prepared(loaded: Loaded, asked: Replay, topics: Collection[str] = (), *, ane
 
 def folder_of(loaded: Loaded, asked: Replay) -> Path:
     """What is kept of it on this machine."""
-    return adapters.state_folder(loaded) / "replays" / quote(asked.id, safe="")
+    return folder_of_lane(loaded, asked.id)
+
+
+def folder_of_lane(loaded: Loaded, lane: str) -> Path:
+    """Where that is of a lane that a replay has made."""
+    return adapters.state_folder(loaded) / "replays" / quote(lane, safe="")
 
 
 def _refuse_name(loaded: Loaded, asked: Replay) -> None:
