@@ -32,7 +32,7 @@ class Seeds(Protocol):
         """Let `lane`, which has no state, have the rows of the lane `origin` of the lake in the folder `path`, all that is
         kept beside them, and its state. The target is made as by `prepare`, of `plan`: that of the lane under the schema at
         which `origin` stands. From there on the lane is what it would be had it applied all that `origin` has
-        (test_it_goes_on_as_if_it_had_applied_everything).
+        (test_it_goes_on_as_if_it_had_applied_everything, test_what_is_remembered_goes_along).
 
         Rows and state come in one commit, so that killed anywhere the lane has none of it or all, and this may be called
         again (test_killed_it_may_be_repeated). Unfit, and there is no state, where the target would reject some of the rows

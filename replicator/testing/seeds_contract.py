@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,11 +29,12 @@ from .lane_shapes import KEYED
 from .model_shapes import Wanted
 from .sink_base import SinkBase, simple, writes
 from .sink_columns import in_parts
-from .sink_columns import plans as by_column
+from .sink_columns import plans as plans_by_column
 from .sink_shapes import Lines
 from .source import Statement
 
 TEXTS = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)
+WIDER = TableSpec("public.items", (*TEXTS.columns, Column("w", pa.string())), ("id",), 2)
 HISTORY = simple(*writes(0, 1), Statement("delete", 0), *writes(1, salt=5), *writes(2))
 
 
@@ -56,11 +57,35 @@ KINDS: Mapping[str, Begins] = {
     "scd1": Begins("scd1", any_history(KEYED)),
     "in any order": Begins("scd1", any_history(KEYED, 6)),
     "soft": Begins("scd1", any_history(KEYED), softly, Wanted(soft_deletes=True)),
-    "by column": Begins("scd1", in_parts(), by_column, Wanted(by_column=True)),
+    "by column": Begins("scd1", in_parts(), plans_by_column, Wanted(by_column=True)),
     "versions": Begins("scd2", any_history(KEYED, 6)),
     "changes": Begins("append", any_history((*KEYED, "none"))),
     "watermark": Begins("append", any_history(KEYED, 6), under(timedelta(minutes=2))),
 }
+
+
+Rows = Sequence[Mapping[str, Any]]
+REMEMBERED: Mapping[str, tuple[Rows, Rows, str, Sequence[Any]]] = {
+    "scd1": (
+        [{"op": "c", "log": 1, "id": 1, "v": "a"}, {"op": "d", "log": 5, "id": 1}],
+        [{"op": "c", "log": 3, "id": 1, "v": "late"}],
+        "v",
+        [],
+    ),
+    "by column": (
+        [{"op": "c", "log": 1, "id": 1, "v": "a", "w": "a"}, {"op": "u", "log": 9, "id": 1, "w": "b", "unsent": ["v"]}],
+        [{"op": "u", "log": 5, "id": 1, "v": "late", "unsent": ["w"]}],
+        "v",
+        ["late"],
+    ),
+    "versions": (
+        [{"op": "c", "log": 7, "id": 2, "v": "a"}, {"op": "d", "log": 5, "id": 1}],
+        [{"op": "c", "log": 3, "id": 1, "v": "late"}, {"op": "d", "log": 8, "id": 2}],
+        "_cdc_end_seq_1",
+        [5, 8],
+    ),
+}
+"""Changes that the lake has applied, others that follow, and what the target then has in one column."""
 
 
 class SeedsContract(SinkBase):
@@ -121,11 +146,35 @@ class SeedsContract(SinkBase):
             rest.as_the_model()
         rest.sink.close()
 
+    @pytest.mark.parametrize("kind", REMEMBERED)
+    def test_what_is_remembered_goes_along(self, kind: str) -> None:
+        """An older change that comes later is judged by what is kept beside the rows: a delete, the sequences of single
+        columns, a delete that has ended no version."""
+        if kind not in self.kinds:
+            pytest.skip("the sink has no such lanes")
+        before, after, column, expected = REMEMBERED[kind]
+        lake, folder = self.new_lake()
+        first = _lines(_InLake(self), lake, kind)
+        for row in before:
+            first.send([row])
+        first.sink.close()
+        with self.target() as target:
+            sink: Any = target.open()
+            sink.seed(first.lane, first.plan, first.lane, str(folder))
+            sink.close()
+            rest = _lines(self, target, kind)
+            rest.sent = first.sent
+            for row in after:
+                rest.send([row])
+            found = [row[column] for row in target.rows(rest.lane)]
+            rest.sink.close()
+        assert sorted(found) == expected, found
+
     def test_killed_it_may_be_repeated(self) -> None:
         """One that failed half way, since a file of the snapshot was gone, has left no state."""
         lane = lane_of("scd1")
         damaged, folder = self.filled(lane)
-        for file in (folder / lane.into).glob("*.parquet"):
+        for file in (folder / lane.into).rglob("*.parquet"):
             file.unlink()
         _, whole = self.filled(lane)
         with self.target() as target:
@@ -161,6 +210,12 @@ class SeedsContract(SinkBase):
                 sink.seed(lines.lane, lines.plan, lines.lane, str(folder))
             assert sink.state(lines.lane) is None
             sink.close()
+
+
+def _lines(suite: SinkBase, target: Target, kind: str) -> Lines:
+    """A stream into a lane of that kind."""
+    table, by_column = (WIDER, True) if kind == "by column" else (TEXTS, False)
+    return Lines(suite, target, table, Shape(by_column=by_column), policy=KINDS[kind].policy)
 
 
 class _InLake(SinkBase):

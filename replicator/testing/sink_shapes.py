@@ -123,11 +123,18 @@ class Lines:
     rejected, which only under a retention anything may be."""
 
     def __init__(
-        self, suite: SinkBase, target: Target, table: TableSpec, shape: Shape, retention: timedelta | None = None
+        self,
+        suite: SinkBase,
+        target: Target,
+        table: TableSpec,
+        shape: Shape,
+        retention: timedelta | None = None,
+        *,
+        policy: str = "scd1",
     ) -> None:
         self.suite, self.target, self.table = suite, target, table
-        self.lane, self.engine, self.sink = lane_of("scd1"), suite.new_engine(), target.open()
-        self.plan, self.sent, self.log = plan_for("scd1", table, None, shape, retention=retention), 0, 0
+        self.lane, self.engine, self.sink = lane_of(policy), suite.new_engine(), target.open()
+        self.plan, self.sent, self.log = plan_for(policy, table, None, shape, retention=retention), 0, 0
         self.at: datetime | None = None
         self.rejects: list[Row] = []
         self.sink.prepare(self.lane, self.plan)

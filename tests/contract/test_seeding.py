@@ -57,6 +57,19 @@ def by_first(plan):
     return ["v"] if [*plan.table.column_names] == ["id", "v"] else by_key(plan)
 
 
+class TestFromPartitions(FromLake, SeedsContract):
+    """Of before snapshots were plain lakes, whatever their lane was told."""
+
+    kinds = ("scd1",)
+
+    def new_lake(self):
+        folder = self.parent / f"snapshot{next(self.numbers)}"
+        return PartitionedTarget(folder, by_key), folder
+
+    def new_target(self):
+        return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
+
+
 class TestIntoPostgres(FromLake, SeedsContract):
     """A database."""
 

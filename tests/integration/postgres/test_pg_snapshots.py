@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from snapshotted import ENTRIES, Snapshotted
 from test_pg_as_it_was import same, shop_into
 
 from replicator.application import joining
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, RejectCode
 from replicator.domain.position import Position
+from replicator.ports.dead_letters import DeadLetter
 from replicator.settings import Loaded
+from replicator.settings.sinks import DeadLetterSettings
 from replicator.wiring import adapters, comparing, dropping, exchanging, reading, seeding, shortening, snapshots
 from replicator.wiring.container import Container
 from replicator.wiring.rebuilding import Replay
@@ -111,3 +115,20 @@ def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_
     made(config)
     assert "number 1 has a row that the target refuses (SQLSTATE 23514)" in said[1]
     assert same(read(shop, "again"), read(shop, "items_7"))
+
+
+def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_path: Path) -> None:
+    """The snapshot has rejected a row for a value that it cannot keep, and a database might."""
+    shop, said = shop_into(postgres_dsn, tmp_path, 8), list[str]()
+    shop.reach(len(shop.history.events))
+    taken, shelf = snapshots.take(shop.loaded, shop.lane), snapshots.shelf_of(shop.loaded, shop.lane)
+    assert shelf is not None
+    place = DeadLetterSettings.model_construct(path=str(shelf.path(taken) / "dead_letters"))
+    there = replace(shop.loaded, settings=shop.loaded.settings.model_copy(update={"dead_letters": place}))
+    told = ("apply", RejectCode.OUT_OF_RANGE, "no", "public.items", "", None, datetime.now(UTC), datetime.now(UTC))
+    store = adapters.dead_letters(there)
+    store.write([DeadLetter("one", f"target.{snapshots.THEN}", *told)])
+    store.close()
+    made(seeding.prepared(shop.loaded, Replay(shop.lane, "again"), said.append))
+    assert "number 1 lacks rows with values that no lake keeps" in said[1]
+    assert same(read(shop, "again"), read(shop, "items_8"))
