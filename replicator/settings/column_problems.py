@@ -7,6 +7,7 @@ from typing import Any
 
 from replicator.domain.conditions import columns_of
 
+from .columns import FIELD
 from .conditions import condition
 from .event_columns import event_column_problems
 from .expression_problems import expression_problems
@@ -14,11 +15,10 @@ from .expressions import NoExpression
 from .findings import Path, Problem, place, quoted
 from .nearest import did_you_mean
 from .remade_problems import remade_problems
-from .source_options import OUTBOX
-from .views import NO_MIRRORS, EntryView, Rule, TableView, View, text
+from .source_parts import OUTBOX
+from .views import NO_MIRRORS, PRIVATE, EntryView, Rule, TableView, View, text
 
 ADDING = frozenset({"metadata", "constant", "expression"})
-PRIVATE = frozenset({"mask", "drop"})
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 VEILING = frozenset(
     {
@@ -38,10 +38,10 @@ def column_problems(config: View) -> Iterator[Problem]:
     veiled = {table.source for table in config.tables if any(map(_is_private, table.columns.values()))}
     for table in config.tables:
         yield from _privacy(config, table)
-        if text((config.sources or {}).get(table.source or "", {}), "format") == OUTBOX:
+        if table.of_events:
             yield from event_column_problems(table)
         yield from _held(config, table, veiled)
-        yield from _unknown(table, (*table.path, "columns"), table.columns)
+        yield from _unknown(table, (*table.path, "columns"), table.columns, told=PRIVATE if table.of_events else frozenset())
         yield from expression_problems(table)
         yield from remade_problems(config, table)
         for entry in table.to or ():
@@ -68,14 +68,23 @@ def _privacy(config: View, table: TableView) -> Iterator[Problem]:
         sentence = f"{place(path)} keeps values out of all that is stored of the table, and {why}"
         yield Problem(path, "inapplicable", sentence, "write it in the 'to' entries: there it holds for their targets")
     for name in private:
-        if name in _telling(source):
-            path = (*table.path, "columns", name)
-            sentence = f"{place(path)} masks what tells operations or the order of the records of source {table.source!r}"
-            yield Problem(path, "contradiction", sentence, "write it in the 'to' entries, or let other columns tell that")
-        elif name == source.get("cursor_column"):
-            path = (*table.path, "columns", name)
-            sentence = f"{place(path)} masks the 'cursor_column' of source {table.source!r}, which tells what is new"
-            yield Problem(path, "contradiction", sentence, "write it in the 'to' entries, or name another cursor_column")
+        path = (*table.path, "columns", name)
+        for other in sorted(table.names_of(name)):
+            told, step = _told_by(source, other)
+            if told:
+                called = "" if other == name else f", called {quoted(other)} by 'renamed_columns',"
+                sentence = f"{place(path)}{called} masks {told} of source {table.source!r}"
+                yield Problem(path, "contradiction", sentence, f"write it in the 'to' entries, or {step}")
+
+
+def _told_by(source: dict[str, Any], name: str) -> tuple[str, str]:
+    """What a column of that name tells of the records of a source that must be told, and what else could; empty for
+    nothing."""
+    if name in _telling(source):
+        return "what tells operations or the order of the records", "let other columns tell that"
+    if name == source.get("cursor_column"):
+        return "the 'cursor_column'", "name another one: it tells what is new"
+    return "", ""
 
 
 def _unveiled(source: dict[str, Any]) -> str:
@@ -100,11 +109,16 @@ def _held(config: View, table: TableView, veiled: Collection[str | None]) -> Ite
         yield Problem(path, "contradiction", sentence, step)
 
 
-def _unknown(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterator[Problem]:
+def _unknown(
+    table: TableView, path: Path, rules: dict[str, Rule], *, told: Collection[str] = frozenset()
+) -> Iterator[Problem]:
+    """`told`: keys of rules of which others say so. Fields of an event's payload are no columns."""
     for name, rule in rules.items():
-        if table.declared is not None and not ADDING & rule.keys() and name not in table.declared:
-            sentence = f"{place((*path, name))} is no column of the declared 'schema'"
-            hint = did_you_mean(name, table.declared) or f"declared: {', '.join(map(quoted, table.declared))}"
+        if (ADDING | set(told)) & rule.keys() or (table.of_events and name.startswith(FIELD)):
+            continue
+        if table.declared is not None and name not in table.declared:
+            sentence = f"{place((*path, name))} is {table.unknown}"
+            hint = did_you_mean(name, table.declared) or table.known
             yield Problem((*path, name), "unknown_column", sentence, hint)
 
 
@@ -121,9 +135,9 @@ def _undone(table: TableView, entry: EntryView) -> Iterator[Problem]:
 def _keys(table: TableView, entry: EntryView) -> Iterator[Problem]:
     keys = entry.shape.get("keys", ((), None))[1]
     for name in keys if isinstance(keys, list) else ():
-        rules = (((*table.path, "columns", name), table.columns), ((*entry.path, "columns", name), entry.columns))
-        for path, said in rules:
-            rule = said.get(name, {}) if isinstance(name, str) else {}
+        rules = (((*table.path, "columns"), table.columns), ((*entry.path, "columns"), entry.columns))
+        names = table.names_of(name) if isinstance(name, str) else ()
+        for path, rule in (((*path, one), said[one]) for path, said in rules for one in sorted(names) if one in said):
             if "drop" in rule or rule.get("mask", "hmac") != "hmac":
                 sentence = f"{place(path)} takes away what tells rows apart: {quoted(name)} is a key column"
                 yield Problem(path, "contradiction", sentence, "use 'mask: hmac', under which keys stay keys")
@@ -131,10 +145,8 @@ def _keys(table: TableView, entry: EntryView) -> Iterator[Problem]:
 
 def _asked(table: TableView, entry: EntryView) -> Iterator[Problem]:
     """Conditions and orders by columns whose values the lane does not get."""
-    private = {name for name, rule in table.columns.items() if _is_private(rule)}
-    private |= {one for pair in table.renamed if private & set(pair) for one in pair if isinstance(one, str)}
     for key, (path, said) in entry.shape.items():
-        for name in sorted(private & _named(key, said)):
+        for name in sorted(table.private & _named(key, said)):
             sentence = f"{place(path)} asks for {quoted(name)}, whose values its table keeps private"
             yield Problem(path, "contradiction", sentence, "ask for another column, or write the mask in the 'to' entries")
 

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from .columns import FIELD
 from .findings import Path, Problem, place, quoted
 from .nearest import did_you_mean
-from .views import Rule, TableView
+from .source_parts import EVENT_COLUMNS
+from .views import PRIVATE, Rule, TableView
 
-EVENT = ("id", "aggregatetype", "aggregateid", "type", "payload", "event_offset")
 TELLING = ("aggregatetype", "event_offset")
-PRIVATE = frozenset({"mask", "drop"})
 OF_MASKS = frozenset({*PRIVATE, "key", "length", "text"})
 
 
 def event_column_problems(table: TableView) -> Iterator[Problem]:
     """Everything wrong with `columns` of a table of events, as far as it is about what is private."""
     for name, rule in table.columns.items():
-        yield from _private((*table.path, "columns", name), name, rule)
+        yield from _private((*table.path, "columns", name), table, name, rule)
     for entry in table.to or ():
         for name in entry.columns:
             if name.startswith(FIELD):
@@ -29,20 +28,20 @@ def event_column_problems(table: TableView) -> Iterator[Problem]:
                 )
 
 
-def _private(path: Path, name: str, rule: Rule) -> Iterator[Problem]:
+def _private(path: Path, table: TableView, name: str, rule: Rule) -> Iterator[Problem]:
     is_field = name.startswith(FIELD)
     if is_field and not rule.keys() <= OF_MASKS:
         sentence = f"{place(path)} names a field of the payload, which can be masked or dropped, and nothing else"
         yield Problem(path, "inapplicable", sentence, "say 'drop', or a mask alone")
     if is_field or not PRIVATE & rule.keys():
         return
-    if name not in EVENT:
-        sentence = f"{place(path)} is no column of an outbox's events"
-        hint = did_you_mean(name, EVENT) or f"a field of the payload is called {quoted(FIELD + name)}"
+    if name not in EVENT_COLUMNS:
+        sentence = f"{place(path)} is {table.unknown}"
+        hint = did_you_mean(name, EVENT_COLUMNS) or f"a field of the payload is called {quoted(FIELD + name)}"
         yield Problem(path, "unknown_column", sentence, hint)
-    elif name in TELLING:
+    if table.names_of(name).intersection(TELLING):
         sentence = f"{place(path)} masks what tells the table of an event, or its place"
         yield Problem(path, "contradiction", sentence, "write it in the 'to' entries")
-    elif name == "payload" and rule.get("mask", "nothing") != "nothing":
+    elif "payload" in table.names_of(name) and rule.get("mask", "nothing") != "nothing":
         sentence = f"{place(path)} makes something else of the payload than JSON, so that no event could be read"
         yield Problem(path, "contradiction", sentence, f"use 'drop', or mask its fields: {FIELD}NAME")

@@ -58,8 +58,7 @@ def _read(said: object, reader: Callable[[str], Expr]) -> Expr | None:
 
 
 def _wrong(table: TableView, path: Path, made: Expr) -> Iterator[Problem]:
-    private = sorted(columns_of(made) & {name for name, rule in table.columns.items() if {"mask", "drop"} & rule.keys()})
-    for name in private:
+    for name in sorted(columns_of(made) & table.private):
         sentence = f"{place(path)} is made of {quoted(name)}, whose values its table keeps private"
         yield Problem(
             path, "contradiction", sentence, "write the mask or the drop in the 'to' entries, or compute it of others"
@@ -68,8 +67,8 @@ def _wrong(table: TableView, path: Path, made: Expr) -> Iterator[Problem]:
         return
     unknown = sorted(columns_of(made) - set(table.declared))
     for name in unknown:
-        sentence = f"{place(path)} names {quoted(name)}, which is no column of the declared 'schema'"
-        hint = did_you_mean(name, table.declared) or f"declared: {', '.join(map(quoted, table.declared))}"
+        sentence = f"{place(path)} names {quoted(name)}, which is {table.unknown}"
+        hint = did_you_mean(name, table.declared) or table.known
         yield Problem(path, "unknown_column", sentence, hint)
     types = declared_types(table)
     if types is not None and not unknown:

@@ -61,6 +61,11 @@ def _names(table: TableView, entry: EntryView) -> Iterator[Problem]:
                 yield Problem(at, "contradiction", sentence, "choose another name")
 
 
+def names_now(table: TableView, entry: EntryView) -> list[str]:
+    """The names that `columns` gives to columns of the target of an entry."""
+    return [now for name, (_, rule) in _rules(table, entry).items() if (now := _now(name, rule))]
+
+
 def _now(name: str, rule: Rule) -> str:
     """The name that the target has; empty for none."""
     renamed = rule.get("rename")

@@ -16,8 +16,7 @@ from .lanes import LaneSettings, resolve
 from .lineage import LineageSettings
 from .projections import EVENT_STORE, ProjectionSettings
 from .sinks import DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
-from .source_options import OUTBOX
-from .source_parts import Text
+from .source_parts import OUTBOX, Text
 from .sources import Source
 from .tables import OnReject, PolicyKeys, TableSettings
 

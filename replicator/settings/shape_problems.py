@@ -105,8 +105,8 @@ def _unknown_columns(table: TableView, entry: EntryView) -> Iterator[Problem]:
     known = table.declared or ()
     for path, name in _named(entry):
         if name not in known:
-            sentence = f"{place(path)} names {quoted(name)}, which is no column of the declared 'schema'"
-            hint = did_you_mean(name, known) or f"declared: {', '.join(map(quoted, known))}"
+            sentence = f"{place(path)} names {quoted(name)}, which is {table.unknown}"
+            hint = did_you_mean(name, known) or table.known
             yield Problem(path, "unknown_column", sentence, hint)
 
 

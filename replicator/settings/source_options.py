@@ -9,11 +9,12 @@ from replicator.domain.topics import TopicFilter
 
 from .findings import Path, Problem, place, quoted
 from .query_source import query_problems
+from .source_parts import OUTBOX
 from .sources import FORMATS
 from .views import View, mapping, text
 
 ROWS, DMS, DMS_PARQUET = "rows", "dms_csv", "dms_parquet"
-DEBEZIUM, AVRO, OUTBOX = "debezium_json", "debezium_avro", "debezium_outbox"
+DEBEZIUM, AVRO = "debezium_json", "debezium_avro"
 SNAPSHOTS, QUERY, FILES = "snapshots", "query", "files"
 OF_FORMATS = {
     "operation_column": (ROWS, DMS, DMS_PARQUET),

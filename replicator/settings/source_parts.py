@@ -118,6 +118,15 @@ class CsvSettings(Strict):
     """Whether rows of files of changes may lack an operation, as all are inserts (CdcInsertsOnly)."""
 
 
+OUTBOX = "debezium_outbox"
+"""The format of the events of an outbox."""
+EVENT_COLUMNS = {
+    **dict.fromkeys(("id", "aggregatetype", "aggregateid", "type", "payload"), "string"),
+    "event_offset": "int64",
+}
+"""The columns of an outbox's events, and their types."""
+
+
 class OutboxSettings(Strict):
     """What the tables of an outbox's events are called, and the columns of the outbox table: see docs/outbox.md."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .event_columns import OF_MASKS
 from .findings import Problem, inside, place, quoted
 from .projections import EVENT_STORE
-from .source_options import OUTBOX
+from .source_parts import OUTBOX
 from .tables import EntrySettings
 from .views import EntryView, TableView, View, text
 

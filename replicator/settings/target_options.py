@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from .findings import Problem, place, quoted
 from .lanes import WITHOUT_OPTIONS
 from .nearest import did_you_mean
+from .remade_problems import names_now
 from .tables import TABLE_OPTIONS
 from .views import EntryView, TableView, View
 
@@ -62,10 +63,11 @@ def _unknown_columns(table: TableView, entry: EntryView) -> Iterator[Problem]:
         path, columns = entry.options.get(option, ((), None))
         if table.declared is None or not isinstance(columns, list):
             continue
+        known = [*table.declared, *names_now(table, entry)]
         for name in columns:
-            if isinstance(name, str) and name not in table.declared:
-                sentence = f"{place(path)} names {quoted(name)}, which is no column of the declared 'schema'"
-                hint = did_you_mean(name, table.declared) or f"declared: {', '.join(map(quoted, table.declared))}"
+            if isinstance(name, str) and name not in known:
+                sentence = f"{place(path)} names {quoted(name)}, which is {table.unknown}"
+                hint = did_you_mean(name, known) or table.known
                 yield Problem(path, "unknown_column", sentence, hint)
 
 

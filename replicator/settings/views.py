@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .findings import Path
+from .findings import Path, quoted
 from .projections import EVENT_STORE
+from .source_parts import EVENT_COLUMNS, OUTBOX
 from .tables import EXCLUSIVE, POLICY_OF_SCD_TYPE, SHAPE, TABLE_OPTIONS
 
+PRIVATE = frozenset({"mask", "drop"})
+"""What keeps a column's values from being stored."""
 FLOATING = ("double", "float", "float32", "float64")
 Rule = dict[str, Any]
 """What is said of one column."""
@@ -64,6 +67,31 @@ class TableView:
     on_reject: str | None
     to: tuple[EntryView, ...] | None
     """None when `to` is missing or not a list."""
+    of_events: bool = False
+    """It is one of an outbox's events, whose columns are fixed and stand for declared ones."""
+
+    def names_of(self, name: str) -> frozenset[str]:
+        """What a column is called: so, and as `renamed_columns` says."""
+        found = {name}
+        while more := {one for pair in self.renamed if found & set(pair) for one in pair if isinstance(one, str)} - found:
+            found |= more
+        return frozenset(found)
+
+    @property
+    def private(self) -> frozenset[str]:
+        """The columns that it keeps private, under all their names."""
+        said = (name for name, rule in self.columns.items() if PRIVATE & rule.keys())
+        return frozenset(one for name in said for one in self.names_of(name))
+
+    @property
+    def unknown(self) -> str:
+        """What a name is that is none of the columns that are declared."""
+        return "no column of an outbox's events" if self.of_events else "no column of the declared 'schema'"
+
+    @property
+    def known(self) -> str:
+        """The columns that are declared."""
+        return f"{'columns' if self.of_events else 'declared'}: {', '.join(map(quoted, self.declared or ()))}"
 
 
 @dataclass(frozen=True)
@@ -106,10 +134,12 @@ def view(data: dict[str, Any]) -> View:
         for index, raw in enumerate(raw_tables if isinstance(raw_tables, list) else ())
         if isinstance(raw, dict)
     )
+    sources = _mappings(data.get("sources"))
+    tables = tuple(_of_events(table) if _is_outbox(sources, table) else table for table in tables)
     entries = [entry for table in tables for entry in table.to or ()]
     return View(
         engine=text(data, "engine") or "local",
-        sources=_mappings(data.get("sources")),
+        sources=sources,
         sinks=_mappings(data.get("sinks")),
         tables=tables,
         levels=(
@@ -123,6 +153,14 @@ def view(data: dict[str, Any]) -> View:
         projections=_mappings(data.get("projections")) or {},
         empty=tuple(name for name in ("sources", "sinks", "tables") if data.get(name) in ({}, [])),
     )
+
+
+def _is_outbox(sources: dict[str, dict[str, Any]] | None, table: TableView) -> bool:
+    return text((sources or {}).get(table.source or "", {}), "format") == OUTBOX
+
+
+def _of_events(table: TableView) -> TableView:
+    return replace(table, declared=tuple(EVENT_COLUMNS), types=dict(EVENT_COLUMNS), floating=frozenset(), of_events=True)
 
 
 def _table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableView:

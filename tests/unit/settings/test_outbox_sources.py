@@ -52,6 +52,54 @@ def test_what_is_wrong_is_said(folder, outbox, said, of_table, told):
     assert any(told in str(finding) for finding in folder.findings())
 
 
+def to_lake(folder, more=""):
+    text = folder.file.read_text()
+    at = text.index("    to:", text.index("match: audit.log"))
+    folder.write(text[:at] + text[at:].replace("- sink: target", f"- {{sink: lake{more}}}", 1))
+
+
+@pytest.mark.parametrize(
+    ("said", "at", "told"),
+    [
+        ("where: nope = 1", "tables[2].where", "names 'nope', which is no column of an outbox's events"),
+        ("where: event_offset = 'a'", "tables[2].where", "compares"),
+        ("sequence_by: at", "tables[2].sequence_by", "names 'at'"),
+        ("column_list: [id, body]", "tables[2].column_list", "names 'body'"),
+        ("columns: {body: {rename: text}}", "tables[2].columns.body", "is no column of an outbox's events"),
+        ("columns: {who: {expression: upper(name)}}", "tables[2].columns.who", "names 'name'"),
+        ("columns: {type: {rename: ID}}", "tables[2].columns.type", "makes another column of the name 'ID'"),
+        ("partition_by: [day]", "tables[2].partition_by", "names 'day'"),
+    ],
+)
+def test_columns_that_events_do_not_have(folder, outbox, said, at, told):
+    outbox(of_table=said)
+    to_lake(folder)
+    finding = folder.only()
+    assert finding.message.startswith(at) and told in finding.message, finding
+    line = next(n for n, text in enumerate(folder.file.read_text().splitlines(), 1) if said.split(":")[0] + ":" in text)
+    assert finding.line >= line
+
+
+def test_an_entry_s_condition_has_its_own_place(folder, outbox):
+    outbox()
+    to_lake(folder, ", where: typ = 'placed'")
+    finding = folder.only()
+    assert "to[" in finding.message and "names 'typ'" in finding.message and "'type'" in finding.suggestion
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "where: type = 'placed' and event_offset > 5\n    columns: {day: {constant: 1}, type: {rename: kind}}",
+        "partition_by: [kind, at]\n    columns: {at: {metadata: source_time}, type: {rename: kind}}",
+    ],
+)
+def test_columns_that_events_have(folder, outbox, said):
+    outbox(of_table=said)
+    to_lake(folder)
+    folder.load()
+
+
 def test_no_other_format_has_it(folder, outbox):
     outbox("outbox: {}", source=OTHER)
     told = "key 'outbox' in sources.recorded means nothing with format 'debezium_json'"

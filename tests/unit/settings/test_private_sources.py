@@ -72,6 +72,34 @@ def test_what_tells_operations_or_order_cannot_be_masked(folder: Any) -> None:
     assert "masks what tells operations" in folder.only().message
 
 
+@pytest.mark.parametrize(
+    ("source", "names", "told"),
+    [
+        (f"format: rows, operation_column: op, {KAFKA}", "{email: op}", "masks what tells operations"),
+        (f"format: rows, operation_column: op, {KAFKA}", "{op: email}", "masks what tells operations"),
+        (f"format: rows, sequence_columns: [id, place], {KAFKA}", "{email: place}", "the order of the records"),
+        (QUERY, "{email: at}", "masks the 'cursor_column' of source 'mine'"),
+    ],
+)
+def test_neither_may_the_other_name_of_a_private_column(folder: Any, source: str, names: str, told: str) -> None:
+    write(folder, source, f"renamed_columns: {names}" + ("\n    deletes: ignore" if source is QUERY else ""))
+    finding = folder.only()
+    assert told in finding.message and "'renamed_columns'" in finding.message, finding
+    assert finding.message.startswith("tables[0].columns.email"), finding
+    assert finding.line == next(
+        n for n, line in enumerate(folder.file.read_text().splitlines(), 1) if "columns: {email: {mask" in line
+    )
+
+
+def test_names_lead_on_to_names(folder: Any) -> None:
+    """What an entry calls otherwise is called otherwise in all of them."""
+    source = f"format: rows, operation_column: op, {KAFKA}"
+    write(folder, source, "renamed_columns: {email: mail}")
+    to = "to: [{sink: lake, renamed_columns: {mail: op}}]"
+    folder.write(folder.file.read_text().replace("to: [{sink: lake}]", to, 1))
+    assert any("masks what tells operations" in one.message for one in folder.findings())
+
+
 OUTBOX = f"format: debezium_outbox, {KAFKA}"
 
 
@@ -108,6 +136,13 @@ def test_events_may_have_private_columns_and_fields(folder: Any) -> None:
 def test_what_events_do_not_have_is_refused(folder: Any, columns: str, told: str) -> None:
     write_events(folder, columns)
     assert told in folder.only().message
+
+
+def test_what_tells_the_table_of_an_event_is_not_private_under_another_name(folder: Any) -> None:
+    write_events(folder, HMAC.replace("email", "type"))
+    more = "    renamed_columns: {type: aggregatetype}\n    to: [{sink: lake}]"
+    folder.write(folder.file.read_text().replace("    to: [{sink: lake}]", more, 1))
+    assert "masks what tells the table of an event" in folder.only().message
 
 
 def test_fields_are_of_tables_alone(folder: Any) -> None:
