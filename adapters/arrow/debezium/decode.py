@@ -61,6 +61,8 @@ class Decoding:
             return
         payloads = group.payloads()
         read = reader.changes(payloads)
+        if reader.holds_decimals:
+            read[1].update(reader.unread_deletes(read, payloads))
         if not read[1]:
             yield group.rows, self._block(some(raw, group.rows), reader, read, payloads)
             return

@@ -46,9 +46,15 @@ class Readers:
 
     def _new(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> ChangeReader | Reject:
         try:
-            return ChangeReader(table, self._nodes(schema, table, kind))
+            nodes = self._nodes(schema, table, kind)
+            has_more = schema is not None and kind is False and self._has_decimals(schema)
+            return ChangeReader(table, nodes, holds_decimals=has_more)
         except Unfit as error:
             return error.reject
+
+    def _has_decimals(self, schema: bytes) -> bool:
+        row = read_message_schema(schema, self._options.limits).row
+        return row is not None and holds_decimals(row)
 
     def _nodes(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> dict[str, Node]:
         if schema is None:

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.change import Op
+from replicator.domain.errors import Reject
 from replicator.domain.moments import in_years
 from replicator.domain.table import TableSpec
 
@@ -76,12 +78,13 @@ NULL = msgspec.Raw(b"null")
 class ChangeReader:
     """Decodes payloads of one schema of one table, the columns of `table` that the schema has.
 
-    `before` and `after` images are objects of `images`; a column's values are taken with `images.values`.
+    `before` and `after` images are objects of `images`; a column's values are taken with `images.values`. `holds_decimals`:
+    records may have numbers where it reads bytes.
     """
 
-    def __init__(self, table: TableSpec, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, table: TableSpec, nodes: Mapping[str, Node], *, holds_decimals: bool = False) -> None:
         known = {c.name: _as_column(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
-        self.table = table
+        self.table, self.holds_decimals = table, holds_decimals
         kind = kind_for(known)
         self.images = kind(known)
         self.keys = kind({k: known[k] for k in table.keys if k in known})
@@ -98,6 +101,13 @@ class ChangeReader:
     def changes(self, payloads: list[bytes]) -> Read:
         """One change per payload: `op`, `source`, `transaction`, `after`; `blank` where there is an error."""
         return read(self._after, payloads, self.blank)
+
+    def unread_deletes(self, changes: Read, payloads: list[bytes]) -> dict[int, Reject]:
+        """Why the row of a delete among these changes cannot be read."""
+        found, errors = changes
+        deletes = [i for i, one in enumerate(found) if one.op == Op.DELETE and i not in errors]
+        _, bad = read(self._before, [payloads[i] for i in deletes], None)
+        return {deletes[i]: reject for i, reject in bad.items()}
 
     def before(self, payload: bytes) -> Any:
         """The before image of a payload that `changes` has read, or None. Raises one of UNREADABLE."""
