@@ -12,9 +12,11 @@ from pyarrow import types as t
 
 from replicator.domain.columns import Mask
 from replicator.domain.elements import plain
+from replicator.domain.erasures import texts as clear
 
 TAG = 16
 """Hexadecimal digits of the HMAC that `truncate` keeps."""
+THOUSAND = 1000
 
 
 def masked(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
@@ -23,8 +25,10 @@ def masked(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
         return pa.chunked_array([pa.nulls(len(values), values.type)])
     if mask.kind == "fixed":
         return pc.if_else(pc.is_valid(values), pa.scalar(mask.text), pa.scalar(None, pa.string()))
-    known = texts(values).combine_chunks().dictionary_encode()
-    kept = pa.array(list(map(written(mask), known.dictionary.to_pylist())), pa.string())
+    kind = plain(values.type)
+    values = values if kind == values.type else values.cast(kind)
+    known = values.combine_chunks().dictionary_encode()
+    kept = pa.array(map(written(mask), _told(known.dictionary)), pa.string())
     return pa.chunked_array([kept.take(known.indices)])
 
 
@@ -42,6 +46,22 @@ def written(mask: Mask) -> Callable[[str], str]:
         return f"{text[: mask.length]}-{digest(text)[:TAG]}"
 
     return digest if mask.kind == "hmac" else truncated
+
+
+def _told(values: pa.Array) -> list[str]:
+    """The text of each value. One for equal values of all types, and what `forget` compares keys by, so that it finds those
+    that are masked."""
+    told: list[str] = clear(pa.chunked_array([values])).to_pylist()
+    kind = values.type
+    if not (t.is_timestamp(kind) or t.is_time(kind)) or kind.unit != "ns":
+        return told
+    rests = [number % THOUSAND for number in values.view(pa.int64()).to_pylist()]
+    return [_finer(text, rest) if rest else text for text, rest in zip(told, rests, strict=True)]
+
+
+def _finer(text: str, rest: int) -> str:
+    """A text of microseconds, with the nanoseconds that are left of it: without them values become equal that are not."""
+    return f"{text}{rest:03}" if "." in text else f"{text}.000000{rest:03}"
 
 
 def texts(values: pa.ChunkedArray) -> pa.ChunkedArray:

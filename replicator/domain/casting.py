@@ -15,6 +15,14 @@ def has_text(kind: pa.DataType) -> bool:
     return bool(numbers or t.is_date(kind) or is_textual(kind) or t.is_binary(kind) or t.is_large_binary(kind))
 
 
+def is_hashable(kind: pa.DataType) -> bool:
+    """Values of this type have a text by which they can be masked (`erasures.texts`): all but those that hold others, and
+    spans of time."""
+    kind = plain(kind)
+    scalar = t.is_floating(kind) or t.is_time(kind) or t.is_timestamp(kind) or t.is_fixed_size_binary(kind)
+    return bool(scalar or has_text(kind) or t.is_binary_view(kind))
+
+
 def is_textual(kind: pa.DataType) -> bool:
     """Values of this type are text."""
     return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))

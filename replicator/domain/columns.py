@@ -10,7 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from .casting import has_text, is_castable, tells_apart
+from .casting import is_castable, is_hashable, tells_apart
 from .change import OFFSET, OP, PARTITION, TOPIC, TS, TX, refuse_frame_names
 from .conditions import columns_of, computed, told
 from .errors import ConfigProblem
@@ -34,10 +34,10 @@ MaskKind = Literal["nothing", "fixed", "hmac", "truncate"]
 class Mask:
     """What is kept of a column's values. NULL stays NULL.
 
-    `nothing`: NULL. `fixed`: `text`, whatever the value. `hmac`: HMAC-SHA-256 of the value's text under `key`, in 64
-    hexadecimal digits. `truncate`: the first `length` characters of the value's text, `-`, and the first 16 digits of that
-    HMAC, so that equal values stay equal, and others apart. `called`: other names of the column, under one of which it may
-    be there instead.
+    `nothing`: NULL. `fixed`: `text`, whatever the value. `hmac`: HMAC-SHA-256 of the value's text (`erasures.texts`) under
+    `key`, in 64 hexadecimal digits. `truncate`: the first `length` characters of the value's text, `-`, and the first 16
+    digits of that HMAC, so that equal values stay equal, and others apart. `called`: other names of the column, under one of
+    which it may be there instead.
     """
 
     kind: MaskKind
@@ -228,8 +228,8 @@ def refuse_change(rule: Changed, column: Column, table: TableSpec) -> None:
 
 def refuse_mask(mask: Mask, column: Column, table: TableSpec) -> None:
     """Raise ConfigProblem for a column whose values have no text."""
-    if mask.kind in ("hmac", "truncate") and not has_text(column.type):
-        sentence = f"masks values of type {column.type}, which have no text of their own"
+    if mask.kind in ("hmac", "truncate") and not is_hashable(column.type):
+        sentence = f"masks values of type {column.type}, which have no one text"
         raise _problem(column, table, sentence, "Use `mask: nothing`, `mask: fixed`, or drop the column.")
 
 

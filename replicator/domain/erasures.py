@@ -94,11 +94,17 @@ def text_of(value: Any) -> str | None:
         case float() if value.is_integer():
             return str(int(value))
         case Decimal():
-            return format(value.normalize(), "f") if value else "0"
+            return _digits(value)
         case None | dict() | list():
             return None
         case _:
             return str(value)
+
+
+def _digits(value: Decimal) -> str:
+    """Without zeros at the end, and without rounding, as `Decimal.normalize` would from 29 digits on."""
+    text = format(value, "f") if value else "0"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def among(columns: Sequence[str], documents: Any) -> Iterator[tuple[str, ...]]:

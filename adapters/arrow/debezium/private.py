@@ -3,7 +3,8 @@
 A record that is stored is the JSON that it was, with other values in the columns that have a mask, in both images, in the
 key and in the headers that repeat keys, and without what may hold values besides (`beside`, and headers of others). Its
 schema then says so: a column whose values became text has the type string and the name `MASKED`, and decoding it leaves such
-a column as it is. A value that was not sent stays the placeholder that it is.
+a column as it is. Values are read as decoding reads them (`tokens`), so that both come to the same text whatever their type.
+A value that was not sent stays the placeholder that it is.
 
 What cannot be read, and may be of a table with private columns, is withheld.
 """
@@ -11,7 +12,7 @@ What cannot be read, and may be of a table with private columns, is withheld.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
@@ -21,19 +22,19 @@ import msgspec
 import pyarrow as pa
 
 from replicator.domain.change import changes_schema
-from replicator.domain.columns import Changed, Mask, Remade, refuse_mask, refuse_unknown_masks
-from replicator.domain.errors import ConfigProblem
-from replicator.domain.table import Column, TableSpec
+from replicator.domain.columns import Changed, Mask, Remade, refuse_unknown_masks
+from replicator.domain.table import TableSpec
 
 from ..json.faults import UNREADABLE
 from ..json.headers import holds_nothing, without_values
 from ..json.limits import of_table
-from ..masks import written
 from ..remaking import remade
 from ..veils.marks import Mark, marked, marks
 from .beside import control, is_control_key, masked_patterns, source_block, topic_tells
+from .declared import nodes_of
 from .headers import CONTEXT, NEW_KEY, OLD_KEY
 from .options import Options
+from .tokens import Object, Reading, Tokens, by_nodes, by_schema
 from .unsent import Placeholders
 
 MASKED = "replicator.Masked"
@@ -42,33 +43,30 @@ MASKED = "replicator.Masked"
 WITHHELD = b'{"withheld": "cannot be read, and may hold private values"}'
 KEPT = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
 """Of an event. What others there are hold nobody knows."""
-IMAGES = ("before", "after")
+BEFORE = "before"
+IMAGES = (BEFORE, "after")
+DELETE = b'"d"'
 NULL = b"null"
 OF_KEYS = (OLD_KEY, NEW_KEY)
-UNFIT = msgspec.Raw(b"{}")
-"""In place of what is no value of its column: rejected as that was."""
-BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
-KINDS = frozenset({*BITS, "boolean", "string"})
-ALIASES = {"int": "int32", "bigint": "int64", "bool": "boolean", "utf8": "string"}
 MOST_SCHEMAS = 1024
-PLAIN = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
-"""Types whose text is the same in the JSON and in what is decoded from it."""
 
 Masks = Mapping[str, Mask]
-Object = dict[str, msgspec.Raw]
+Readings = Mapping[str, Reading]
 Headers = list[dict[str, Any]] | None
 Record = tuple[str, Headers, bytes | None, bytes | None]
 """Topic, headers, key and value."""
-_object = msgspec.json.Decoder(Object).decode
+Found = tuple[Headers, bytes | Object | None, bytes | Object | None]
+"""Headers, key and value, as bytes or as what is to be encoded."""
+_object: Callable[[bytes], Object] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Said(NamedTuple):
-    """What a schema says: its text for what is kept; the columns that are masked already; the types of the others that are
-    private, where they stand for nothing else."""
+    """What a schema says: its text for what is kept; the columns that are masked already; how values of the others that are
+    private are read."""
 
     text: bytes = NULL
     marked: frozenset[str] = frozenset()
-    kinds: Mapping[str, str] = MappingProxyType({})
+    readings: Readings = MappingProxyType({})
 
     def left(self, masks: Masks) -> Masks:
         """The masks of columns that are not masked yet."""
@@ -90,6 +88,8 @@ class Private:
         self._placeholders = Placeholders(self.options.unavailable_value)
         self._masked = masked_patterns(self.options.private)
         self._columns: dict[str, frozenset[str]] = {}
+        self._readings: dict[str, Readings] = {}
+        self._declared: dict[str, Readings] = {}
         self._found: dict[tuple[str | None, str], Masks | None] = {}
 
     def __bool__(self) -> bool:
@@ -121,9 +121,6 @@ class Private:
         not suit it."""
         refuse_unknown_masks(self.of(table.name), table, self.options.columns_of(table.name) or ())
         rules = self._rules(table)
-        for name, rule in rules.changed:
-            if rule.mask is not None:
-                _refuse(rule.mask, table.column(name), table)
         made = rules.of(table) if rules else table
         columns = (replace(c, source_type="") if c.source_type == MASKED else c for c in made.columns)
         return replace(made, columns=tuple(columns))
@@ -155,7 +152,10 @@ class Private:
         headers = repeat(None, raw.num_rows) if plain else raw["headers"].to_pylist()
         records = zip(raw["topic"].to_pylist(), headers, raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True)
         marked = map(said.get, range(raw.num_rows))
-        done = [self._record(*row) for row in zip(records, tables, errors, marked, strict=True)]
+        tokens = Tokens(self._placeholders)
+        found = [self._record(*row, tokens) for row in zip(records, tables, errors, marked, strict=True)]
+        tokens.done()
+        done = [(_sealed(headers), _encoded(key), _encoded(value)) for headers, key, value in found]
         if plain and any(one[0] for one in done):
             before = raw["headers"].to_pylist()
             done = [
@@ -169,9 +169,7 @@ class Private:
             raw = raw.set_column(at, raw.schema.field(name), pa.chunked_array([pa.array(values, kind)]))
         return raw
 
-    def _record(
-        self, record: Record, table: str | None, error: str | None, mark: Mark | None
-    ) -> tuple[Any, bytes | None, bytes | None]:
+    def _record(self, record: Record, table: str | None, error: str | None, mark: Mark | None, tokens: Tokens) -> Found:
         topic, headers, key, value = record
         masks = self.masks_of(table, topic)
         if not self.has(table, topic):
@@ -183,27 +181,31 @@ class Private:
             if table is None and value is not None:
                 kept = key if key is None or is_control_key(key) else WITHHELD
                 return without_values(headers, CONTEXT), kept, control(value)
-            return self._of_table(record, masks or {}, mark, table or ".".join(topic.split(".")[-2:]))
+            return self._of_table(record, masks or {}, mark, table or ".".join(topic.split(".")[-2:]), tokens)
         except (KeyError, TypeError, AttributeError, *UNREADABLE):
             return None, key and WITHHELD, value and WITHHELD
 
-    def _of_table(
-        self, record: Record, masks: Masks, mark: Mark | None, table: str
-    ) -> tuple[Any, bytes | None, bytes | None]:
+    def _of_table(self, record: Record, masks: Masks, mark: Mark | None, table: str, tokens: Tokens) -> Found:
         topic, headers, key, value = record
         all_of_them = masks
         masks = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
         said, of_key, columns = BARE, BARE, self._columns.get(topic)
+        readings: Readings = {**self._readings.get(topic, {}), **self._declared_readings(table, all_of_them)}
+        found: Object | None = None
         if value is not None:
-            value, said, found = self._value(value, masks, table)
-            columns = self._seen(topic, found) if found else columns
+            keys = self.options.keys_of(table) or _names_of_key(key)
+            found, said, names = self._value(value, masks, readings, keys, tokens)
+            columns = self._seen(topic, names) if names else columns
+            readings = self._read(topic, said.readings) if said is not BARE else readings
+        made = None
         if key is not None:
             # Records are masked whole: a key without a schema is what the value's schema says.
-            key, of_key = self._key(key, said.left(masks), columns)
-        kept = self._headers(headers, of_key.left(said.left(masks)), columns)
+            made, of_key = self._key(key, said.left(masks), readings, columns, tokens, is_told=value is not None)
+        read = readings if value is not None else {**readings, **of_key.readings}
+        kept = self._headers(headers, of_key.left(said.left(masks)), read, columns, tokens)
         is_bare = said is BARE and (value is not None or (key is not None and of_key is BARE))
         mine = Mark(table, tuple(sorted(all_of_them)))
-        return marked(kept, mine, None, CONTEXT, *OF_KEYS) if is_bare else kept, key, value
+        return marked(kept, mine, None, CONTEXT, *OF_KEYS) if is_bare else kept, made, found
 
     def _seen(self, topic: str, found: frozenset[str]) -> frozenset[str]:
         """Columns of a record, which those that have none (tombstones) are taken to have too."""
@@ -214,81 +216,108 @@ class Private:
             self._columns[topic] = known | found
         return found
 
-    def _value(self, value: bytes, masks: Masks, table: str) -> tuple[bytes, Said, frozenset[str]]:
+    def _read(self, topic: str, readings: Readings) -> Readings:
+        """How private columns of a topic's records are read, which its tombstones may not say."""
+        if topic not in self._readings and len(self._readings) >= MOST_SCHEMAS:
+            self._readings.clear()
+        self._readings[topic] = readings
+        return readings
+
+    def _declared_readings(self, table: str, masks: Masks) -> Readings:
+        """The same of a table whose records have no schema."""
+        if table not in self._declared:
+            if len(self._declared) >= MOST_SCHEMAS:
+                self._declared.clear()
+            columns = {n: kind for n, kind in (self.options.columns_of(table) or {}).items() if n in masks}
+            nodes = nodes_of(table, columns, precise=self.options.decimal_handling_mode == "precise")
+            self._declared[table] = {name: by_nodes([node], masks[name]) for name, node in nodes.items()}
+        return self._declared[table]
+
+    def _value(
+        self, value: bytes, masks: Masks, readings: Readings, keys: Collection[str], tokens: Tokens
+    ) -> tuple[Object, Said, frozenset[str]]:
         """With the columns that it has."""
         whole = _object(value)
         if "payload" not in whole or "op" in whole:
-            event, columns = self._event(whole, masks, Said(kinds=self._declared_kinds(table)))
-            return msgspec.json.encode(event), BARE, columns
+            event, columns = self._event(whole, masks, readings, keys, tokens)
+            return event, BARE, columns
         said = self._schema(whole.get("schema"), masks)
-        event, columns = self._event(_object(whole["payload"]), said.left(masks), said)
-        return msgspec.json.encode({"schema": msgspec.Raw(said.text), "payload": event}), said, columns
+        event, columns = self._event(
+            _object(whole["payload"]), said.left(masks), readings if said is BARE else said.readings, keys, tokens
+        )
+        return {"schema": msgspec.Raw(said.text), "payload": event}, said, columns
 
-    def _declared_kinds(self, table: str) -> Mapping[str, str]:
-        """As `Said.kinds`, of a table whose records have no schema."""
-        declared = self.options.columns_of(table) or {}
-        return {name: ALIASES.get(kind, kind) for name, kind in declared.items() if ALIASES.get(kind, kind) in KINDS}
-
-    def _event(self, event: Object, masks: Masks, said: Said) -> tuple[Object, frozenset[str]]:
-        kept = {name: event[name] for name in KEPT if name in event}
+    def _event(
+        self, event: Object, masks: Masks, readings: Readings, keys: Collection[str], tokens: Tokens
+    ) -> tuple[Object, frozenset[str]]:
+        kept: Object = {name: event[name] for name in KEPT if name in event}
         columns: frozenset[str] = frozenset()
+        is_delete = bytes(event.get("op", b"")) == DELETE
         for side in IMAGES:
             if side in kept and bytes(kept[side]) != NULL:
-                image = self._image(_object(kept[side]), masks, said)
-                kept[side] = msgspec.Raw(msgspec.json.encode(image))
+                image = _object(kept[side])
+                tokens.add(image, masks, readings, keys if is_delete and side == BEFORE else None)
+                kept[side] = image
                 columns = columns.union(image)
         if "source" in kept:
             kept["source"] = source_block(kept["source"])
         return kept, columns
 
-    def _image(self, image: Object, masks: Masks, said: Said) -> Object:
-        kinds = said.kinds
-        return {n: self._token(v, masks[n], kinds.get(n)) if n in masks else v for n, v in image.items()}
-
-    def _token(self, value: msgspec.Raw, mask: Mask, kind: str | None) -> msgspec.Raw:
-        said = bytes(value)
-        if said == NULL:
-            return value
-        if not _suits(said, kind):
-            return UNFIT
-        text = msgspec.json.decode(said, type=str) if said[:1] == b'"' else said.decode()
-        if self._placeholders.is_text(text):
-            return value
-        if mask.kind == "nothing":
-            return msgspec.Raw(NULL)
-        return msgspec.Raw(msgspec.json.encode(mask.text if mask.kind == "fixed" else written(mask)(text)))
-
-    def _key(self, key: bytes, masks: Masks, columns: Collection[str] | None) -> tuple[bytes | None, Said]:
+    def _key(
+        self,
+        key: bytes,
+        masks: Masks,
+        readings: Readings,
+        columns: Collection[str] | None,
+        tokens: Tokens,
+        *,
+        is_told: bool = True,
+    ) -> tuple[bytes | Object | None, Said]:
         """A key that is no object of columns may be a value: it is not kept. What needs it is rejected before. `columns`:
-        None where nobody knows which there are."""
+        None where nobody knows which there are. `is_told`: the record itself tells `readings`, by which decoding reads the
+        key too; otherwise the key's schema, where there is one, knows better."""
         try:
-            return self._columns_of_key(key, masks, columns)
+            return self._columns_of_key(key, masks, readings, columns, tokens, is_told=is_told)
         except (KeyError, TypeError, AttributeError, *UNREADABLE):
             return None, BARE
 
-    def _columns_of_key(self, key: bytes, masks: Masks, columns: Collection[str] | None) -> tuple[bytes | None, Said]:
+    def _columns_of_key(
+        self,
+        key: bytes,
+        masks: Masks,
+        readings: Readings,
+        columns: Collection[str] | None,
+        tokens: Tokens,
+        *,
+        is_told: bool,
+    ) -> tuple[bytes | Object | None, Said]:
         whole = _object(key)
         if "payload" not in whole:
             if not _are_columns(whole, columns, is_typed=False):
                 return None, BARE
-            image = self._image(whole, masks, BARE)
-            return key if image == whole else msgspec.json.encode(image), BARE
+            tokens.add(whole, masks, readings, None)
+            return whole if masks.keys() & whole.keys() else key, BARE
         said = self._schema(whole["schema"], masks)
         payload = _object(whole["payload"])
         if not _are_columns(payload, columns, is_typed=said is not BARE):
             return None, BARE
         if not masks.keys() & payload.keys():
             return key, BARE
-        image = self._image(payload, said.left(masks), said)
-        return msgspec.json.encode({"schema": msgspec.Raw(said.text), "payload": image}), said
+        read = {**said.readings, **readings} if is_told else {**readings, **said.readings}
+        tokens.add(payload, said.left(masks), read, None)
+        return {"schema": msgspec.Raw(said.text), "payload": payload}, said
 
-    def _headers(self, headers: Headers, masks: Masks, columns: Collection[str] | None) -> Headers:
+    def _headers(
+        self, headers: Headers, masks: Masks, readings: Readings, columns: Collection[str] | None, tokens: Tokens
+    ) -> Headers:
         """Those that repeat keys, and of others their names."""
         kept = without_values(headers, CONTEXT, *OF_KEYS)
-        return kept and [self._header(h, masks, columns) if h["name"] in OF_KEYS and h["value"] else h for h in kept]
-
-    def _header(self, header: dict[str, Any], masks: Masks, columns: Collection[str] | None) -> dict[str, Any]:
-        return header | {"value": self._key(header["value"], masks, columns)[0]}
+        if not kept:
+            return kept
+        read = {name: reading.of_header for name, reading in readings.items()}
+        known = [h["value"] if h["name"] in OF_KEYS else None for h in kept]
+        keys = [value and self._key(value, masks, read, columns, tokens)[0] for value in known]
+        return [h | {"value": key} if value else h for h, value, key in zip(kept, known, keys, strict=True)]
 
     def _schema(self, schema: msgspec.Raw | None, masks: Masks) -> Said:
         if schema is None or bytes(schema) == NULL:
@@ -312,21 +341,29 @@ def _said(schema: dict[str, Any], masks: Masks) -> Said:
     images = [field for field in schema["fields"] if field.get("field") in IMAGES and field.get("type") == "struct"]
     structs = images or [schema]
     private = [field for struct in structs for field in struct["fields"] if field.get("field") in masks]
-    kinds = {field["field"]: field["type"] for field in private if not field.get("name")}
+    readings = {field["field"]: by_schema(field, masks[field["field"]]) for field in private}
     marked = frozenset(field["field"] for field in private if field.get("name") == MASKED)
     for struct in structs:
         struct["fields"] = [_field(field, masks) for field in struct["fields"]]
-    return Said(json.dumps(schema, separators=(",", ":")).encode(), marked, kinds)
+    return Said(json.dumps(schema, separators=(",", ":")).encode(), marked, readings)
 
 
-def _suits(said: bytes, kind: str | None) -> bool:
-    """Whether JSON is a value of that type of Kafka Connect, as far as can be told: what is none must not become one."""
-    if kind in BITS:
-        try:
-            return -(1 << BITS[kind]) <= int(said) < 1 << BITS[kind]
-        except ValueError:
-            return False
-    return said in (b"true", b"false") if kind == "boolean" else kind != "string" or said[:1] == b'"'
+def _names_of_key(key: bytes | None) -> Collection[str]:
+    """The columns that a key names, as far as it can be read."""
+    try:
+        whole = _object(key or b"{}")
+        return _object(whole["payload"]) if "payload" in whole else whole
+    except UNREADABLE:
+        return ()
+
+
+def _encoded(made: bytes | Object | None) -> bytes | None:
+    return msgspec.json.encode(made) if isinstance(made, dict) else made
+
+
+def _sealed(headers: Headers) -> Headers:
+    """The headers as bytes."""
+    return headers and [h | {"value": _encoded(h["value"])} if isinstance(h["value"], dict) else h for h in headers]
 
 
 def _field(said: dict[str, Any], masks: Masks) -> dict[str, Any]:
@@ -336,13 +373,3 @@ def _field(said: dict[str, Any], masks: Masks) -> dict[str, Any]:
     if masks[name].kind == "nothing":
         return {k: v for k, v in said.items() if k != "default"} | {"optional": True}
     return {"type": "string", "optional": said.get("optional", False), "name": MASKED, "field": name}
-
-
-def _refuse(mask: Mask, column: Column, table: TableSpec) -> None:
-    refuse_mask(mask, column, table)
-    if mask.kind in ("hmac", "truncate") and not any(plain(column.type) for plain in PLAIN):
-        raise ConfigProblem(
-            f"'columns' of table {table.name} masks {column.name!r} ({column.type}) for all that is stored of it, and "
-            "records do not write such values as targets do",
-            next_step="Use `mask: nothing`, `mask: fixed` or `drop` for the table, or write the mask in its `to` entries.",
-        )

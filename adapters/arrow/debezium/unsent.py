@@ -33,6 +33,11 @@ class Placeholders:
             "map:bytes": [{t: c} for c in codes for t in _texts(c)],
         }
 
+    @property
+    def text(self) -> str | None:
+        """A text that is one; None where there is none."""
+        return self._texts[0].as_py() if len(self._texts) else None
+
     def is_text(self, text: str) -> bool:
         """The text is a placeholder."""
         return text in self._known

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from replicator.domain.casting import has_text
+from replicator.domain.casting import is_hashable
 from replicator.domain.columns import Mask
 from replicator.domain.errors import Reject
 
@@ -94,10 +94,10 @@ class Cells:
         return masked(pa.chunked_array([array]), self.mask).to_pylist(), bad
 
     def _array(self, values: Sequence[Any]) -> pa.Array:
-        """Of a type without texts as they are written: lanes stop there, and what is stored is masked all the same."""
+        """Of a type without one text as they are written: lanes stop there, and what is stored is masked all the same."""
         if self.name in self.writes.columns:
             array = self.writes.array(self.name, values)
-            if has_text(array.type):
+            if is_hashable(array.type):
                 return array
         return self.writes.texts(values)
 
