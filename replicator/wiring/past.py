@@ -18,9 +18,8 @@ from replicator.settings import LaneSettings, Loaded
 
 from . import adapters
 from .completeness import refuse_incomplete
-from .container import Container
 from .moments import Moment
-from .running import run_once
+from .running import gathering, run_once
 from .snapshots import THEN, configured, refuse_shortened, seeded
 
 Read = Callable[[Any, str], pa.Table]
@@ -49,7 +48,7 @@ def rows_then(
             refuse_shortened(loaded, lane)
         refuse_incomplete(loaded, lane, begun.begun if begun else Position(), STEP)
         prepared = configured(loaded, lane, Path(folder), begun, at.until)
-        made = Container(loaded=prepared)
+        made = gathering(prepared)
         with within(seconds, made.stop(), f"applying the event log of {lane.table} up to {at}"):
             run_once(made)
         reader: Any = adapters.sink(prepared, lane.sink)
