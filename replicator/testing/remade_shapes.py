@@ -7,6 +7,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -33,7 +34,7 @@ class Both:
 
 
 def text(value: Any) -> str:
-    """The text of a value that is masked."""
+    """The text of a value that is cast, or joined with others."""
     return (
         {True: "true", False: "false"}[value]
         if isinstance(value, bool)
@@ -43,9 +44,23 @@ def text(value: Any) -> str:
     )
 
 
+def clear(value: Any) -> str:
+    """The text of a value that is masked: one for equal numbers, however many decimals they are written with."""
+    match value:
+        case Decimal():
+            digits = f"{value:f}"
+            return (digits.rstrip("0").rstrip(".") if "." in digits else digits) if value else "0"
+        case float():
+            return str(int(value)) if value.is_integer() else repr(value)
+        case datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+        case _:
+            return text(value)
+
+
 def digest(value: Any) -> str:
     """The HMAC of a value's text."""
-    return hmac.new(SECRET, text(value).encode(), hashlib.sha256).hexdigest()
+    return hmac.new(SECRET, clear(value).encode(), hashlib.sha256).hexdigest()
 
 
 def small(value: int) -> int:
@@ -119,10 +134,12 @@ COLUMNS = {
     "of nothing": Both(*changed("v1", Changed(mask=GONE), values={"v1": lambda _: None}), ("text", "day")),
     "hidden": Both(*changed("v1", Changed(mask=HIDDEN), values={"v1": lambda _: "***"}), ("text", "instant")),
     "as its HMAC": Both(
-        *changed("v1", Changed(mask=DIGEST), values={"v1": digest}), ("text", "int", "money", "truth", "bytes", "day")
+        *changed("v1", Changed(mask=DIGEST), values={"v1": digest}),
+        ("text", "int", "money", "truth", "bytes", "day", "double", "instant"),
     ),
     "cut short": Both(
-        *changed("v1", Changed(mask=CUT), values={"v1": lambda v: f"{text(v)[:2]}-{digest(v)[:16]}"}), ("text", "int")
+        *changed("v1", Changed(mask=CUT), values={"v1": lambda v: f"{clear(v)[:2]}-{digest(v)[:16]}"}),
+        ("text", "int", "money", "instant"),
     ),
     "beside what records say": Both(
         Remade(

@@ -15,7 +15,7 @@ from replicator.settings.tables import EntrySettings, TableSettings
 
 from . import adapters
 
-RULES = 1
+RULES = 2
 """Raised when the program comes to make something else of the same records."""
 OF_RECORDS = adapters.FOR_DECODERS - {"registry"}
 """Keys of a source that decide what its records mean; where a schema is asked for does not."""

@@ -135,7 +135,7 @@ def test_what_is_stored_decodes_as_the_message_did(kind: str, changes: Any) -> N
 def test_equal_values_become_equal_whatever_their_writing() -> None:
     by = decoder("maxwell")
     rows = decoded(frame(*(maxwell("c", [{"id": v, "price": p}], None) for v, p in ((7, "1.5"), ("007", 1.50)))), by)
-    assert {(row["id"], row["price"]) for row in rows} == {(digest("7"), digest("1.50"))}
+    assert {(row["id"], row["price"]) for row in rows} == {(digest("7"), digest("1.5"))}
 
 
 def test_each_mask() -> None:
