@@ -265,3 +265,13 @@ def test_any_value_comes_back(case: tuple[dict[str, Any], Any, int | None]) -> N
         assert -exponent == scale
     else:
         assert change["v"] == value
+
+
+def test_a_delete_whose_decimals_are_numbers_is_read() -> None:
+    """`decimal.format=NUMERIC`; beside one whose decimals are as its schema says."""
+    columns = [ID, decimal(2, 10)]
+    images = ({"id": 1, "v": 12.5}, {"id": 2, "v": unscaled(1250)})
+    rows = decoded(raw([event(columns, op="d", before=image, at=1000 + i) for i, image in enumerate(images)]))
+    assert [(row["_op"], row["id"], row["v"]) for row in rows] == [("d", 1, Decimal("12.50")), ("d", 2, Decimal("12.50"))]
+    (other,) = decoded(raw([event(columns, op="d", before={"id": 1, "v": {}})]))
+    assert (other["_error"], other["_unsent"], other["v"]) == (None, ["v"], None)

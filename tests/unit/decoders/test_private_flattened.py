@@ -148,3 +148,22 @@ def test_keys_that_changed_and_tombstones(schema: bool) -> None:
     assert decoded(veiled.slice(0, 1), by)[0]["_moved_from"] == {"id": digest("47110815")}
     deleting = decoder({"id": HMAC}, tombstones="delete")
     assert [row["id"] for row in decoded(deleting.veiled(records), deleting)] == [digest("2"), digest("47110815")]
+
+
+@BOTH
+def test_a_date_is_hashed_as_the_day_that_it_is(schema: bool) -> None:
+    """A key of it too, in the row, in the key of the record and in the header of the key before."""
+    date = column("day", "int32", "io.debezium.time.Date", optional=False)
+    by = decoder({"day": HMAC}, schema={"public.t": {"day": "date32", "email": "string"}}, keys={"public.t": ["day"]})
+    row = {"day": 19782, "email": "a", "__op": "c", "__source_lsn": 9}
+    fields = [date, column("email", "string"), column("__op", "string"), column("__source_lsn", "int64")]
+    whole = {"type": "struct", "fields": fields, "optional": False, "name": "cdc.public.t.Value"}
+    value, of_key = json.dumps(row).encode(), json.dumps({"day": 19782}).encode()
+    if schema:
+        value, of_key = with_schema(whole, row), key([date], day=19782)
+    records = raw([value], [of_key], {0: {"__debezium.oldkey": json.dumps({"day": 19783}).encode()}})
+    veiled = by.veiled(records)
+    (found,) = decoded(veiled, by)
+    assert [found] == decoded(records, by)
+    assert (found["day"], found["_moved_from"]) == (digest("2024-02-29"), {"day": digest("2024-03-01")})
+    assert digest("2024-02-29").encode() in veiled["key"][0].as_py()
