@@ -19,6 +19,8 @@ from .source_parts import OUTBOX
 from .views import NO_MIRRORS, PRIVATE, EntryView, Rule, TableView, View, text
 
 ADDING = frozenset({"metadata", "constant", "expression"})
+HASHING = ("hmac", "truncate")
+LIST = "list<"
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 VEILING = frozenset(
     {
@@ -42,11 +44,13 @@ def column_problems(config: View) -> Iterator[Problem]:
             yield from event_column_problems(table)
         yield from _held(config, table, veiled)
         yield from _unknown(table, (*table.path, "columns"), table.columns, told=PRIVATE if table.of_events else frozenset())
+        yield from _several(table, (*table.path, "columns"), table.columns)
         yield from expression_problems(table)
         yield from remade_problems(config, table)
         for entry in table.to or ():
             if config.kind(entry.sink) not in NO_MIRRORS:
                 yield from _unknown(table, (*entry.path, "columns"), entry.columns)
+                yield from _several(table, (*entry.path, "columns"), entry.columns)
                 yield from _undone(table, entry)
                 yield from _keys(table, entry)
                 yield from _asked(table, entry)
@@ -120,6 +124,15 @@ def _unknown(
             sentence = f"{place((*path, name))} is {table.unknown}"
             hint = did_you_mean(name, table.declared) or table.known
             yield Problem((*path, name), "unknown_column", sentence, hint)
+
+
+def _several(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterator[Problem]:
+    """See `domain.casting.is_hashable`: lists are what can be declared and is not."""
+    for name, rule in rules.items():
+        if rule.get("mask") in HASHING and str(table.types.get(name, "")).strip().lower().startswith(LIST):
+            at = (*path, name, "mask")
+            sentence = f"{place(at)} masks a list, which holds several values and has no one text"
+            yield Problem(at, "inapplicable", sentence, "use 'nothing' or 'fixed', or drop the column")
 
 
 def _undone(table: TableView, entry: EntryView) -> Iterator[Problem]:

@@ -50,7 +50,27 @@ def test_others_are_refused(folder: Any) -> None:
     assert [finding.message for finding in found if "cannot be written without them" in finding.message]
 
 
+LISTED = SCHEMA.replace("op: string", "op: string, tags: 'list<string>'")
+
+
+@pytest.mark.parametrize(
+    "mask", ['mask: hmac, key: "0123456789abcdef"', 'mask: truncate, length: 1, key: "0123456789abcdef"']
+)
+def test_a_declared_list_has_no_one_text(folder: Any, mask: str) -> None:
+    write(folder, f"format: rows, {KAFKA}", LISTED, f"{{tags: {{{mask}}}}}")
+    finding = folder.only()
+    assert finding.message.startswith("tables[0].columns.tags.mask") and "no one text" in finding.message, finding
+    text = folder.file.read_text().replace("to: [{sink: lake}]", f"to: [{{sink: lake, columns: {{tags: {{{mask}}}}}}}]", 1)
+    folder.write(text.replace(f"    columns: {{tags: {{{mask}}}}}\n", "", 1))
+    assert folder.only().message.startswith("tables[0].to[0].columns.tags.mask")
+
+
 QUERY = 'format: rows, transport: query, dsn: "postgresql://h/d", table: users, cursor_column: at'
+
+
+def test_a_declared_list_can_be_taken_away(folder: Any) -> None:
+    write(folder, f"format: rows, {KAFKA}", LISTED, "{tags: {mask: fixed, text: x}}")
+    folder.load()
 
 
 @pytest.mark.parametrize("source", ["format: rows, transport: snapshots, path: ./in/users", QUERY])
