@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from veiled_records import CUT, FIXED, HMAC, NOTHING, decoded, digest
 
 from adapters.arrow.debezium.options import PLACEHOLDER
+from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.decoders.rows import RowsDecoder
 from replicator.domain.errors import ConfigProblem
 from replicator.testing.contract import EXAMPLES
 
@@ -331,3 +333,60 @@ def test_nothing_is_rounded() -> None:
     ):
         rows = decoded(raw([event([ID, said], op="c", after={"id": 1, "v": value}) for value in pair]), decoder(HMAC))
         assert len({row["v"] for row in rows}) == 2, said
+
+
+def test_a_value_has_one_hash_in_every_format() -> None:
+    """A table as Debezium sends it, as rows and as Canal's messages have it."""
+    types = {"day": "date", "at": "timestamp", "price": "decimal(10,2)", "photo": "binary", "share": "double"}
+    masks = {"private": {"shop.t": dict.fromkeys(types, HMAC)}}
+    columns = [
+        ID,
+        column("day", "int32", f"{TIME}Date"),
+        column("at", "int64", f"{TIME}MicroTimestamp"),
+        {**decimal(10, 2), "field": "price"},
+        column("photo", "bytes"),
+        column("share", "double"),
+    ]
+    at, written = 1_709_208_000_500_000, "2024-02-29 12:00:00.500000"
+    photo = b64encode(b"me").decode()
+    sent = {"id": 1, "day": 19782, "at": at, "price": unscaled(1250), "photo": photo, "share": 2.5}
+    said = {"id": 1, "day": "2024-02-29", "at": written, "price": "12.50", "photo": photo, "share": 2.5}
+    mysql = {
+        "id": "bigint",
+        "day": "date",
+        "at": "datetime(6)",
+        "price": "decimal(10,2)",
+        "photo": "blob",
+        "share": "double",
+    }
+    message = {
+        "type": "INSERT",
+        "database": "shop",
+        "table": "t",
+        "isDdl": False,
+        "es": 1,
+        "mysqlType": mysql,
+        "pkNames": ["id"],
+    }
+    canal = message | {"data": [{name: str(value) for name, value in (said | {"photo": "me"}).items()}], "old": None}
+    keyed = {"keys": {"shop.t": ["id"]}}
+    source = {"schema": "shop"}
+    found = {
+        "debezium": decoded(raw([event(columns, op="c", after=sent, source=source)]), DebeziumJsonDecoder(masks)),
+        "rows": decoded(
+            raw([json.dumps(said).encode()], topic="shop.t"),
+            RowsDecoder(
+                {
+                    **masks,
+                    **keyed,
+                    "schema": {"shop.t": {"id": "int64", **types}},
+                    "inserts_only": True,
+                    "sequence_columns": [],
+                }
+            ),
+        ),
+        "canal": decoded(raw([json.dumps(canal).encode()]), CanalJsonDecoder(masks)),
+    }
+    texts = {"day": "2024-02-29", "at": written, "price": "12.5", "photo": b"me".hex(), "share": "2.5"}
+    for form, (row,) in found.items():
+        assert {name: row.get(name) for name in types} == {name: digest(text) for name, text in texts.items()}, (form, row)

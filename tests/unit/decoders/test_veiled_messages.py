@@ -22,11 +22,13 @@ from replicator.domain.errors import ConfigProblem
 from replicator.testing.contract import EXAMPLES
 
 MYSQL = {"id": "bigint", "email": "varchar(40)", "born": "date", "price": "decimal(10,2)", "raw": "blob", "note": "text"}
+MYSQL |= {"at": "datetime(6)", "share": "double"}
 DECLARED = {
-    **{"id": "int64", "email": "string", "born": "date32", "price": "decimal(10,2)", "raw": "binary", "note": "string"}
+    **{"id": "int64", "email": "string", "born": "date32", "price": "decimal(10,2)", "raw": "binary", "note": "string"},
+    **{"at": "timestamp", "share": "double"},
 }
 DECODERS = {"canal": CanalJsonDecoder, "maxwell": MaxwellJsonDecoder, "ogg": OggJsonDecoder}
-MASKS = {"id": HMAC, "email": CUT, "born": HMAC, "price": HMAC, "raw": HMAC}
+MASKS = {"id": HMAC, "email": CUT, "born": HMAC, "price": HMAC, "raw": HMAC, "at": HMAC, "share": CUT}
 
 
 def decoder(kind: str, masks: dict[str, Mask] = MASKS) -> Any:
@@ -94,6 +96,8 @@ ROWS = st.fixed_dictionaries(
         "price": st.integers(7_123_456, 7_199_999).map(lambda n: f"{n}.5") | st.none() | TEXTS,
         "raw": TEXTS.map(lambda t: b64encode(t.encode()).decode()),
         "note": st.sampled_from(["a", "b", None]),
+        "at": st.datetimes().map(lambda at: f"{at.date()} {at.time().isoformat('microseconds')}") | TEXTS | st.none(),
+        "share": st.integers(71_234_567_891, 71_999_999_999).map(lambda n: n + 0.5) | TEXTS,
     },
 )
 CHANGES = st.lists(
