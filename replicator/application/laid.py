@@ -19,6 +19,8 @@ from replicator.domain.position import Position, Span
 from .records import Records
 
 PARTS = 64
+FORMAT = 1
+"""Of what is written here; what has another one is laid down anew."""
 WRITTEN = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 SAID, ROWS, RECORDS = "laid.json", "rows.arrow", "records"
 
@@ -67,7 +69,7 @@ class Laid:
             told = json.loads((folder / SAID).read_bytes())
         except FileNotFoundError:
             return cls(folder, made_by)
-        if told["made_by"] != made_by:
+        if (told.get("format"), told.get("made_by")) != (FORMAT, made_by):
             return cls(folder, made_by)
         return cls(folder, made_by, told["rule"], told["identity"], [Piece.of(one) for one in told["pieces"][:-1]])
 
@@ -138,7 +140,7 @@ class Laid:
         return pa.ipc.open_file(pa.memory_map(str(self._place(piece.number) / ROWS)))
 
     def _say(self) -> None:
-        told = {"made_by": self.made_by, "rule": self.rule, "identity": self.identity}
+        told = {"format": FORMAT, "made_by": self.made_by, "rule": self.rule, "identity": self.identity}
         new = self.folder / f"{SAID}.new"
         with new.open("wb") as file:
             file.write(json.dumps({**told, "pieces": [piece.told() for piece in self.pieces]}).encode())

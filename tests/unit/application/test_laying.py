@@ -258,11 +258,12 @@ def test_what_a_load_rejects_is_a_letter_with_its_record(tmp_path: Path) -> None
     assert program.shared.lanes.all()[0].counts.rejected == len(large)
 
 
-def test_what_another_program_parted_is_laid_down_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", [(LocalEngine, "parting", "another hash"), (laid, "FORMAT", 2)])
+def test_what_another_program_laid_down_is_laid_down_anew(what, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another hash would put a key elsewhere."""
     history, pieces = steady()
     stopped(tmp_path, pieces[:5])
-    monkeypatch.setattr(LocalEngine, "parting", "another hash")
+    monkeypatch.setattr(*what)
     program = Program(tmp_path, pieces, "scd1")
     assert program.run() is ExitCode.OK and program.sink.did == ["load"]
     as_the_model(history, "scd1", program)
