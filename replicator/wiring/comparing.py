@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, cast
@@ -38,7 +37,7 @@ def compare(loaded: Loaded, lane: LaneSettings, make: Make, tell: Tell = quiet, 
         keys = FileRegister(parts.register_folder(config)).load(lane.source).keys.get(lane.table, lane.keys or ())
         found = difference(before, after, _identity(wanted, keys, before), apart=[CDC_APPLIED_AT], shown=SHOWN)
     finally:
-        remove(loaded, config, wanted)
+        remove(loaded, wanted)
     exact = there.live is not None and there.anew is not None and there.live.position == there.anew.position
     return {**said, "lane": f"{lane.sink}.{lane.into}", "exact": exact, **_plain(found, before, after)}
 
@@ -47,7 +46,6 @@ def _forget(loaded: Loaded, wanted: Replay, rebuilt: Any) -> None:
     """What an earlier comparison that was killed has left."""
     if folder_of(loaded, wanted).exists():
         dropping.drop(loaded, rebuilt)
-        shutil.rmtree(folder_of(loaded, wanted))
 
 
 def _read(loaded: Loaded, into: str, wanted: Replay) -> tuple[pa.Table, pa.Table, Standing]:

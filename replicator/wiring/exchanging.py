@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -68,7 +67,7 @@ def exchange(loaded: Loaded, lane: LaneSettings, make: Make, tell: Tell = quiet)
     said = up_to_the_lane(loaded, config, asked, make)
     _hand_letters_on(loaded, config, asked)
     state = _swap(loaded, asked)
-    remove(loaded, config, asked)
+    remove(loaded, asked)
     return {**said, "lane": f"{lane.sink}.{lane.into}", "position": state.position.to_json() if state else None}
 
 
@@ -92,10 +91,9 @@ def standing(loaded: Loaded, asked: Replay) -> Standing:
         return Standing(lane, rebuilt, sink.state(lane), sink.state(rebuilt))
 
 
-def remove(loaded: Loaded, config: Loaded, asked: Replay) -> None:
+def remove(loaded: Loaded, asked: Replay) -> None:
     """Take away what was made, and what is remembered of it."""
     dropping.drop(loaded, joining.beside(adapters.lane(loaded, asked.lane), asked.into))
-    shutil.rmtree(config.settings.state, ignore_errors=True)
 
 
 def _remove_remains(loaded: Loaded, asked: Replay) -> None:
@@ -110,7 +108,6 @@ def _remove_remains(loaded: Loaded, asked: Replay) -> None:
             same = False
     if file.exists() and not same:
         dropping.drop(loaded, rebuilt)
-        shutil.rmtree(folder_of(loaded, asked))
 
 
 def _refuse_unbegun(loaded: Loaded, lane: LaneSettings) -> None:
