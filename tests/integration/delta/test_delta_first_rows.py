@@ -46,7 +46,7 @@ def write_of_frame(write: Write[pa.Table], frame: pa.Table) -> Write[pa.Table]:
 def test_first_rows_are_those_that_a_merge_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
     operations, rows = _written(tmp_path / "appended", policy)
     assert operations == ["CREATE TABLE", "WRITE", "MERGE"]
-    monkeypatch.setattr(merge, "_takes_rows_as_they_are", lambda _: False)
+    monkeypatch.setattr(merge, "takes_rows_as_they_are", lambda _: False)
     merged, same = _written(tmp_path / "merged", policy)
     assert merged == ["CREATE TABLE", "MERGE", "MERGE"]
     assert rows == same
@@ -56,7 +56,7 @@ def test_first_rows_are_those_that_a_merge_leaves(tmp_path: Path, monkeypatch: p
 def test_a_plan_that_inserts_otherwise_is_merged() -> None:
     """As one under which deletes leave rows."""
     plan = write_of(items(1)).plan
-    assert merge._takes_rows_as_they_are(plan)
+    assert merge.takes_rows_as_they_are(plan)
     insert = next(clause for clause in plan.clauses if not clause.matched)
     for other in (replace(insert, when=AllOf(())), replace(insert, assign=insert.assign[1:])):
-        assert not merge._takes_rows_as_they_are(replace(plan, clauses=(other,)))
+        assert not merge.takes_rows_as_they_are(replace(plan, clauses=(other,)))

@@ -108,7 +108,7 @@ def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, mo
 def test_commit_that_landed_despite_its_error_counts(
     sink: DeltaRsSink, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, raised = merge._merge, []
+    original, raised = merge.Merge.__call__, []
 
     def lost_answer(*args: Any) -> None:
         original(*args)
@@ -116,7 +116,7 @@ def test_commit_that_landed_despite_its_error_counts(
             raised.append(True)
             raise error
 
-    monkeypatch.setattr(merge, "_merge", lost_answer)
+    monkeypatch.setattr(merge.Merge, "__call__", lost_answer)
     assert put(sink, *items(1)).counts.applied == 1
     assert put(sink, *items(1, op="u", v="new"), start=1).position == Position({PARTITION_0: 2})
     assert values(sink) == {1: "new"}
@@ -127,7 +127,7 @@ def test_commit_that_did_not_land_is_not_applied(sink: DeltaRsSink, monkeypatch:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(merge, "_merge", refuse)
+        broken.setattr(merge.Merge, "__call__", refuse)
         with pytest.raises(Retryable, match="ENOSPC"):
             put(sink, *items(1))
     assert sink.state(LANE) is None
