@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...sql.dialect import DUCKDB
 from ...sql.duck import session
@@ -18,8 +18,9 @@ def apart(rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table
     names = ", ".join(map(DUCKDB.quoted, keys))
     with session() as connection:
         connection.register("keys", relatable(rows.select(list(keys))))
-        found = connection.sql(f"SELECT (hash({names}) % {number})::SMALLINT AS part FROM keys").fetchnumpy()
-    part = found["part"]
-    ordered = rows.take(pa.array(np.argsort(part, kind="stable")))
-    ends = accumulate(np.bincount(part, minlength=number).tolist(), initial=0)
+        query = f"SELECT (hash({names}) % {number})::SMALLINT AS part FROM keys"
+        parts = connection.sql(query).to_arrow_table()["part"]
+    counts = {found["values"]: found["counts"] for found in pc.value_counts(parts).to_pylist()}
+    ends = accumulate((counts.get(part, 0) for part in range(number)), initial=0)
+    ordered = rows.take(pc.sort_indices(parts))  # A stable sort: rows of a key stay in their order.
     return [ordered.slice(a, b - a) for a, b in pairwise(ends)]
