@@ -1,0 +1,36 @@
+"""What is imported where Spark is not needed is among the packages that are installed without it."""
+
+import ast
+import re
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+OWN = {"replicator", "adapters"}
+
+
+def imported(path):
+    """The packages that a module imports when it is imported itself."""
+    for node in ast.parse(path.read_text()).body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+        yield from (name.partition(".")[0] for name in names)
+
+
+def normalized(name):
+    """As PEP 503 has it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_local_engine_needs_only_what_its_lock_names():
+    locked = set(map(normalized, re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / "requirements.lock").read_text(), re.M)))
+    homes = packages_distributions()
+    files = [p for own in OWN for p in (ROOT / own).rglob("*.py") if "spark" not in str(p.relative_to(ROOT))]
+    assert len(files) > 500
+    missing = {}
+    for path in files:
+        for name in set(imported(path)) - OWN - set(sys.stdlib_module_names):
+            if not set(map(normalized, homes.get(name, [name]))) & locked:
+                missing.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert not missing
