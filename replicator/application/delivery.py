@@ -16,7 +16,7 @@ from replicator.ports.frames import F, Lane, LaneApplied
 from replicator.ports.sink import Sink
 
 from .handover import Handed, Told, joined, packs, rounds
-from .lanes import LaneRun
+from .lanes import LaneRun, LaneStatus
 from .laying import Laying
 from .problem import Broken, broken, ensure, problem_of
 from .publishing import Publishing, told_with
@@ -71,9 +71,17 @@ class Delivery(Generic[F]):
     def finish(self) -> None:
         """Nothing more is to be delivered. What is laid down becomes the rows of its target, unless the end was asked for:
         then more is to come another time."""
-        for item in self._laying.waiting() if self._laying and not self._stop.is_set() else ():
-            self._attempt([item], recheck=False)
+        if self._laying is not None and not self._stop.is_set():
+            for item in self._laying.waiting():
+                self._attempt([item], recheck=False)
+            for lane, error in self._laying.unmet().items():
+                self._refuse(lane, error)
         self._publishing.finish()
+
+    def _refuse(self, lane: str, error: Fatal) -> None:
+        run = self._lanes.find(lane)
+        if run is not None and run.status is not LaneStatus.SUSPENDED:  # Otherwise it says why already.
+            self._lanes.suspend(run, problem_of(error), error)
 
     def _as_one(self, pack: Sequence[Handed[F]]) -> list[Handed[F]]:
         """Bundles for one commit: per lane in their order, joined where that can be. All of them publish the same."""

@@ -63,15 +63,17 @@ class Laid:
 
     @classmethod
     def read(cls, folder: Path, made_by: str) -> Laid:
-        """What is there. The last piece is left out, for who goes on has to meet the lane's plan again. Nothing of what
-        another program made."""
+        """What is there. The last piece with rows is left out, and what is behind it, for who goes on has to meet the lane's
+        plan again. Nothing of what another program made."""
         try:
             told = json.loads((folder / SAID).read_bytes())
         except FileNotFoundError:
             return cls(folder, made_by)
         if (told.get("format"), told.get("made_by")) != (FORMAT, made_by):
             return cls(folder, made_by)
-        return cls(folder, made_by, told["rule"], told["identity"], [Piece.of(one) for one in told["pieces"][:-1]])
+        pieces = [Piece.of(one) for one in told["pieces"]]
+        last = max((number for number, piece in enumerate(pieces) if piece.rows), default=0)
+        return cls(folder, made_by, told["rule"], told["identity"], pieces[:last])
 
     @property
     def span(self) -> Span:

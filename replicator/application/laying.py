@@ -8,7 +8,7 @@ whatever there is of its keys, so it is folded by itself, once.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, cast
@@ -85,6 +85,8 @@ class Laying(Generic[F]):
         at = laid.span.end
         if laid.pieces and not write.beside and not write.span.after(at):
             return at
+        if laid.pieces and not self.has(item.run.lane):
+            self._go_on(item, laid)
         if not self._takes(item, laid):
             self.ended = True
             return None
@@ -135,17 +137,21 @@ class Laying(Generic[F]):
         alone = write.beside or write.complete is not None or item.bundle
         if alone or facts.moves or facts.clear_below is not None or facts.cuts:
             return False
-        if item.run.lane.id in self._last:
+        if laid.pieces:
             return can_join(self._last[item.run.lane.id], item)
-        if not self._sink.loads(item.run.lane, write.plan):
-            return False
-        schema = laid.schema()
-        if schema is not None and (laid.rule, schema) != (write.plan.rule, _frame(item).schema):
-            raise Fatal(
-                f"what is laid down for lane {item.run.lane.id} was made under another configuration",
-                next_step=f"Begin anew: `replicator drop {item.run.lane.id}`, then repeat the command.",
-            )
-        return schema is None or can_join(self._standing_for(item, laid), item)
+        return bool(self._sink.loads(item.run.lane, write.plan))
+
+    def _go_on(self, item: Handed[F], laid: Laid) -> None:
+        """With what the program left before, whatever becomes of the first write behind it."""
+        if (laid.rule, laid.schema()) != (item.write.plan.rule, _frame(item).schema):
+            raise _unmet(item.run.lane.id, "was made under another configuration")
+        self._last[item.run.lane.id] = self._standing_for(item, laid)
+
+    def unmet(self) -> Mapping[str, Fatal]:
+        """By lane, what is wrong where the program left something behind which no write came, so that nobody knows its
+        plan."""
+        left = [lane for lane, laid in self._laid.items() if laid.pieces and lane not in self._last]
+        return {lane: _unmet(lane, "is of records that do not come any more") for lane in left}
 
     def _standing_for(self, item: Handed[F], laid: Laid) -> Handed[F]:
         """All that is laid down as one write without its rows."""
@@ -181,6 +187,11 @@ class _Parts(Generic[F]):
                 found = []
         if found:
             yield found
+
+
+def _unmet(lane: str, why: str) -> Fatal:
+    step = f"Begin anew: `replicator drop {lane}`, then repeat the command."
+    return Fatal(f"what is laid down for lane {lane} {why}", next_step=step)
 
 
 def _frame(item: Handed[Any]) -> pa.Table:

@@ -212,9 +212,9 @@ def test_a_load_that_fails_is_repeated(when: str, error: BaseException, tmp_path
     assert not list((tmp_path / "laid").rglob("*.arrow"))
 
 
-def stopped(folder: Path, pieces: Sequence[pa.Table]) -> Program:
+def stopped(folder: Path, pieces: Sequence[pa.Table], policy: str = "scd1") -> Program:
     """A program to which the end was said when it had laid down these pieces."""
-    program = Program(folder, pieces, "scd1")
+    program = Program(folder, pieces, policy)
     program.worker.start()
     run = program.source.run
 
@@ -237,6 +237,29 @@ def test_what_is_laid_down_waits_when_the_end_is_asked_for(tmp_path: Path) -> No
     program = Program(tmp_path, pieces, "scd1")
     assert program.run() is ExitCode.OK and program.sink.did == ["load"]
     as_the_model(history, "scd1", program)
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+def test_what_was_laid_down_is_loaded_before_what_clears_the_table(policy: str, tmp_path: Path) -> None:
+    """Also where the first write of a program that goes on is the one that cannot be laid down."""
+    history, pieces = steady()
+    more = simple(*history.statements, Statement("truncate"), *writes(1, 2, salt=90))
+    stopped(tmp_path, pieces[:5], policy)
+    end = pieces[4]["offset"][-1].as_py() - history.events[0].offset + 1
+    rest = [*pieces[:4], raw_frame(more, end - pieces[4].num_rows, len(more.events))]
+    program = Program(tmp_path, rest, policy)
+    assert program.run() is ExitCode.OK, program.shared.lanes.all()[0].problem
+    assert program.sink.did[0] == "load"
+    as_the_model(more, policy, program)
+
+
+def test_what_nobody_comes_back_for_is_said(tmp_path: Path) -> None:
+    _, pieces = steady()
+    stopped(tmp_path, pieces[:5])
+    program = Program(tmp_path, pieces[:4], "scd1")
+    assert program.run() is ExitCode.RUNTIME and not program.rows()
+    problem = program.shared.lanes.all()[0].problem
+    assert problem is not None and "do not come any more" in problem.sentence
 
 
 def test_what_a_load_rejects_is_a_letter_with_its_record(tmp_path: Path) -> None:
