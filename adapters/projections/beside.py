@@ -1,21 +1,26 @@
-"""Projectors whose inputs may be in PostgreSQL, beside those in lakes."""
+"""Projectors whose inputs, and whose tables, may be in PostgreSQL, beside those in lakes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.projections import Projection, Reads
+from replicator.domain.projections import Groups, Projection, Reads, Record, Work
+from replicator.ports.projector import Replaced
 
 from ..delta.projector import DeltaProjector
 from ..delta.table_writer import TableWriter
 from ..sql.pg_places import Places
 from .pg_inputs import PostgresInputs
+from .pg_tables import PostgresTables
 
 
 class BesideDatabases(DeltaProjector):
-    """`DeltaProjector`; among its sinks may be some in PostgreSQL (see `Places`), whose rows are held in memory."""
+    """`DeltaProjector`; among its sinks may be some in PostgreSQL (see `Places`): rows from there, and a result that goes
+    there, are held in memory."""
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
         given = options.get("sinks")
@@ -25,6 +30,7 @@ class BesideDatabases(DeltaProjector):
         super().__init__({**options, "sinks": lakes}, writer)
         self._places = Places({name: said for name, said in given.items() if name not in lakes})
         self._inputs = PostgresInputs(self._places)
+        self._tables = PostgresTables(self._places)
 
     def place(self, sink: str, table: str | None) -> str:
         """See `ports.projector.Projector.place`."""
@@ -37,6 +43,30 @@ class BesideDatabases(DeltaProjector):
         found = {**super().reads(stored), **self._inputs.reads(projection, elsewhere)}
         return {one.name: found[one.name] for one in projection.inputs}
 
+    def last(self, projection: Projection) -> Record | None:
+        """See `ports.projector.Projector.last`."""
+        return self._tables.last(projection) if projection.sink in self._places else super().last(projection)
+
+    def replace(self, projection: Projection, work: Work, record: Record) -> Replaced:
+        """See `ports.projector.Projector.replace`."""
+        if projection.sink not in self._places:
+            return super().replace(projection, work, record)
+        try:
+            rows = None if work.groups == frozenset() else self._in_memory(projection, work.groups, record)
+            self.looked_up()
+            return self._tables.replace(projection, work, record, rows)
+        finally:
+            self._keep_newest()
+
+    def versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.versions`; PostgreSQL keeps none."""
+        return "" if projection.sink in self._places else super().versions(projection)
+
+    def end_versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.end_versions`."""
+        mine = projection.sink in self._places
+        return self._tables.end_versions(projection) if mine else super().end_versions(projection)
+
     def let_go(self) -> None:
         """See `ports.projector.Projector.let_go`."""
         self._inputs.let_go()
@@ -44,4 +74,13 @@ class BesideDatabases(DeltaProjector):
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""
         self.let_go()
+        self._tables.close()
         super().close()
+
+    def _in_memory(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
+        """The rows of the groups, or all, as the query names their columns."""
+        raise NotImplementedError
+
+    def _group_type(self, projection: Projection) -> pa.DataType | None:
+        mine = projection.sink in self._places
+        return self._tables.group_type(projection) if mine else super()._group_type(projection)

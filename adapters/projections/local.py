@@ -10,7 +10,6 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection, Record, Work
-from replicator.ports.projector import Replaced
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
@@ -25,54 +24,18 @@ from ..delta.versions_apart import Apart, apart, columns_of, fed, stream
 from ..sql.dialect import DELTA_RS
 from ..sql.projecting import ADDED, Part, asking, differing, offer, offer_groups, repeated, result, unreadable
 from .beside import BesideDatabases
-from .pg_tables import PostgresTables
 
 IN_MEMORY = 2
 """Bytes of rows in memory for one in a file, about."""
 
 
 class LocalProjector(BesideDatabases):
-    """`ports.projector.Projector` in this process; options as `BesideDatabases`. Tables may be in PostgreSQL, too. A
-    result is held in memory."""
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        super().__init__(options)
-        self._tables = PostgresTables(self._places)
+    """`ports.projector.Projector` in this process; options as `BesideDatabases`. A result is held in memory."""
 
     @staticmethod
     def unreadable(query: str) -> str:
         """See `ports.projector.Projector.unreadable`."""
         return unreadable(query)
-
-    def last(self, projection: Projection) -> Record | None:
-        """See `ports.projector.Projector.last`."""
-        return self._tables.last(projection) if projection.sink in self._places else super().last(projection)
-
-    def replace(self, projection: Projection, work: Work, record: Record) -> Replaced:
-        """See `ports.projector.Projector.replace`."""
-        if projection.sink not in self._places:
-            return super().replace(projection, work, record)
-        try:
-            with translating(projection.label):
-                rows = None if work.groups == frozenset() else self._computed(projection, work.groups, record)
-            self.looked_up()
-            return self._tables.replace(projection, work, record, rows)
-        finally:
-            self._keep_newest()
-
-    def versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.versions`; PostgreSQL keeps none."""
-        return "" if projection.sink in self._places else super().versions(projection)
-
-    def end_versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.end_versions`."""
-        mine = projection.sink in self._places
-        return self._tables.end_versions(projection) if mine else super().end_versions(projection)
-
-    def close(self) -> None:
-        """See `ports.projector.Projector.close`."""
-        self._tables.close()
-        super().close()
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
         """See `ports.projector.Projector.touched`; what has changed in PostgreSQL is not known."""
@@ -131,9 +94,9 @@ class LocalProjector(BesideDatabases):
             return rows_in(table, folder)
         return rows_in(table, folder, may_hold(data_files(table, column), groups))
 
-    def _group_type(self, projection: Projection) -> pa.DataType | None:
-        mine = projection.sink in self._places
-        return self._tables.group_type(projection) if mine else super()._group_type(projection)
+    def _in_memory(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
+        with translating(projection.label):
+            return self._computed(projection, groups, record)
 
     def _offered(self, one: Input, record: Record, groups: Groups | None) -> tuple[Any, Mapping[str, str]]:
         """The rows of an input, to be read any number of times, and what the query calls their columns."""

@@ -22,13 +22,14 @@ from ..delta.tables import opened
 from ..delta.types import storable, storage_type
 from ..delta.versions_apart import earlier
 from ..spark.errors import translating
-from ..spark.frames import column, from_arrow, quoted
+from ..spark.frames import column, from_arrow, quoted, to_arrow
 from ..spark.session import split_later
 from ..spark.stores import place
 from ..spark.table_writer import SparkTableWriter
 from ..spark.types import arrow_schema, spark_schema
 from ..spark.write import confirm, refuse_moved, saying
 from ..sql.dialect import SPARK
+from ..sql.projecting import repeated
 from .beside import BesideDatabases
 
 SIGN = "_by"
@@ -36,7 +37,8 @@ SIGN = "_by"
 
 class SparkProjector(BesideDatabases):
     """`ports.projector.Projector` on Spark; options as `BesideDatabases`, `spark` and `stores`. Tables are found, and
-    made, as by the local one, so that the engines may follow each other. The driver reads inputs in PostgreSQL."""
+    made, as by the local one, so that the engines may follow each other. The driver reads inputs in PostgreSQL, and writes
+    what goes there."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._session = split_later(options)
@@ -98,8 +100,23 @@ class SparkProjector(BesideDatabases):
         spark.conf.set("spark.sql.caseSensitive", "false")
         return spark
 
+    def _in_memory(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
+        with translating(f"computing projection {projection.name}"):
+            rows = to_arrow(self._asked(projection, groups, record))
+        if projection.keys and repeated(rows, projection.keys):
+            raise repeated_keys(projection)
+        return rows
+
     def _computed(self, projection: Projection, groups: Groups | None, record: Record) -> DataFrame:
         """The rows of the groups, or all, in the types of the table; kept until they are let go."""
+        found = self._asked(projection, groups, record)
+        kept = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(found.schema)]
+        types = spark_schema(pa.schema(kept))
+        wanted = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(found.columns, types, strict=True)]
+        return found.select(wanted).persist()
+
+    def _asked(self, projection: Projection, groups: Groups | None, record: Record) -> DataFrame:
+        """The rows of the groups, or all, as the query gives them."""
         spark = self._own_session()
         for one in projection.inputs:
             rows = self._offered(spark, one, record)
@@ -111,10 +128,7 @@ class SparkProjector(BesideDatabases):
         if groups is not None and projection.partition_by is not None:
             found = found.where(among(projection.partition_by, groups, SPARK))
         refuse_lacking_keys(projection, found.columns)
-        kept = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(found.schema)]
-        types = spark_schema(pa.schema(kept))
-        wanted = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(found.columns, types, strict=True)]
-        return found.select(wanted).persist()
+        return found
 
     def _offered(self, spark: SparkSession, one: Input, record: Record) -> DataFrame:
         """The rows of an input, in types that a lake has."""

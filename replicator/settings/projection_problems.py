@@ -13,8 +13,6 @@ from .nearest import did_you_mean
 from .projections import EVENT_STORE
 from .views import View, mapping, text
 
-LOCAL = "local"
-
 Target = tuple[str, str]
 """A sink, and the name of a table in it."""
 
@@ -55,9 +53,6 @@ def _sink(config: View, at: Path, said: Mapping[str, Any]) -> Iterator[Problem]:
     if name not in config.sinks:
         hint = did_you_mean(name, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
         yield Problem((*at, "sink"), "unknown_sink", f"unknown sink {quoted(name)} in {place(at)}", hint)
-    elif config.kind(name) == "postgres" and config.engine != LOCAL:
-        sentence = f"{place((*at, 'sink'))}: {quoted(name)} is in PostgreSQL, where the engine local alone keeps projections"
-        yield Problem((*at, "sink"), "not_yet_supported", sentence, "run with engine: local, or name a sink of kind delta")
     elif config.kind(name) not in ("delta", "postgres"):
         sentence = f"{place((*at, 'sink'))}: {quoted(name)} is of kind {config.kind(name)}, which keeps no projections yet"
         yield Problem((*at, "sink"), "not_yet_supported", sentence, "name a sink of kind delta or postgres")

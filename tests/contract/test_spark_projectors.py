@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from projected_database import ProjectedDatabase
 from projected_lake import ProjectedLake
 from spark_case import OPTIONS
 
@@ -32,3 +33,12 @@ class TestEnginesThatFollowEachOther(ProjectedLake):
     def new_projector(self) -> Projector:
         on_spark = next(self.turn) % 2 == 0
         return SparkProjector({**self.options, **OPTIONS}) if on_spark else LocalProjector(self.options)
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+class TestTablesInPostgresOnSpark(ProjectedDatabase):
+    __test__ = True
+
+    def new_projector(self) -> Projector:
+        return SparkProjector({**self.options, **OPTIONS})

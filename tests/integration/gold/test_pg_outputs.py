@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pg_gold import SUMS, Shop, rows_of
+from small_spark import SMALL
 
 from replicator.domain.errors import Fatal
 from replicator.ports.read_side import Wanted
@@ -51,6 +52,31 @@ def test_groups_are_replaced(shop: Shop) -> None:
     event = json.loads((shop.root / "lineage.jsonl").read_text().splitlines()[-1])
     (wrote,) = event["outputs"]
     assert wrote["name"].endswith(".gold.sums") and wrote["facets"]["version"]["datasetVersion"] == "2"
+
+
+@pytest.mark.slow
+def test_tables_that_spark_computes(shop: Shop) -> None:
+    """By groups as in process. The query has another text there, so who takes over from it computes everything; where keys
+    repeat nothing is written."""
+    on_spark = ("engine=spark", f"spark={json.dumps(SMALL)}")
+    assert shop.refresh(*on_spark).kind == "full"
+    assert found(shop) == FIRST
+    assert shop.refresh(*on_spark).kind == "current"
+    for number, engine in enumerate((on_spark, (), on_spark, on_spark)):
+        shop.feed("orders", f"u,2,Bergen,{number}.00,{number + 5}")
+        shop.run()
+        done = shop.refresh(*engine)
+        assert (done.kind, done.groups) == {0: ("groups", 2), 3: ("groups", 1)}.get(number, ("full", None))
+        moved = {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal(number))}
+        assert found(shop) == {*FIRST - {("Oslo", 2, Decimal("3.50"))}, *moved}
+    before = found(shop)
+    several = "SELECT city, id AS orders, amount AS total FROM orders"
+    shop.computes(several, "inputs: {orders: lake.orders}, sink: gold, partition_by: city, keys: [city]")
+    shop.feed("orders", "c,9,Rome,5.00,9")
+    shop.run()
+    with pytest.raises(Fatal, match="several rows with the same city"):
+        shop.refresh(*on_spark)
+    assert found(shop) == before
 
 
 def test_rows_are_shown(shop: Shop) -> None:

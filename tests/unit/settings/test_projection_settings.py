@@ -46,11 +46,10 @@ def test_what_is_refused(folder, said, code):
     assert finding.code == code, finding
 
 
-def test_tables_in_postgresql_are_of_the_local_engine(folder):
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_tables_may_be_in_postgresql(folder, engine):
     said = f"projections={{gold: {{{SQL}, inputs: {{users: target.orders_now}}, sink: target}}}}"
-    assert folder.load(overrides=[said]).settings.projections
-    found = [one for one in folder.findings(overrides=[said, "engine=spark"]) if one.code == "not_yet_supported"]
-    assert ["where the engine local alone keeps projections" in one.message for one in found] == [True]
+    assert folder.load(overrides=[said, f"engine={engine}"]).settings.projections
 
 
 def test_projections_in_a_circle_and_of_one_table(folder):
