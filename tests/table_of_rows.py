@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from adapters.sources.delta import RowsSource
@@ -38,7 +36,7 @@ def values(number: int) -> dict[str, Any]:
 class RowsStream:
     """Opened, it begins with the table as it is then."""
 
-    folder: Path
+    folder: Path | str
     batch_records: int
     changes: str = "appended"
     topic: str = "items"
@@ -47,9 +45,12 @@ class RowsStream:
     places: list[tuple[int, int, int]] = field(default_factory=list)
     """Per record its version, its row in it, and its time."""
 
+    reached: ClassVar[dict[str, str] | None] = None
+    """What delta-rs needs to reach it."""
+
     def __post_init__(self) -> None:
-        self.path = self.folder / self.topic
-        DeltaTable.create(str(self.path), SCHEMA, configuration=FEED)
+        self.path = f"{self.folder}/{self.topic}"
+        DeltaTable.create(self.path, SCHEMA, configuration=FEED, storage_options=self.reached)
 
     def publish(self, records: pa.Table) -> None:
         """A commit for every four rows, which have the time of the first; for every row where times are odd."""
@@ -61,22 +62,31 @@ class RowsStream:
     def _commit(self, at: int, count: int) -> None:
         start = len(self.places)
         rows = [values(n) for n in range(start, start + count)]
-        write_deltalake(str(self.path), pa.Table.from_pylist(rows, SCHEMA), mode="append")
+        write_deltalake(self.path, pa.Table.from_pylist(rows, SCHEMA), mode="append", storage_options=self.reached)
         version = self.version()
         self.places += [(version, i, at) for i in range(count)]
-        entry = self.path / "_delta_log" / f"{version:020}.json"
-        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        entry = f"_delta_log/{version:020}.json"
+        lines = [json.loads(line) for line in self.text(entry).splitlines()]
         info = next(line["commitInfo"] for line in lines if "commitInfo" in line)
         info["timestamp"] = at
-        entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.write(entry, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def text(self, file: str) -> str:
+        return (Path(self.path) / file).read_text()
+
+    def write(self, file: str, text: str) -> None:
+        (Path(self.path) / file).write_text(text)
+
+    def table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self.path, version=version, storage_options=self.reached)
 
     def version(self) -> int:
-        return DeltaTable(str(self.path)).version()
+        return self.table().version()
 
     def options(self) -> dict[str, Any]:
         return {
             "format": "rows",
-            "path": str(self.path),
+            "path": self.path,
             "batch_records": self.batch_records,
             "changes": self.changes,
         }
@@ -102,8 +112,7 @@ class RowsStream:
         return pa.Table.from_pylist(rows, RAW)
 
     def _whole(self) -> dict[int, int]:
-        files = [urlsplit(uri).path for uri in DeltaTable(str(self.path), version=self.seen).file_uris()]
-        numbers = sorted(number for file in files for number in pq.read_table(file)["number"].to_pylist())
+        numbers = sorted(self.table(self.seen).to_pyarrow_table()["number"].to_pylist())
         return {number: row for row, number in enumerate(numbers)}
 
     def span(self) -> Span:

@@ -86,8 +86,9 @@ class Folder(Protocol):
     def stamp(self, file: str) -> object:
         """What tells a file from one that takes its place; None where there is none."""
 
-    def located(self, path: str, size: int) -> Located:
-        """The data file of `size` bytes that the log of the table in this folder calls `path`."""
+    def located(self, path: str, size: int | None) -> Located:
+        """The data file that the log of the table in this folder calls `path`, of `size` bytes. None: that is not known, and
+        may be asked for; FileNotFoundError when it is gone then."""
 
     def put(self, file: str, record: Record) -> None:
         """Write a file, or write it anew; whole and durable on return."""
@@ -154,7 +155,7 @@ class LocalFolder(PosixPath):
             return None
         return found.st_ino, found.st_mtime_ns
 
-    def located(self, path: str, size: int) -> Located:  # noqa: ARG002
+    def located(self, path: str, size: int | None) -> Located:  # noqa: ARG002
         """See `Folder.located`. Paths are URLs, most often relative to the table."""
         place = unquote(urlsplit(path).path) if path.startswith("file:") else str(self / unquote(path))
         return cast(Located, Path(place))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -118,12 +118,11 @@ class StoredFolder:
         except FileNotFoundError:
             return None
 
-    def located(self, path: str, size: int) -> StoredPath:
+    def located(self, path: str, size: int | None) -> StoredPath:
         """See `Folder.located`."""
-        if "://" in path:
-            bucket, key = split_url(path)
-            return StoredPath(bucket, unquote(key), self.bucket.storage, size=size)
-        return StoredPath(self.bucket.name, (self / unquote(path)).key, self.bucket.storage, size=size)
+        bucket, key = split_url(path) if "://" in path else (self.bucket.name, path)
+        found = StoredPath(bucket, unquote(key) if "://" in path else (self / unquote(path)).key, self.bucket.storage)
+        return replace(found, size=found.looked_at()[0] if size is None else size)
 
     def put(self, file: str, record: Record) -> None:
         """See `Folder.put`."""

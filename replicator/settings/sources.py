@@ -27,7 +27,6 @@ from .fields import (
     StartFrom,
     Strict,
     Topic,
-    _refused,
 )
 from .source_parts import (
     CatalogTable,
@@ -207,8 +206,8 @@ class DeltaSourceSettings(SourceSettings):
 
     transport: Literal["delta"]
     path: LakePath | None = None
-    """The folder of the table (of an event log: the one that an `event_log` sink writes), or its file:// URL; of an event
-    log also s3://BUCKET/FOLDER."""
+    """The folder of the table (of an event log: the one that an `event_log` sink writes), its file:// URL, or
+    s3://BUCKET/FOLDER."""
     storage: StorageSettings | None = None
     """With an object store: what reaches it."""
     topics: list[Topic] | None = Field(default=None, min_length=1)
@@ -227,8 +226,6 @@ class DeltaSourceSettings(SourceSettings):
 
     @model_validator(mode="after")
     def _stored(self) -> DeltaSourceSettings:
-        if self.format == "rows" and "://" in (self.path or ""):
-            raise _refused("not_yet_supported", "reads rows of a table in a folder alone yet; of an object store event logs")
         refuse_idle_storage(self.path, self.storage)
         return self
 

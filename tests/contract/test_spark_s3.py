@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 from object_store import BUCKET, ObjectStore, object_store
-from spark_case import OnSpark, engine
+from spark_case import OPTIONS, OnSpark, engine
+from stored_rows import StoredRowsStream
+from table_of_rows import ReadsRows
 
 from adapters.checks.spark import SparkCheck
 from adapters.delta.event_log import DeltaEventLog
@@ -18,10 +21,12 @@ from adapters.jvm.jars import groups_of
 from adapters.sinks.delta_rs import DeltaRsSink
 from adapters.sinks.delta_spark import DeltaSparkSink
 from adapters.sinks.event_log.spark import DeltaSparkEventLog
+from adapters.sources.delta.spark import delta_spark_source
 from adapters.spark import write
 from adapters.spark.errors import translating
+from adapters.spark.frames import to_arrow
 from adapters.spark.stores import place, reach
-from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, changes_schema
+from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fenced
 from replicator.domain.event_log import event_log_plan
 from replicator.domain.plan import Counts, Facts
@@ -31,6 +36,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Folded, Lane, Write
 from replicator.testing.delivery import lane_of
 from replicator.testing.sink_base import no_rejects
+from replicator.testing.source_contract import SourceContract, records
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +49,12 @@ NOW = datetime(2024, 2, 29, tzinfo=UTC)
 
 def item(number, op="c", v=""):
     return {OP: op, "id": number, "v": v or f"v{number}"}
+
+
+class StoredRowsOnSpark(StoredRowsStream):
+    def open(self):
+        super().open()
+        return delta_spark_source({**self.options(), **OPTIONS})
 
 
 class Writer:
@@ -86,6 +98,33 @@ def test_engines_take_turns(s3: ObjectStore):
     assert DeltaRsSink(lake).state(LANE).position == Position({PLACE: 9})
     late = {**item(0, "u", "late"), "_seq_1": 1}
     assert Writer(lake, spark=True).put([late]).counts.superseded == 1
+
+
+@pytest.mark.long
+class TestStoredRowsOnSpark(ReadsRows, SourceContract):
+    """`RowsSparkSource` over a bucket, which executors reach by what the options say."""
+
+    @pytest.fixture(autouse=True)
+    def server(self, s3: ObjectStore) -> None:
+        engine()
+        self.s3 = s3
+
+    def new_stream(self):
+        return StoredRowsOnSpark(self.s3, 6, "feed")
+
+    def to_arrow(self, frame):
+        """Inside a list Spark has names of its own."""
+        return to_arrow(frame).cast(RAW)
+
+
+def test_rows_of_a_table_in_a_bucket(s3: ObjectStore):
+    stream = StoredRowsOnSpark(s3, 1000, "feed")
+    stream.publish(records(stream, 0, 6))
+    source = stream.open()
+    batches, end = [], source.end()
+    source.read(source.start(), end, batches.append, threading.Event())
+    found = pa.concat_tables([to_arrow(batch.frame).cast(RAW) for batch in batches])
+    assert found.sort_by("offset").to_pylist() == stream.expected(0, 6).to_pylist()
 
 
 def test_two_instances(s3: ObjectStore):

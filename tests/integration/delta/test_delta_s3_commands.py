@@ -116,17 +116,39 @@ def test_the_log_in_the_store_answers(project: Path) -> None:
     assert told(run(project, "query", "products")["result"]) == told(rows)
 
 
-def test_a_lake_is_made_of_the_log_in_the_store(project: Path) -> None:
-    run(project, "run", "--until-caught-up")
-    rows = run(project, "query", "products")["result"]
+def layer(project: Path, folder: str, said: str) -> None:
+    """From now on a pipeline that reads a table of the lake, and writes beside it."""
     config = project / "config" / "replicator.yaml"
     before = config.read_text()
     reached = before[before.rindex("    storage:") : before.index("dead_letters")]
-    path = f"s3://{BUCKET}/commands/cdc_events"
-    source = f"sources:\n  recorded:\n    format: debezium_json\n    transport: delta\n    path: {path}\n{reached}"
+    source = f"sources:\n  recorded:\n    {said}\n    transport: delta\n    path: s3://{BUCKET}/commands/{folder}\n{reached}"
     layer = before.replace(before[before.index("sources:") : before.index("sinks:")], source)
-    layer = layer.replace("pipeline: shop", "pipeline: layer").replace(f"s3://{BUCKET}/commands\n", f"s3://{BUCKET}/layer\n")
+    layer = layer.replace("pipeline: shop", "pipeline: layer").replace(
+        f"s3://{BUCKET}/commands\n", f"s3://{BUCKET}/on_{folder}\n"
+    )
     config.write_text(layer.replace("{sink: raw}, ", ""))
+
+
+def test_a_lake_is_made_of_rows_in_the_store(project: Path) -> None:
+    """Of a target of the lake, as it is and as it changes."""
+    run(project, "run", "--until-caught-up")
+    rows = run(project, "query", "products")["result"]
+    layer(project, "products", "format: rows")
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("match: public.*", "match: products\n    keys: [sku]"))
+    found = run(project, "doctor")["result"]
+    assert [f["severity"] for f in found if f["subject"] == "source recorded"] == ["ok"]
+    run(project, "run", "--until-caught-up")
+    again = run(project, "query", "products")["result"]
+    assert len(again) == len(rows) > 1
+    own = [{name: value for name, value in row.items() if name[0] != "_"} for row in (*rows, *again)]
+    assert sorted(map(json.dumps, own[: len(rows)])) == sorted(map(json.dumps, own[len(rows) :]))
+
+
+def test_a_lake_is_made_of_the_log_in_the_store(project: Path) -> None:
+    run(project, "run", "--until-caught-up")
+    rows = run(project, "query", "products")["result"]
+    layer(project, "cdc_events", "format: debezium_json")
     found = run(project, "doctor")["result"]
     assert [f["severity"] for f in found if f["subject"] == "source recorded"] == ["ok"]
     run(project, "run", "--until-caught-up")

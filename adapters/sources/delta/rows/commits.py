@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +17,9 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.moments import FIRST_MS, LAST_MS
 from replicator.domain.table import RESERVED_PREFIXES
 
+from ....delta.folders import Folder
 from ....delta.types import storage_type
+from ..opened import entry
 from ..table import READABLE as LOG_READABLE
 from .encode import OWN
 
@@ -35,6 +36,7 @@ class Stored(msgspec.Struct, frozen=True):
     """A file that a commit adds, removes, or has changes in."""
 
     path: str
+    size: int | None = None
     partitionValues: dict[str, str | None] | None = None  # noqa: N815 - the protocol's names
     dataChange: bool = True  # noqa: N815
     stats: str | None = None
@@ -86,13 +88,16 @@ class Commit:
     actions: tuple[Action, ...]
 
     @classmethod
-    def read(cls, version: int, path: Path) -> Commit:
-        """The commit in the file `path`. Raises FileNotFoundError, and EnvironmentProblem when it cannot be read."""
+    def read(cls, version: int, log: Folder) -> Commit:
+        """The commit of that number in a table's log. Raises FileNotFoundError, and EnvironmentProblem when it cannot be
+        read."""
+        name = entry(version)
         try:
-            return cls(version, tuple(_action(line) for line in path.read_bytes().splitlines() if line.strip()))
-        except msgspec.MsgspecError as damage:
+            # Only a newline ends an action: text may hold what Python takes for the end of a line.
+            return cls(version, tuple(_action(line) for line in log.load(name).split("\n") if line.strip()))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as damage:
             raise EnvironmentProblem(
-                f"The commit {path} is damaged: {damage}", next_step="Restore it from a copy of the table."
+                f"The commit {log.uri}/{name} is damaged: {damage}", next_step="Restore it from a copy of the table."
             ) from damage
 
     @property
@@ -212,8 +217,13 @@ def present(table: DeltaTable) -> list[Stored]:
     )
     names = table.metadata().partition_columns
     texts = {name: pc.cast(actions[f"partition.{name}"], pa.string()).to_pylist() for name in names}
+    sizes = actions["size_bytes"].to_pylist()
     counts = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(actions)
     return [
-        Stored(path, {name: texts[name][i] for name in names}, True, None if count is None else f'{{"numRecords":{count}}}')
-        for i, (path, count) in enumerate(zip(actions["path"].to_pylist(), counts, strict=True))
+        Stored(path, size, {name: texts[name][i] for name in names}, True, _stats(count))
+        for i, (path, size, count) in enumerate(zip(actions["path"].to_pylist(), sizes, counts, strict=True))
     ]
+
+
+def _stats(count: int | None) -> str | None:
+    return None if count is None else f'{{"numRecords":{count}}}'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic
 
 from replicator.domain.errors import DataLoss, EnvironmentProblem
@@ -32,8 +31,8 @@ class Window:
     def refuse_missing(self, name: str) -> None:
         """Raise DataLoss when one of its files is gone."""
         for piece in self.pieces:
-            if not Path(piece.file.path).exists():
-                raise vacuumed(name, piece.content.version, piece.file.path)
+            if not piece.file.path.exists():
+                raise vacuumed(name, piece.content.version, str(piece.file.path))
 
 
 Load = Callable[[Window, Pace], Batch[F]]

@@ -9,11 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from replicator.domain.errors import ConfigProblem
 
+from ....delta.storage import Storage
+
 
 class RowsOptions(BaseModel):
     """`sources.<name>` of the configuration with `transport: delta` and `format: rows`.
 
-    `path` is the folder of the table, or its `file://` URL; on Spark `table` may name it, as `catalog.schema.table`.
+    `path` is the folder of the table, its `file://` URL, or `s3://BUCKET/KEY`, which `storage` says how to reach; on Spark
+    `table` may name it, as `catalog.schema.table`.
     `changes`: its appended rows, or its change data feed. `start_from`: `earliest` begins with the rows of the table as it
     is at first sight, `latest` with what is changed from then on. `operation_column` and `sequence_columns`: columns that
     the decoder reads, which are then kept though they may be bookkeeping of a target. `masked`: columns whose values are
@@ -25,6 +28,7 @@ class RowsOptions(BaseModel):
     transport: Literal["delta"] = "delta"
     format: Literal["rows"] = "rows"
     path: str | None = Field(None, min_length=1)
+    storage: Storage | None = None
     table: str | None = Field(None, min_length=1)
     changes: Literal["appended", "feed"] = "appended"
     start_from: Literal["earliest", "latest"] = "earliest"

@@ -16,6 +16,7 @@ from replicator.domain.errors import EnvironmentProblem
 from ....arrow.json.written import Layout
 from ....arrow.veils.marks import Mark, marked
 from ....delta.column_names import source_name
+from ....delta.folders import Located
 from ..files import parquet
 from .encode import Told, encoded
 from .places import Place
@@ -60,7 +61,7 @@ class DataFile:
     """One data file. `op`: the operation that all its rows are of, or FEED; `partition`: columns that are not in it, with
     their value; `first`: the number of its first row in its version."""
 
-    path: str
+    path: Located
     op: str
     rows: int
     partition: tuple[tuple[str, Any], ...]

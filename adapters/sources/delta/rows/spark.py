@@ -33,8 +33,8 @@ class RowsOnSpark(RowsOfTable[DataFrame]):
     """`RowsOfTable` whose frames are `pyspark.sql.DataFrame`.
 
     The driver reads the table's log, and footers of files of the change data feed; executors open the files and make
-    records of their rows. So both must see the folder. How many bytes a batch has is known only when it was read:
-    `batch_bytes` bounds the ones that follow.
+    records of their rows. So both must see the folder; what reaches an object store travels to them. How many bytes a batch
+    has is known only when it was read: `batch_bytes` bounds the ones that follow.
     """
 
     def __init__(self, options: RowsOptions, path: str, spark: SparkSession) -> None:
@@ -94,5 +94,8 @@ def folder_of(spark: SparkSession, table: str) -> str:
     url = urlsplit(found["location"])
     if found["format"] != "delta" or url.scheme not in ("", "file"):
         what = f"lies on {url.scheme}://" if found["format"] == "delta" else f"is kept as {found['format']}"
-        raise ConfigProblem(f"The table {table} {what}, which this source does not read yet.")
+        raise ConfigProblem(
+            f"The table {table} {what}, which this source does not read by its name.",
+            next_step="Give the URL of a Delta table as 'path', and what reaches it as 'storage'.",
+        )
     return unquote(url.path)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 from deltalake.exceptions import DeltaError
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 
+from ....delta.folders import Located
 from ....delta.reading import table_name
 from ..files import Rewritten, parquet
 from ..opened import OpenedTable, entry
@@ -49,11 +49,12 @@ class Version:
 
 
 class RowsTable:
-    """The table that options name in the folder `path`. Files, and rows in them, never change once they are there: so every
-    reader numbers the rows of a version alike, by the paths of its files. Not safe for use from several threads."""
+    """The table that options name in the folder or at the URL `path`. Files, and rows in them, never change once they are
+    there: so every reader numbers the rows of a version alike, by the paths of its files. Not safe for use from several
+    threads."""
 
     def __init__(self, options: RowsOptions, path: str) -> None:
-        self._opened = OpenedTable(path, MISSING)
+        self._opened = OpenedTable(path, MISSING, options.storage)
         self._options = options
         self._name = options.table or ""
         self._id: tuple[object, str] = (None, "")
@@ -107,7 +108,7 @@ class RowsTable:
     def commit(self, version: int) -> Commit:
         """What a version did. DataLoss when it is no longer known."""
         try:
-            return Commit.read(version, Path(self._opened.log.uri) / entry(version))
+            return Commit.read(version, self._opened.log)
         except FileNotFoundError as gone:
             raise cleaned(self.name, version) from gone
 
@@ -138,18 +139,22 @@ class RowsTable:
         with self._opened.reading():
             files = present(self._opened.at(version))
         at = self.commit(version).at if self.has(version) else None
-        found = self._numbered(version, at, state, [(self._place(file), "r", file) for file in files])
+        found = self._numbered(version, at, state, [(self._place(version, file), "r", file) for file in files])
         return Version(Content(**{**vars(found.content), "whole": True}), found.files)
 
     def _version(self, version: int, at: int | None, state: State, files: Iterable[tuple[str, Stored]]) -> Version:
         """Deletes before the rest, so that in the stream too a row goes before another of its key comes."""
-        named = [(self._place(file), op, file) for op, file in files]
-        return self._numbered(version, at, state, sorted(named, key=lambda one: (one[1] != "d", one[0])))
+        named = [(self._place(version, file), op, file) for op, file in files]
+        return self._numbered(version, at, state, sorted(named, key=lambda one: (one[1] != "d", str(one[0]))))
 
-    def _place(self, file: Stored) -> str:
-        return str(self._opened.root.located(file.path, 0))
+    def _place(self, version: int, file: Stored) -> Located:
+        """Where it is. A commit need not say how large a file is that it removes."""
+        try:
+            return self._opened.root.located(file.path, file.size)
+        except FileNotFoundError as gone:
+            raise vacuumed(self.name, version, file.path) from gone
 
-    def _numbered(self, version: int, at: int | None, state: State, files: Iterable[tuple[str, str, Stored]]) -> Version:
+    def _numbered(self, version: int, at: int | None, state: State, files: Iterable[tuple[Located, str, Stored]]) -> Version:
         """Rows count up through the files, each with its path and operation."""
         found, first = [], 0
         for path, op, file in files:
@@ -164,7 +169,7 @@ class RowsTable:
         left_out = state.left_out(self._options.columns)
         return Version(Content(self.name, version, False, at, state.schema, left_out, self._options.masked), tuple(found))
 
-    def _rows(self, version: int, path: str, file: Stored) -> int:
+    def _rows(self, version: int, path: Located, file: Stored) -> int:
         said = _records_said(file.stats)
         if said is not None:
             return said
