@@ -20,6 +20,10 @@ ROUTE = pa.schema(
 )
 """Per record: exactly one of `table` (then `fingerprint` too), `ignored` (its kind) and `error` is not null."""
 
+TABLE_DROPPED = "table dropped"
+"""The kind of an ignored record that says, in its table's own stream and in order, that the table was dropped. Its envelope
+names the table."""
+
 ENVELOPE = pa.schema(
     [
         pa.field("source", pa.string()),

@@ -26,7 +26,8 @@ class Engine(Protocol[F]):
         """The address at which people can watch it work, if it has one."""
 
     def route(self, raw: F, decoder: Decoder) -> Routed[F]:
-        """The batch by table and schema (test_route_accounts_for_every_record)."""
+        """The batch by table and schema (test_route_accounts_for_every_record), and where tables were dropped
+        (test_route_tells_where_a_table_was_dropped)."""
 
     def learn(self, run: Run[F], decoder: Decoder) -> TableSpec:
         """`decoder.learn` of a sample of the run's records; its errors pass through."""

@@ -58,7 +58,8 @@ class Routed(Generic[F]):
 
     `runs` in arrival order; several runs of one table when its schema changes within the batch. `ignored` counts by kind
     (`tombstone`, `heartbeat`, `schema_change`, `transaction`, `message`). `rejects` is a raw frame with `_error` added.
-    `topics` names the topics in which each table was seen.
+    `topics` names the topics in which each table was seen. `drops`: per table where an ignored record says that it was
+    dropped (`decoder.TABLE_DROPPED`), each a position of one partition, in the order of its records.
     """
 
     runs: tuple[Run[F], ...]
@@ -66,6 +67,7 @@ class Routed(Generic[F]):
     rejects: F
     reject_count: int
     topics: Mapping[str, frozenset[str]]
+    drops: Mapping[str, Sequence[Position]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from replicator.ports.engine import SeesTransactions
 
 from .delivery import Delivering, Plans, assert_equals_model, under
 from .engine_base import PlainFrames
+from .engine_drops import EngineDrops
 from .engine_parts import EngineParts
 from .engine_shapes import MOVE, EngineShapes
 from .fake_decoder import FakeDecoder, encoded
@@ -37,7 +38,7 @@ BOOKKEEPING = ("_op", "_seq_1", "_seq_2", "_seq_3", "_topic", "_partition", "_of
 UNSEEN = Shape(values=("text", "int"), tombstones=False, unseen=True)
 
 
-class EngineContract(EngineParts, EngineShapes):
+class EngineContract(EngineParts, EngineShapes, EngineDrops):
     """Every promise of `ports.engine.Engine` as a test. Give `new_engine`, and the conversions for frames of your own."""
 
     def test_fold_equals_model(self) -> None:

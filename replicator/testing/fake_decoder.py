@@ -10,10 +10,12 @@ import pyarrow as pa
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
 from replicator.domain.errors import Fatal, Reject, RejectCode
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.decoder import ENVELOPE, ROUTE
+from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED
 
 UNREADABLE = str(Reject(RejectCode.MALFORMED, "the value is no Arrow stream that names a table"))
 KEYS = b"keys"
+DROP = b"drop "
+"""With the name of a table behind it the value of a record that says that the table was dropped."""
 
 
 def encoded(changes: pa.Table, table: TableSpec) -> bytes:
@@ -41,6 +43,12 @@ def decoded(value: bytes | None) -> pa.Table | None:
     return frame if frame.num_rows == 1 and {KEYS, b"table", b"fingerprint"} <= about.keys() else None
 
 
+def _dropped(value: bytes | None) -> str:
+    """The table of which a record says that it was dropped; empty for any other record."""
+    named = value.removeprefix(DROP) if value is not None and value.startswith(DROP) else b""
+    return named.decode(errors="ignore")
+
+
 class FakeDecoder:
     """`ports.decoder.Decoder` over that format."""
 
@@ -51,6 +59,8 @@ class FakeDecoder:
     def _route(self, value: bytes | None) -> dict[str, str]:
         if value is None:
             return {"ignored": "tombstone"}
+        if _dropped(value):
+            return {"ignored": TABLE_DROPPED}
         frame = decoded(value)
         if frame is None:
             return {"error": UNREADABLE}
@@ -90,5 +100,6 @@ class FakeDecoder:
     def _envelope(self, value: bytes | None) -> dict[str, Any]:
         frame = decoded(value)
         if frame is None:
-            return {"error": None if value is None else UNREADABLE}
+            dropped = _dropped(value)
+            return {"table": dropped} if dropped else {"error": None if value is None else UNREADABLE}
         return {"table": frame.schema.metadata[b"table"].decode(), "op": frame["_op"][0].as_py()}

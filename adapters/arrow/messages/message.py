@@ -60,7 +60,7 @@ NO_TYPES = Types({})
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message of one table, or of a kind that is `ignored`.
+    """A message of one table, or of a kind that is `ignored`, which may name one too.
 
     `types`: columns and their types where the message carries them. `keys`: the key's columns where it does. `at`: event
     time in microseconds since 1970. `order`: elements of the sequence by which its source orders it; empty where that is the

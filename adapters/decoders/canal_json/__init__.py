@@ -15,6 +15,7 @@ say no types. **The key** is `pkNames`, or the one in the configuration.
 | --- | --- |
 | INSERT, UPDATE, DELETE | changes; an update that has a column of the key in `old` with another value moves its row |
 | TRUNCATE | a truncate. It says neither columns nor key: its table must declare both |
+| ERASE | ignored, and told as a dropped table where the message names it; no column need be declared |
 | with `isDdl`, and QUERY | ignored |
 
 **Order** is that of the stream: the offset, then the row in its message. `es` has seconds only, and `id` counts messages of

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
+from replicator.ports.decoder import TABLE_DROPPED
 
 from ...arrow import mysql
 from ...arrow.json.faults import Unfit
@@ -22,8 +23,8 @@ from ...arrow.messages.typed import TypedRows
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
 MAX_TYPES = 1024
-TRUNCATE, SCHEMA_CHANGE = "TRUNCATE", "schema change"
-QUERIES = ("QUERY", "CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX")
+TRUNCATE, DROP, SCHEMA_CHANGE = "TRUNCATE", "ERASE", "schema change"
+QUERIES = ("QUERY", "CREATE", "ALTER", DROP, "RENAME", "CINDEX", "DINDEX")
 
 
 class Flat(msgspec.Struct, gc=False):
@@ -91,6 +92,8 @@ class Canal(JsonForm):
         """See `JsonForm.message`."""
         said = _flat(text)
         kind = said.type.upper()
+        if kind == DROP and said.table and said.database:
+            return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=micros(said.es, 1000))
         if kind != TRUNCATE and (said.isDdl or kind in QUERIES):
             return Message(ignored=SCHEMA_CHANGE)
         if not said.table or not said.database:

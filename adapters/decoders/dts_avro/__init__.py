@@ -13,7 +13,7 @@ configuration, or `PRIMARY` of the tag `pk_uk_info`, or the hidden column `__#al
 | --- | --- |
 | INSERT, UPDATE, DELETE | changes; an update whose image before has another key moves its row |
 | INIT | a row of the full load, read, not changed |
-| DDL | ignored: a schema change; the event log keeps its text. A truncate is one of these |
+| DDL | ignored: a schema change, and no field names its table; the event log keeps its text. Truncates and drops are these |
 | BEGIN, COMMIT, ROLLBACK, ABORT, HEARTBEAT, CHECKPOINT, CONTROL, FINISH, NOOP | ignored |
 | FILL, COMMAND, RDB | rejects: nobody documents what they would do to a row |
 

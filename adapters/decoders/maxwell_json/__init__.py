@@ -15,7 +15,8 @@ one in the configuration, or `primary_key_columns` where Maxwell writes them (`o
 | insert, update, delete | changes; an update that has a column of the key in `old` moves its row |
 | bootstrap-insert | a row that was read, not changed |
 | bootstrap-start, bootstrap-complete | ignored |
-| table-create, table-alter, table-drop, database-... | ignored: schema changes |
+| table-drop | ignored, and told as a dropped table; its `ts` has milliseconds |
+| table-create, table-alter, database-... | ignored: schema changes |
 
 **Order** is that of the stream, its offset: `xid` and `xoffset` order changes of one server only. So all messages of a table
 must come through one partition (`producer_partition_by`: database or table), or those of a key where keys never change.

@@ -9,6 +9,7 @@ import msgspec
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
+from replicator.ports.decoder import TABLE_DROPPED
 
 from ...arrow.json.faults import Unfit
 from ...arrow.messages.decoder import MessageDecoder
@@ -18,8 +19,9 @@ from ...arrow.messages.typed import TypedRows
 from ...arrow.messages.written import numbers_as_text
 
 OPS = {"insert": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "bootstrap-insert": Op.READ}
+DROP = "table-drop"
 IGNORED = {
-    **dict.fromkeys(("table-create", "table-alter", "table-drop"), "schema change"),
+    **dict.fromkeys(("table-create", "table-alter", DROP), "schema change"),
     **dict.fromkeys(("database-create", "database-alter", "database-drop"), "schema change"),
     **dict.fromkeys(("bootstrap-start", "bootstrap-complete"), "bootstrap"),
     "heartbeat": "heartbeat",
@@ -85,6 +87,8 @@ class Maxwell(JsonForm):
     def message(self, text: bytes) -> Message:
         """See `JsonForm.message`."""
         said = _row(text)
+        if said.type == DROP and said.table and said.database:
+            return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=micros(said.ts, 1000))
         if said.type in IGNORED:
             return Message(ignored=IGNORED[said.type])
         if said.type not in OPS:

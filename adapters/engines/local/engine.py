@@ -14,9 +14,10 @@ from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Mark, Part
-from replicator.ports.decoder import Decoder, TellsTransactions
+from replicator.ports.decoder import TABLE_DROPPED, Decoder, TellsTransactions
 from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
+from ...arrow.drops import by_table, dropped
 from ...arrow.log import log_rows
 from ...arrow.moves import segments, unsettled
 from ...arrow.records import RAW_PLACE, ends, is_later, rejected, within
@@ -47,7 +48,8 @@ class LocalEngine:
         rejects = raw.filter(bad).append_column(ERROR, routes["error"].filter(bad))
         ignored = {e["values"]: e["counts"] for e in pc.value_counts(routes["ignored"]).to_pylist() if e["values"]}
         runs = _runs(raw, routes)
-        return Routed(runs, ignored, rejects, rejects.num_rows, _topics(runs))
+        drops = by_table(dropped(raw, routes, decoder)) if TABLE_DROPPED in ignored else {}
+        return Routed(runs, ignored, rejects, rejects.num_rows, _topics(runs), drops)
 
     def records(self, raw: pa.Table) -> pa.Table:
         """See `ports.engine.Engine.records`."""

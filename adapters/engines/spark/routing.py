@@ -14,10 +14,11 @@ from pyspark.sql import functions as sf
 
 from replicator.domain.change import ERROR, RAW
 from replicator.domain.transactions import Mark
-from replicator.ports.decoder import ROUTE, Decoder, TellsTransactions
+from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, TellsTransactions
 from replicator.ports.frames import Routed, Run
 
-from ...spark.frames import column, derived, kept, mapped, where
+from ...arrow.drops import DROPS, by_table, dropped
+from ...spark.frames import column, derived, kept, mapped, to_arrow, where
 from ...spark.known import counted
 from ...spark.parts import attend, attended, with_marks
 
@@ -50,7 +51,8 @@ class Kind(NamedTuple):
 def routed(raw: DataFrame, decoder: Decoder) -> Routed[DataFrame]:
     """See `ports.engine.Engine.route`. One job, of which the driver sees how many records go which way. The records stay as
     they are where a topic's records with a value all go one way, and those without one too; otherwise, and where some are
-    rejected, a second pass puts its route beside each record."""
+    rejected, a second pass puts its route beside each record. One more where tables were dropped, of which the driver sees
+    where."""
     seen, marks = _seen(raw, decoder)
     if attended(raw) is not None:
         with_marks(raw, marks)
@@ -62,7 +64,8 @@ def routed(raw: DataFrame, decoder: Decoder) -> Routed[DataFrame]:
     runs = [_attending(run, attended(raw)) for name in names for run in _runs(raw, beside, name, seen)]
     topics = {name: frozenset(kind.topic for kind in seen if kind.table == name) for name in names}
     rejected = sum(records for kind, records in seen.items() if kind.bad)
-    return Routed(tuple(runs), dict(kinds), _rejects(raw, beside), rejected, topics)
+    drops = by_table(_drops(raw, decoder)) if TABLE_DROPPED in kinds else {}
+    return Routed(tuple(runs), dict(kinds), _rejects(raw, beside), rejected, topics, drops)
 
 
 def _attending(run: Run[DataFrame], topic: str | None) -> Run[DataFrame]:
@@ -123,6 +126,14 @@ def _with_routes(records: pa.Table, decoder: Decoder) -> pa.Table:
     for name in ROUTE.names:
         records = records.append_column(ROUTED[name], routes[name])
     return records
+
+
+def _drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
+    def of(some: pa.Table) -> pa.Table:
+        records = some.cast(RAW)
+        return dropped(records, decoder.route(records), decoder)
+
+    return to_arrow(mapped(raw, of, DROPS)).cast(DROPS).sort_by([(name, "ascending") for name in PLACE])
 
 
 def _rejects(raw: DataFrame, beside: DataFrame | None) -> DataFrame:

@@ -18,7 +18,9 @@ from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.decoders.ogg_json import OggJsonDecoder
 from replicator.domain.change import RAW
+from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
+from replicator.ports.decoder import TABLE_DROPPED
 
 TYPES = {"id": "bigint", "name": "varchar(9)", "price": "decimal(8,2)"}
 COLUMNS = {"id": "int64", "name": "string", "price": "decimal(8,2)"}
@@ -93,6 +95,31 @@ def test_what_canal_says_beside_changes():
     assert decode("canal", truncate)[0]["_op"] == "t"
     assert "write `schema:" in routed("canal", truncate, options={})[0]["error"]
     assert "write `keys:" in routed("canal", truncate, options={"schema": {"*": COLUMNS}})[0]["error"]
+
+
+DROPS = {
+    "canal": {**{"type": "ERASE", "isDdl": True, "data": None, "es": 1_700_000_000_500}, "sql": "DROP TABLE items"},
+    "maxwell": {"type": "table-drop", "ts": 1_700_000_000_500, "sql": "DROP TABLE items"},
+}
+
+
+@pytest.mark.parametrize("name", DROPS)
+def test_a_dropped_table_is_told_by_name(name):
+    """Unless none is named. Nothing needs to be declared; the envelope names the table, and no operation."""
+    named = {**DROPS[name], "database": "shop", "table": "items"}
+    nameless = [{**named, "table": None}, {**named, "table": ""}, {**named, "database": None}]
+    said = routed(name, named, *nameless, options={})
+    assert [row["ignored"] for row in said] == [TABLE_DROPPED, *["schema change"] * 3]
+    assert {row["table"] or row["error"] for row in said} == {None}
+    for options in ({}, {"private": {"shop.items": {"name": Mask("hmac", b"k" * 16)}}}):
+        decoder = DECODERS[name](options)
+        first, *others = decoder.envelope(frame(named, *nameless)).to_pylist()
+        assert (first["db"], first["table"], first["op"], first["error"]) == ("shop", "shop.items", None, None)
+        assert first["ts"] == datetime(2023, 11, 14, 22, 13, 20, 500_000, tzinfo=UTC)
+        assert [row["table"] for row in others] == [None] * 3
+        stored = decoder.veiled(frame(named))
+        assert decoder.route(stored)["ignored"].to_pylist() == [TABLE_DROPPED]
+        assert decoder.envelope(stored)["table"].to_pylist() == ["shop.items"]
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -1,0 +1,58 @@
+"""What an engine tells of tables that were dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.decoder import TABLE_DROPPED
+
+from .engine_base import EngineBase
+from .fake_decoder import DROP, FakeDecoder, encoded
+
+ITEMS = TableSpec("public.items", (Column("id", pa.int64()),), ("id",), fingerprint="0")
+VALUES = (
+    ("a", "items"), ("a", "drop public.items"), ("a", "items"), ("a", "drop public.other"), ("a", "drop public.items"),
+    ("b", "drop public.items"), ("b", "items"),
+)  # fmt: skip
+"""Topics, and what their records say, one after the other."""
+
+
+class EngineDrops(EngineBase):
+    """The part of the contract of `ports.engine.Engine` about records that say so."""
+
+    def test_route_tells_where_a_table_was_dropped(self) -> None:
+        """Such records are ignored, and told with their table, in order; among changes, and where there are no others."""
+        engine, records = self.new_engine(), _records()
+        routed = engine.route(self.to_frame(records), FakeDecoder())
+        assert dict(routed.ignored) == {TABLE_DROPPED: 4}
+        assert [engine.count(run.frame) for run in routed.runs] == [3]
+        of_items = [_at("a", 1), _at("a", 4), _at("b", 0)]
+        assert _plain(routed.drops) == {"public.items": of_items, "public.other": [_at("a", 3)]}
+        alone = engine.route(self.to_frame(records.slice(3, 2)), FakeDecoder())
+        assert not alone.runs
+        assert _plain(alone.drops) == {"public.other": [_at("a", 3)], "public.items": [_at("a", 4)]}
+        assert not engine.route(self.to_frame(records.slice(0, 1)), FakeDecoder()).drops
+
+
+def _records() -> pa.Table:
+    rows: list[dict[str, Any]] = []
+    for topic, said in VALUES:
+        offset = sum(row["topic"] == topic for row in rows)
+        change = [{"_op": "c", "_seq_1": offset, "id": offset}]
+        value = encoded(pa.Table.from_pylist(change), ITEMS) if said == "items" else said.encode()
+        assert said == "items" or value.startswith(DROP)
+        rows.append({"topic": topic, "partition": 0, "offset": offset, "value": value})
+    return pa.Table.from_pylist(rows, RAW)
+
+
+def _at(topic: str, offset: int) -> Position:
+    return Position({TopicPartition(topic, 0): offset})
+
+
+def _plain(drops: Any) -> dict[str, list[Position]]:
+    return {table: list(places) for table, places in drops.items()}
