@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ CONFIG = """\
 pipeline: changing
 sources:
   recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+{flat}
 sinks:
   lake: {{kind: delta, path: ./lake}}
 {mirror}
@@ -35,6 +36,8 @@ tables:
 {tables}
 http: {{address: "127.0.0.1:0"}}
 """
+FLAT = "  flat: {format: canal_json, transport: archive, path: ./flat}"
+FLAT_TYPES = {"id": "bigint(20)", "name": "varchar(40)", "n": "int(11)", "note": "varchar(40)"}
 Row = Mapping[str, Any]
 
 
@@ -58,25 +61,48 @@ def record(
     }  # fmt: skip
 
 
-class Project:
-    """`tables`: for each of the `tables` of the config what its entries say beside their sinks."""
+def flat(table: str, offset: int, kind: str, row: Mapping[str, Any] | None = None) -> Row:
+    """A message of Canal about `public.<table>`, likewise; without a row a statement."""
+    value = {
+        "type": kind, "database": "public", "table": table, "isDdl": row is None, "es": 1_700_000_000_000 + offset,
+        "data": None if row is None else [{n: None if v is None else str(v) for n, v in row.items()}], "old": None,
+        "mysqlType": None if row is None else {name: FLAT_TYPES[name] for name in row},
+        "pkNames": None if row is None else ["id"], "sql": "" if row is not None else f"DROP TABLE {table}",
+    }  # fmt: skip
+    place = {"topic": f"cdc.public.{table}", "partition": 0, "offset": offset, "timestamp": offset, "headers": None}
+    return {**place, "key": None, "value": json.dumps(value)}
 
-    def __init__(self, folder: Path, tables: Mapping[str, str], dsn: str | None = None, policy: str = "") -> None:
+
+class Project:
+    """`tables`: for each of the `tables` of the config what its entries say beside their sinks; `flat` tells the names of
+    those of which Canal tells, in the folder of that name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tables: Mapping[str, str],
+        dsn: str | None = None,
+        policy: str = "",
+        flat: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self.folder, self.dsn = folder, dsn
         (folder / "config").mkdir(parents=True)
-        (folder / "archive").mkdir()
+        sources = {table: "flat" if flat(table) else "recorded" for table in tables}
+        for name in ("archive", *(["flat"] if "flat" in sources.values() else [])):
+            (folder / name).mkdir()
         mirror = f'  mirror: {{kind: postgres, dsn: "{url(dsn)}"}}' if dsn else ""
         lines = []
         for table, said in tables.items():
             sinks = ("lake", "mirror") if dsn else ("lake",)
             to = ", ".join(f"{{sink: {sink}{policy}{said}}}" for sink in sinks)
-            lines.append(f"  - {{match: public.{table}, source: recorded, to: [{to}]}}")
-        text = CONFIG.format(mirror=mirror, tables="\n".join(lines))
+            lines.append(f"  - {{match: public.{table}, source: {sources[table]}, to: [{to}]}}")
+        source = FLAT if "flat" in sources.values() else ""
+        text = CONFIG.format(flat=source, mirror=mirror, tables="\n".join(lines))
         (folder / "config" / "replicator.yaml").write_text(text)
 
-    def feed(self, name: str, records: Iterable[Row]) -> None:
-        """Add a file to the archive."""
-        (self.folder / "archive" / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    def feed(self, name: str, records: Iterable[Row], archive: str = "archive") -> None:
+        """Add a file to the archive, or to `flat`."""
+        (self.folder / archive / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 
     def ask(self, *arguments: str) -> dict[str, Any]:
         """What a command answers, with its exit code."""

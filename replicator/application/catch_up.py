@@ -207,10 +207,11 @@ class CatchUp(Generic[F]):
     def _take_changes(self, behind: Behind[F], batch: Batch[F]) -> None:
         tools, table = self._tools, behind.run.lane.table
         routed = tools.decoding.route(batch, again=True)
-        parts = tools.decoding.changes([r for r in routed.runs if r.table == table], batch, again=True)
+        runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
+        parts = tools.decoding.changes(runs, batch, drops=drops, again=True)
         span = covered(batch.span, tools.roster.topics[table])
         records = tools.writes.keeping.of(batch)
-        chunks = behind.feed.take(parts, tools.catalog.table(table), span, records, records.size)
+        chunks = behind.feed.take(parts, tools.catalog.table(table), span, records, records.size, drops=drops)
         self._give(behind, chunks, batch.identity)
 
     def _give(self, behind: Behind[F], chunks: Sequence[Chunk[F]], identity: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic
 
+from replicator.domain.position import Position
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Routed, Run
 
@@ -59,10 +60,17 @@ class Decoding(Generic[F]):
         return routed
 
     def changes(
-        self, runs: Iterable[Run[F]], batch: Batch[F], *, again: bool = False, seen: Callable[[F], None] | None = None
+        self,
+        runs: Iterable[Run[F]],
+        batch: Batch[F],
+        *,
+        drops: Sequence[Position] = (),
+        again: bool = False,
+        seen: Callable[[F], None] | None = None,
     ) -> Sequence[Part[F]]:
         """The changes of one table's runs, a part per schema, in order. `catalog.Unusable` when the table cannot be
-        replicated. `seen` is told of everything that was decoded, rejects included."""
+        replicated. `drops`: where it was dropped; a part whose changes all come after that begins there. `seen` is told of
+        everything that was decoded, rejects included."""
         runs, found, at = tuple(runs), [], batch.span.start
         with self._noting(batch.span):
             for run in runs:
@@ -75,9 +83,17 @@ class Decoding(Generic[F]):
                 seen(rejects)
             if self._engine.count(frame):
                 ends = self._engine.ends(frame) if len(runs) > 1 else at
-                found.append((frame, Mark(self._catalog.schema(run), at.only(ends))))
+                schema = self._catalog.schema(run)
+                found.append((frame, Mark(schema, self._begun(frame, at.only(ends), drops)), schema))
                 at = at.advanced_to(ends)
-        return [Part(frame, mark, self._catalog.frames_of(mark.table)) for frame, mark in found]
+        return [Part(frame, mark, self._catalog.frames_of(schema)) for frame, mark, schema in found]
+
+    def _begun(self, frame: F, start: Position, drops: Sequence[Position]) -> Position:
+        for drop in drops:
+            if any(start.get(p, o + 1) <= o for p, o in drop.items()):
+                before = self._engine.ends(self._engine.before(frame, drop)[0])
+                start = Position({**start, **{p: o + 1 for p, o in drop.items() if p in start and p not in before}})
+        return start
 
     def _decoded(self, run: Run[F], on_reject: str, batch: Batch[F], *, again: bool) -> tuple[F, F]:
         """The changes of a run, and its rejects, which are durable. What is held back is neither."""

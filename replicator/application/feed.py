@@ -20,9 +20,10 @@ from .records import Records
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Records came under the schema `table` from `start` on, in the partitions that it names, up to the next mark there."""
+    """Records came under the schema `table` from `start` on, in the partitions that it names, up to the next mark there.
+    Without one: the record there, which is no change, says that the table was dropped."""
 
-    table: TableSpec
+    table: TableSpec | None
     start: Position
 
 
@@ -39,7 +40,8 @@ class Part(Generic[F]):
 class Chunk(Generic[F]):
     """Changes that lanes may take now. `frame` is None when there are none, otherwise one of `table`. `start`, `end`: what
     it stands for, per partition. `raw`: the records that it is made of; `size`: the bytes that keeping them takes. `marks`:
-    of the schemas of its records, in order; the first ones may lie below it."""
+    of the schemas of its records, and of drops, in order; the first and the last ones may not lie in it. Without a frame
+    there are none of schemas."""
 
     frame: F | None
     start: Position
@@ -67,6 +69,7 @@ class Feed(Generic[F]):
         self.barrier = Position()
         self._table: TableSpec | None = None
         self._marks: tuple[Mark, ...] = ()
+        self._drops: tuple[Mark, ...] = ()
         self._empty: tuple[TableSpec, F] | None = None
         self._held: list[F] = []
         self._raw: tuple[Records[F], ...] = ()
@@ -84,12 +87,20 @@ class Feed(Generic[F]):
         return self._empty[1] if self._empty and self._empty[0] is table else None
 
     def take(
-        self, parts: Sequence[Part[F]], table: TableSpec | None, span: Span, raw: Records[F] | None = None, size: int = 0
+        self,
+        parts: Sequence[Part[F]],
+        table: TableSpec | None,
+        span: Span,
+        raw: Records[F] | None = None,
+        size: int = 0,
+        *,
+        drops: Sequence[Position] = (),
     ) -> Sequence[Chunk[F]]:
         """Add a batch's changes, in order, and `span`, what the batch covers of the table's topics; `raw` are its records,
-        of
-        `size` bytes. `table`: the one known last, for a batch without changes. Changes whose frames cannot be one, since a
-        column has another type or the table another key, are in chunks of their own."""
+        of `size` bytes, and at `drops` those that say that the table was dropped. `table`: the one known last, for a batch
+        without changes. Changes whose frames cannot be one, since a column has another type or the table another key, are in
+        chunks of their own."""
+        self._drops = (*self._drops, *(Mark(None, at) for at in drops if _is_within(at, span.start, span.end)))
         out: list[Chunk[F]] = []
         groups = _united(parts)
         for group in groups[:-1]:
@@ -153,6 +164,7 @@ class Feed(Generic[F]):
     def absorb(self, other: Feed[F]) -> None:
         """Take over what `other`, which has read at least up to where this feed had released, still holds back below that:
         the rest is held here already."""
+        drops = tuple(mark for mark in other._drops if _is_within(mark.start, Position(), self.released))
         lacking = [self._engine.before(frame, self.released)[0] for frame in other._held]
         lacking = [frame for frame in lacking if self._engine.count(frame)]
         if lacking:
@@ -162,6 +174,7 @@ class Feed(Generic[F]):
             lower = {p: min(o, self.released.get(p, o)) for p, o in other.released.items()}
             self.released = Position({**self.released, **lower})
         self._marks = (*other._marks, *self._marks)
+        self._drops = (*drops, *self._drops)
         self._table = self._table or other._table
         self._empty = self._empty or other._empty
 
@@ -179,7 +192,7 @@ class Feed(Generic[F]):
         outer = Position({p: max(o, start.get(p, o)) for p, o in self.barrier.items()} if not apart else {})
         if not frames or table is None:
             self.released = Position({p: min(o, outer.get(p, o)) for p, o in self.read.items()})
-            return [Chunk(None, start, self.released)]
+            return [Chunk(None, start, self.released, marks=self._drops_below(self.released))]
         changes = self._engine.unite(frames, table)
         barrier = outer if flush else Position.lowest([outer, self._engine.unsettled(changes)])
         raw, size = self._raw, self._size
@@ -191,7 +204,10 @@ class Feed(Generic[F]):
         end = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
         self.released = end
         self._empty = (table, self._engine.after(changes, self._engine.ends(changes))[0])
-        return self._cut(ready, table, Chunk(None, start, end, raw, size, table, self._marks_below(end)))
+        marks, drops = self._marks_below(end), self._drops_below(end)
+        if not self._engine.count(ready):
+            return [Chunk(None, start, end, marks=drops)]
+        return self._cut(ready, table, Chunk(None, start, end, raw, size, table, _in_order(marks, drops)))
 
     def _marks_below(self, end: Position) -> tuple[Mark, ...]:
         """Those of the schemas of what is released up to `end`; forgets those that nothing more comes of."""
@@ -205,9 +221,13 @@ class Feed(Generic[F]):
         self._marks = tuple(left)
         return below
 
+    def _drops_below(self, end: Position) -> tuple[Mark, ...]:
+        """Those of what is released up to `end`; forgets them."""
+        below = tuple(m for m in self._drops if _is_within(m.start, Position(), end))
+        self._drops = tuple(m for m in self._drops if m not in below)
+        return below
+
     def _cut(self, ready: F, table: TableSpec, whole: Chunk[F]) -> Sequence[Chunk[F]]:
-        if not self._engine.count(ready):
-            return [Chunk(None, whole.start, whole.end)]
         pieces = self._engine.segments(ready, table)
         chunks, start = [], whole.start
         for piece in pieces[:-1]:
@@ -215,6 +235,19 @@ class Feed(Generic[F]):
             chunks.append(replace(whole, frame=piece, start=start, end=end, size=0))
             start = end
         return [*chunks, replace(whole, frame=pieces[-1], start=start)]
+
+
+def _is_within(at: Position, start: Position, end: Position) -> bool:
+    return all(start.get(p, 0) <= o < end.get(p, 0) for p, o in at.items())
+
+
+def _in_order(marks: tuple[Mark, ...], drops: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """Each drop before the schemas of which all records come after it in its partition."""
+    out = list(marks)
+    for drop in drops:
+        later = (i for i, m in enumerate(out) if any(m.start.get(p, o) > o for p, o in drop.start.items()))
+        out.insert(next(later, len(out)), drop)
+    return tuple(out)
 
 
 def _united(parts: Sequence[Part[F]]) -> list[list[Part[F]]]:

@@ -11,6 +11,7 @@ import structlog
 
 from replicator.domain.errors import ExitCode
 from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F
 
@@ -26,11 +27,13 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True)
 class Passed(Generic[F]):
     """What a lane takes of a chunk: `pieces` in order, each with what the lane takes of its frame. Where it does not go on,
-    `problem` says why, and `turn` what it met."""
+    `problem` says why, and `turn` what it met. `drops`: of its table, to be remembered whether or not rows come after
+    them."""
 
     pieces: Sequence[tuple[Chunk[F], Taken]]
     problem: Problem | None = None
     turn: Turn | None = None
+    drops: Sequence[SchemaVersion] = ()
 
 
 class Gate(Generic[F]):
@@ -43,25 +46,34 @@ class Gate(Generic[F]):
     def passed(self, run: LaneRun, chunk: Chunk[F]) -> Passed[F]:
         """The chunk, cut where the lane's table is reshaped, up to where the lane stops; its schema moves on."""
         pieces: list[tuple[Chunk[F], Taken]] = []
-        for number, mark in enumerate(chunk.marks):
-            turn = run.schema.meets(mark.table, mark.start, self._now())
+        drops: list[SchemaVersion] = []
+        marks = [mark for mark in chunk.marks if mark.table is not None or _is_ahead(run, chunk, mark.start)]
+        for number, mark in enumerate(marks):
+            turn = self._met(run, mark)
             if turn is None:
                 continue
             if turn.decision.stops:
-                first, _ = self._cut(chunk, self._first_of(run, chunk.marks[number:]))
+                first, _ = self._cut(chunk, self._first_of(run, marks[number:]))
                 problem = Problem(ExitCode.RUNTIME, *told_stop(run.lane, turn))
-                return Passed([*pieces, (first, self._taken(run, first))], problem, turn)
+                return Passed([*pieces, (first, self._taken(run, first))], problem, turn, drops)
             if turn.cuts:
                 first, chunk = self._cut(chunk, mark.start)
                 pieces.append((first, self._taken(run, first)))
+            if turn.version.dropped and run.schema.is_remembered:
+                drops.append(turn.version)
             run.schema.take(turn)
             if turn.decision.changes and not turn.known:
                 log.info("schema changed", lane=run.lane.id, schema=turn.version.number, changes=list(turn.version.changes))
-        return Passed([*pieces, (chunk, self._taken(run, chunk))])
+        return Passed([*pieces, (chunk, self._taken(run, chunk))], drops=drops)
+
+    def _met(self, run: LaneRun, mark: Mark) -> Turn | None:
+        if mark.table is None:
+            return run.schema.meets_drop(mark.start, self._now())
+        return run.schema.meets(mark.table, mark.start, self._now())
 
     def _first_of(self, run: LaneRun, marks: Sequence[Mark]) -> Position:
         """Where, in each partition, the first records come that the lane may not take."""
-        new = (mark.start for mark in marks if run.schema.meets(mark.table, mark.start, self._now()) is not None)
+        new = (mark.start for mark in marks if self._met(run, mark) is not None)
         return Position.lowest(new)
 
     def _taken(self, run: LaneRun, chunk: Chunk[F]) -> Taken:
@@ -80,3 +92,8 @@ class Gate(Generic[F]):
 
     def _or_none(self, frame: F) -> F | None:
         return frame if self._engine.count(frame) else None
+
+
+def _is_ahead(run: LaneRun, chunk: Chunk[F], at: Position) -> bool:
+    """The record there lies in the chunk, and the lane has not got it yet."""
+    return all(max(chunk.start[p], run.handed.get(p, o)) <= o < chunk.end[p] for p, o in at.items())

@@ -200,11 +200,11 @@ class Pipeline(Generic[F]):
         found = {t: self._decoded(t, routed, batch, aligner.seen(t)) for t in self.roster.tables}
         aligner.turn((self._position or Position()).advanced_to(batch.span.end), batch)
         self.flow.alignment = aligner.shown
-        return [h for table, parts in found.items() if parts is not None for h in self._fed(table, parts, batch)]
+        return [h for table, parts in found.items() if parts is not None for h in self._fed(table, parts, routed, batch)]
 
     def _of_table(self, table: str, routed: Routed[F], batch: Batch[F]) -> list[Handed[F]]:
         parts = self._decoded(table, routed, batch)
-        return [] if parts is None else self._fed(table, parts, batch)
+        return [] if parts is None else self._fed(table, parts, routed, batch)
 
     def _decoded(
         self, table: str, routed: Routed[F], batch: Batch[F], seen: Callable[[F], None] | None = None
@@ -216,20 +216,22 @@ class Pipeline(Generic[F]):
             self._feeds.pop(table, None)
             return None
         try:
-            return self._decoding.changes([run for run in routed.runs if run.table == table], batch, seen=seen)
+            runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
+            return self._decoding.changes(runs, batch, drops=drops, seen=seen)
         except Unusable as error:
             for run in followers:
                 self._shared.lanes.suspend(run, problem_of(error.cause), error.cause)
             self._feeds.pop(table, None)
             return None
 
-    def _fed(self, table: str, parts: Sequence[Part[F]], batch: Batch[F]) -> list[Handed[F]]:
+    def _fed(self, table: str, parts: Sequence[Part[F]], routed: Routed[F], batch: Batch[F]) -> list[Handed[F]]:
         span = covered(batch.span, self.roster.topics[table])
         feed, known = self._feed(table), self._catalog.table(table)
         self.roster.learn_key(table, known.keys if known else ())
         feed.barrier = self._aligner.barrier if self._aligner else feed.barrier
         records = self._writes.keeping.of(batch)
-        chunks = feed.take(parts, known, span, records if span else None, records.size)
+        drops = routed.drops.get(table, ())
+        chunks = feed.take(parts, known, span, records if span else None, records.size, drops=drops)
         return self._of_chunks(table, chunks)
 
     def _of_chunks(self, table: str, chunks: Sequence[Chunk[F]]) -> list[Handed[F]]:

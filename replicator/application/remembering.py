@@ -25,8 +25,8 @@ def remembered(sink: Any, lane: Lane) -> Sequence[SchemaVersion]:
 
 
 def note(workers: Mapping[str, Any], run: LaneRun, version: SchemaVersion) -> None:
-    """Have the lane's sink remember a schema for which the lane waits. Not waited for: the lane is stopped whatever becomes
-    of it, and finds out again what it waits for."""
+    """Have the lane's sink remember a schema for which the lane waits, or that its table was dropped. Not waited for:
+    whatever becomes of it, the lane finds out again."""
     try:
         done: Future[None] = workers[run.lane.sink].ask(partial(_write, lane=run.lane, version=version))
     except Stopped:

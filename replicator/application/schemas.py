@@ -9,7 +9,16 @@ from datetime import datetime
 from replicator.domain.fitting import covers
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position
-from replicator.domain.schema_changes import Decision, Kind, Mode, Reshaping, SchemaChange, changes_between, decided
+from replicator.domain.schema_changes import (
+    Decision,
+    Kind,
+    Mode,
+    Reshaping,
+    SchemaChange,
+    changes_between,
+    decided,
+    decided_of_drop,
+)
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
@@ -88,6 +97,25 @@ class LaneSchema:
             return None
         version = self._version(table, decision, start, now) if known is None else replace(known, columns=decision.columns)
         return Turn(decision, version, known is not None)
+
+    def meets_drop(self, at: Position, now: datetime) -> Turn | None:
+        """What becomes of the lane where the record at `at` says that its table was dropped; None when the lane has passed
+        that before, or has nothing of the table."""
+        if self.current is None:
+            return None
+        known = next((v for v in self.versions.values() if v.dropped and v.position == at), None)
+        if known is not None and known.state == "applied":
+            return None
+        accepted = known is not None and known.state == "accepted"
+        decision = decided_of_drop(self.current.columns, self._lane.schema_rules, accepted=accepted)
+        version = self._version(self.current.source, decision, at, now)
+        number = known.number if known is not None and accepted else version.number
+        return Turn(decision, replace(version, number=number, dropped=True), accepted)
+
+    @property
+    def is_remembered(self) -> bool:
+        """What the sink does not remember yet are drops at most, which change nothing of its table."""
+        return all(version.dropped for version in self._new)
 
     def take(self, turn: Turn) -> None:
         """The lane goes on under the schema that it met."""

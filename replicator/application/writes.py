@@ -67,7 +67,7 @@ class Writes(Generic[F]):
         for run in runs:
             gap = any(run.handed.get(p, start) < start for p, start in chunk.start.items())
             ensure(not gap, f"Lane {run.lane.id} would miss the records before the chunk it was to get.")
-        if chunk.frame is None:
+        if chunk.frame is None and not chunk.marks:
             for run in runs:
                 run.handed = run.handed.advanced_to(chunk.end)
             return []
@@ -75,6 +75,8 @@ class Writes(Generic[F]):
         out = []
         for run in runs:
             passed = self._gate.passed(run, chunk)
+            for version in passed.drops:
+                self._note(run, version)
             for piece, taken in passed.pieces:
                 if piece.frame is None:
                     run.handed = run.handed.advanced_to(piece.end)

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     NARROWED = "narrowed"  # the old type holds every value of the new one
     TYPE_CHANGED = "type_changed"  # neither
     KEY_CHANGED = "key_changed"  # other key columns, a type of one that is no wider, or another order of changes
+    TABLE_DROPPED = "table_dropped"  # where a record of the table's own stream says so
 
 
 class Mode(StrEnum):
@@ -86,6 +87,7 @@ class SchemaChange:
             Kind.NARROWED: f"column {name} was narrowed from {self.before} to {self.after}",
             Kind.TYPE_CHANGED: f"column {name} changed its type from {self.before} to {self.after}",
             Kind.KEY_CHANGED: f"the {self.column or 'key'} changed from {self.before} to {self.after}",
+            Kind.TABLE_DROPPED: "the table was dropped",
         }[self.kind]
 
 
@@ -214,6 +216,15 @@ def decided(
     if taken.stops:
         return Decision(changes, columns, stops=tuple(taken.stops))
     return Decision(changes, tuple(taken.columns.values()), taken.reshaping)
+
+
+def decided_of_drop(columns: tuple[Column, ...], rules: SchemaRules, *, accepted: bool = False) -> Decision:
+    """What becomes of a lane with these columns where its table was dropped: rows stay, since nobody said that they may go.
+    `accepted`: as in `decided`."""
+    change, mode = SchemaChange(Kind.TABLE_DROPPED), rules.mode(Kind.TABLE_DROPPED)
+    if mode in STOPPING and not accepted:
+        return Decision((change,), columns, stops=(change,), waits=mode is Mode.QUARANTINE)
+    return Decision((change,), columns)
 
 
 class _Taken:

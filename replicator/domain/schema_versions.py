@@ -20,7 +20,7 @@ State = Literal["pending", "accepted", "applied"]
 class SchemaVersion:
     """One schema of a lane's table. `number` from 1. `source`: the table as its records were sent; `columns`: those of the
     lane's own table under it. `position`: per partition where it begins, for the lane. `at`: when that was met. `changes`:
-    what differs from the version before, in words.
+    what differs from the version before, in words. `dropped`: nothing of the schema does; the table was dropped there.
     `state`: `applied`, or `pending` while the lane waits for somebody to accept it, `accepted` from then on until it has
     gone on."""
 
@@ -31,6 +31,7 @@ class SchemaVersion:
     at: datetime
     changes: tuple[str, ...] = ()
     state: State = "applied"
+    dropped: bool = False
 
 
 def told(version: SchemaVersion) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def to_json(version: SchemaVersion) -> dict[str, Any]:
         "columns": [_told(c) for c in source.columns],
         "target": [_told(c) for c in version.columns],
         "arrow": {"columns": _types(source.columns), "target": _types(version.columns)},
+        **({"dropped": True} if version.dropped else {}),
     }
 
 
@@ -68,6 +70,7 @@ def from_json(data: Mapping[str, Any]) -> SchemaVersion:
         datetime.fromisoformat(data["at"]),
         tuple(map(str, data["changes"])),
         data["state"],
+        bool(data.get("dropped", False)),
     )
 
 

@@ -107,6 +107,8 @@ class SchemaChangeModes(Strict):
     """A column has another type, and neither holds every value of the other."""
     key_changed: SchemaChanges | None = None
     """The table has another key; whatever is said, the lane stops."""
+    table_dropped: SchemaChanges | None = None
+    """The table was dropped, where its own stream says so (canal_json, maxwell_json). Its rows stay in the target."""
     others: SchemaChanges | None = None
     """The kinds that are not named here; evolve by default."""
 

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 from changing import Project
-from schema_matrix import CASES, MODES, OUTCOMES, Case, Expected, outcomes, table_of, tables, types_of
+from schema_matrix import (
+    CASES,
+    MODES,
+    OUTCOMES,
+    Case,
+    Expected,
+    archive_of,
+    is_flat,
+    outcomes,
+    table_of,
+    tables,
+    types_of,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -25,9 +37,9 @@ def test_the_docs_name_every_case_and_no_other():
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, postgres_server: Any) -> tuple[Project, Lanes]:
     """All of it in one run of the program."""
-    project = Project(tmp_path_factory.mktemp("matrix"), tables(), postgres_server.database())
+    project = Project(tmp_path_factory.mktemp("matrix"), tables(), postgres_server.database(), flat=is_flat)
     for table, case in each():
-        project.feed(table, case.records(table))
+        project.feed(table, case.records(table), archive_of(case))
     return project, project.run()
 
 
@@ -63,6 +75,8 @@ ON_SPARK = [
     ("evolve", "key column widened"),
     ("ignore", "column widened"),
     ("quarantine", "column added"),
+    ("quarantine", "table dropped, as its stream tells"),
+    ("evolve", "table dropped, as its stream tells"),
 ]
 """Few: each table is some jobs for each of its writes."""
 PARTS = 4
@@ -73,9 +87,9 @@ def on_spark(folder: Path, server: Any, chosen: list[tuple[str, str]]) -> Projec
     """What these modes and changes come to on Spark is what the docs say, too."""
     said = tables()
     cases = {table_of(CASES[change], mode): (change, mode) for mode, change in chosen}
-    project = Project(folder, {table: said[table] for table in cases}, server.database())
+    project = Project(folder, {table: said[table] for table in cases}, server.database(), flat=is_flat)
     for table, (change, _) in cases.items():
-        project.feed(table, CASES[change].records(table))
+        project.feed(table, CASES[change].records(table), archive_of(CASES[change]))
     lanes = project.run_on_spark()
     for table, (change, mode) in cases.items():
         for sink in SINKS:
@@ -104,9 +118,9 @@ def test_spark_does_the_same_with_every_change(tmp_path: Path, postgres_server: 
 def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any, restarted: bool):
     waiting = {table_of(case, "quarantine"): case for change, case in CASES.items() if SAID[change]["quarantine"] == "waits"}
     said = tables()
-    project = Project(tmp_path, {table: said[table] for table in waiting}, postgres_server.database())
+    project = Project(tmp_path, {table: said[table] for table in waiting}, postgres_server.database(), flat=is_flat)
     for table, case in waiting.items():
-        project.feed(table, case.records(table))
+        project.feed(table, case.records(table), archive_of(case))
     lanes = project.run()
     for lane in lanes:
         answer = project.ask("lanes", "resume", lane, "--accept-schema", "1")

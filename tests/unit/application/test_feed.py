@@ -8,7 +8,7 @@ from application_world import QUICK
 from histories_of_items import change, move
 from tuple_engine import TupleDecoder, TupleEngine
 
-from replicator.application.feed import Feed
+from replicator.application.feed import Feed, Mark, Part
 from replicator.domain.position import Position, Span, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -110,3 +110,45 @@ def test_without_changes_the_stream_goes_on():
     it = feed()
     (chunk,) = it.push((), None, span(0, 3))
     assert chunk.frame is None and it.released == Position({T0: 3})
+
+
+def place(offset):
+    return Position({T0: offset})
+
+
+def part(rows, start):
+    return Part(tuple(rows), Mark(TABLE, place(start)), TABLE)
+
+
+def told(chunks):
+    """Where the chunks say that the table was dropped; and the schemas, by where they begin."""
+    return [[(m.table is None, m.start[T0]) for m in c.marks] for c in chunks]
+
+
+def test_a_drop_goes_with_what_stands_around_it():
+    it = feed()
+    chunks = it.take([part([change(0, "c", 1)], 0), part([change(3, "c", 2)], 2)], TABLE, span(0, 4), drops=[place(1)])
+    assert offsets(chunks) == [[0, 3]] and told(chunks) == [[(False, 0), (True, 1), (False, 2)]]
+    chunks = it.take([], TABLE, span(4, 6), drops=[place(5)])
+    assert offsets(chunks) == [[]] and told(chunks) == [[(True, 5)]]
+    assert told(it.take([part([change(6, "c", 3)], 6)], TABLE, span(6, 7))) == [[(False, 2), (False, 6)]], "it is told once"
+
+
+def test_a_drop_behind_what_is_held_is_held():
+    it = feed()
+    first = it.take([part([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[place(1), place(5)])
+    assert told(first) == [[(False, 0), (True, 1)]] and it.released == place(2)
+    assert told(it.flush(TABLE)) == [[(False, 0), (True, 5)]]
+
+
+def test_a_drop_in_another_topic_is_none():
+    other = Position({TopicPartition("statements", 0): 1})
+    assert told(feed().take([part([change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])) == [[(False, 0)]]
+
+
+def test_a_lane_that_joins_brings_the_drops_that_it_holds():
+    main, own = feed(at=4), feed()
+    own.take([part([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[place(3), place(4)])
+    main.absorb(own)
+    main.take([part([change(5, "c", 2)], 5)], TABLE, span(4, 6), drops=[place(4)])
+    assert told(main.flush(TABLE)) == [[(False, 0), (True, 3), (True, 4), (False, 5)]]

@@ -212,3 +212,42 @@ def test_a_lane_that_is_loaded_anew_may_have_another_key():
     again = LaneSchema(lane(), tuple(anew.versions.values()))
     assert through(again, other) == [None]
     assert LaneSchema(lane(), kept, is_anew=True).meets(table(NAME), START, NOW) is None
+
+
+def at(offset, partition=0):
+    return Position({TopicPartition("t", partition): offset})
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_drop_is_passed_or_stops_the_lane_and_changes_no_schema(mode):
+    schema = LaneSchema(lane(SchemaRules({Kind.TABLE_DROPPED: mode})))
+    assert schema.meets_drop(at(1), NOW) is None, "there is nothing of the table"
+    through(schema, table(NAME))
+    turn = schema.meets_drop(at(8), NOW)
+    assert bool(turn.decision.stops) == (mode in (Mode.FAIL, Mode.QUARANTINE))
+    assert turn.decision.waits == (mode is Mode.QUARANTINE) and not turn.cuts
+    version = turn.version
+    assert (version.number, version.dropped, version.changes) == (2, True, ("the table was dropped",))
+    assert (version.source, version.columns) == (schema.current.source, schema.current.columns)
+    assert from_json(to_json(version)) == version
+    if not turn.decision.stops:
+        schema.take(turn)
+        assert schema.meets_drop(at(8), NOW) is None and schema.meets(table(NAME), START, NOW) is None
+        assert schema.meets_drop(at(9), NOW).version.number == 3
+        assert schema.taken(table(NAME)).versions == tuple(schema.versions.values())
+
+
+def test_a_drop_that_was_accepted_is_not_asked_about_again_and_another_one_is():
+    strict = lane(SchemaRules(others=Mode.QUARANTINE))
+    schema = LaneSchema(strict)
+    through(schema, table(NAME))
+    waits = schema.meets_drop(at(8), NOW)
+    still = LaneSchema(strict, (*schema.versions.values(), waits.version)).meets_drop(at(8), NOW)
+    assert still.decision.waits and still.version.number == 2
+    accepted = LaneSchema(strict, (*schema.versions.values(), replace(waits.version, state="accepted")))
+    goes = accepted.meets_drop(at(8), NOW)
+    assert goes.known and not goes.decision.stops and accepted.is_remembered
+    accepted.take(goes)
+    assert accepted.versions[2].state == "applied" and accepted.is_remembered
+    assert accepted.meets_drop(at(8), NOW) is None and accepted.meets_drop(at(9), NOW).decision.waits
+    assert not schema.is_remembered, "its first schema is still to be written"
