@@ -17,6 +17,7 @@ from adapters.arrow.mysql import arrow_of
 from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.decoders.ogg_json import OggJsonDecoder
+from adapters.engines.local import LocalEngine
 from replicator.domain.change import RAW
 from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
@@ -101,6 +102,12 @@ DROPS = {
     "canal": {**{"type": "ERASE", "isDdl": True, "data": None, "es": 1_700_000_000_500}, "sql": "DROP TABLE items"},
     "maxwell": {"type": "table-drop", "ts": 1_700_000_000_500, "sql": "DROP TABLE items"},
 }
+
+
+@pytest.mark.parametrize("name", DROPS)
+def test_an_engine_tells_where_it_was_dropped(name):
+    records = frame(None, {**DROPS[name], "database": "shop", "table": "items"}, {**DROPS[name], "database": "shop"})
+    assert [*LocalEngine().route(records, DECODERS[name]({})).drops] == ["shop.items"]
 
 
 @pytest.mark.parametrize("name", DROPS)
