@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC
+from replicator.domain.key_hashes import KeyHashes
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Rejected
 
@@ -43,13 +44,20 @@ def within(raw: pa.Table, span: Span) -> pa.Table:
     return raw if raw.num_rows and pc.all(keep).as_py() else raw.filter(keep)
 
 
-def is_later(raw: pa.Table, since: Mapping[tuple[str, int, bytes], int]) -> pa.Array:
-    """By record of a raw frame whether its topic, partition and key have an offset in `since`, and it is not below that."""
-    near = pc.is_in(raw["key"], value_set=pa.array({key for _, _, key in since}, pa.binary())).combine_chunks()
-    numbers = pc.indices_nonzero(near)
-    places = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_PLACE, "key")), strict=True)
-    found = {n for n, (t, p, o, k) in zip(numbers.to_pylist(), places, strict=True) if o >= since.get((t, p, k), o + 1)}
-    return pa.array([n in found for n in range(raw.num_rows)], pa.bool_()) if found else pa.repeat(False, raw.num_rows)
+def is_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes: KeyHashes) -> pa.Array:
+    """By record of a raw frame whether its topic, partition and the hash of its key have an offset in `since`, and it is not
+    below that."""
+    places = zip(*(raw[name].to_pylist() for name in (*RAW_PLACE, "key")), strict=True)
+    lowest: dict[tuple[str, int], int] = {}
+    for (topic, partition, _), offset in since.items():
+        lowest[topic, partition] = min(offset, lowest.get((topic, partition), offset))
+
+    def later(topic: str, partition: int, offset: int, key: bytes | None) -> bool:
+        if key is None or offset < lowest.get((topic, partition), offset + 1):
+            return False
+        return offset >= since.get((topic, partition, hashes.of(key)), offset + 1)
+
+    return pa.array([later(*place) for place in places], pa.bool_())
 
 
 def rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from typing import Any
 
 from replicator.domain.erasures import Erasure, Hashes
 from replicator.domain.errors import EnvironmentProblem
+
+from . import durably
 
 LIST, KEY = "erasures.json", "erasures.key"
 KEY_BYTES = 32
@@ -70,7 +71,7 @@ class ErasureList:
         try:
             self._list.parent.mkdir(parents=True, exist_ok=True)
             key = secrets.token_bytes(KEY_BYTES)
-            self._replace(self._key, key.hex().encode(), 0o600)
+            durably.replaced(self._key, key.hex().encode(), 0o600)
         except OSError as error:
             raise self._unwritable(error) from error
         return Hashes(key)
@@ -81,23 +82,9 @@ class ErasureList:
         others = [one for one in (known.erasures if known else ()) if one.identity != erasure.identity]
         said = {"format": 1, "check": hashes.check, "erasures": [_written(one) for one in (*others, erasure)]}
         try:
-            self._replace(self._list, (json.dumps(said, indent=1) + "\n").encode(), 0o644)
+            durably.replaced(self._list, (json.dumps(said, indent=1) + "\n").encode(), 0o644)
         except OSError as error:
             raise self._unwritable(error) from error
-
-    def _replace(self, path: Path, data: bytes, mode: int) -> None:
-        new = path.with_suffix(f"{path.suffix}.new")
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _unreadable(self, path: Path, error: Exception) -> EnvironmentProblem:
         why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic
 
-from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.errors import DataLoss, Reject, RejectCode
+from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Rejected
 
 from .rejects import Rejects
 
-KeyOf = tuple[str, int, bytes]
-"""A key, where it is: in a topic's partition. Records without a key hold nothing back."""
+KeyOf = tuple[str, int, str]
+"""The hash of a key, where it is: in a topic's partition. Records without a key hold nothing back."""
 
 WHY = str(
     Reject(
@@ -35,46 +36,58 @@ class Holding(Generic[F]):
         self._engine = engine
         self._rejects = rejects
         self._since: dict[KeyOf, int] | None = None
+        self._hashes = PLAIN
 
     def parted(self, raw: F) -> tuple[F, F | None]:
         """The records that may go on, and those that are held, with `_error`; None for none."""
         since = self._known()
         if not since:
             return raw, None
-        free, held = self._engine.held(raw, since, WHY)
+        self._refuse_others(since)
+        free, held = self._engine.held(raw, since, WHY, self._hashes)
         return free, held if self._engine.count(held) else None
 
     def add(self, rows: F, raw: F) -> bool:
         """Hold what comes after these rejects; True when that may be something in `raw`."""
         since, new = self._known(), False
         for rejected in self._engine.rejected(rows, [raw]):
-            new |= _put(since, rejected)
+            new |= _put(since, rejected, self._hashes.of(rejected.key))
         return new
 
     def _known(self) -> dict[KeyOf, int]:
         if self._since is None:
-            self._since = {}
+            self._since, self._hashes = {}, self._rejects.hashes(self._source)
             for letter in self._rejects.open_letters(self._source):
-                _put(self._since, letter)
+                _put(self._since, letter, self._hashes.renewed(letter.key_hash, letter.key) if letter.is_placed else "")
         return self._since
 
+    def _refuse_others(self, since: Iterable[KeyOf]) -> None:
+        """Raise DataLoss where what is held back cannot be known any more."""
+        if not all(self._hashes.is_of(told) for _, _, told in since):
+            raise DataLoss(
+                f"Of source {self._source} records are held back whose keys were hashed under another secret than that in "
+                "`keys.secret` of the pipeline's state, so that what comes after them is not known.",
+                next_step="Restore that file from a copy, or replay or purge the records (`replicator dlq`).",
+            )
 
-def _put(since: dict[KeyOf, int], one: Rejected | DeadLetter) -> bool:
-    if one.key is None:
+
+def _put(since: dict[KeyOf, int], one: Rejected | DeadLetter, told: str) -> bool:
+    if not told:
         return False
-    at, after = (one.topic, one.partition, one.key), one.offset + 1
+    at, after = (one.topic, one.partition, told), one.offset + 1
     known = since.get(at)
     since[at] = after if known is None else min(known, after)
     return since[at] != known
 
 
-def held_back(letters: Iterable[DeadLetter], tried: set[str]) -> dict[str, bool]:
+def held_back(letters: Iterable[DeadLetter], tried: set[str], hashes: KeyHashes = PLAIN) -> dict[str, bool]:
     """Of letters in the order of their records, by event id, those that are HELD: True where a record of their key before
-    them is not among those that are `tried`."""
+    them is not among those that are `tried`. `hashes`: of the keys of their source."""
     waiting: set[KeyOf] = set()
     found: dict[str, bool] = {}
     for letter in letters:
-        at = (letter.topic, letter.partition, letter.key) if letter.key is not None else None
+        told = hashes.renewed(letter.key_hash, letter.key) if letter.is_placed else ""
+        at = (letter.topic, letter.partition, told) if told else None
         if letter.code == RejectCode.HELD and at is not None:
             found[letter.event_id] = at in waiting
         if at is not None and (letter.event_id not in tried or found.get(letter.event_id)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +17,7 @@ import structlog
 from replicator.domain.archived import read, written
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Fatal, Reject, RejectCode, Retryable, TooManyRejects
+from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetters, Which
 from replicator.ports.decoder import Decoder, KeepsPrivate
 from replicator.ports.engine import Engine
@@ -37,6 +38,7 @@ class StoreDown(Fatal):
 class Rejects(Generic[F]):
     """Writes rejects, durable before anything moves past them. Safe for use from several threads.
 
+    `secret`: the hashes of keys of private records; without it letters tell them until the program ends.
     `broken` holds the error after which nothing may go on, whatever a sink made of it on the way.
     """
 
@@ -47,10 +49,12 @@ class Rejects(Generic[F]):
         stop: Stop,
         options: Options,
         *,
+        secret: Callable[[], KeyHashes] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Clock = monotonic,
     ) -> None:
         self._store = store
+        self._secret = secret or partial(KeyHashes, secrets.token_bytes())
         self._engine = engine
         self._stop = stop
         self._options = options
@@ -66,11 +70,18 @@ class Rejects(Generic[F]):
         if isinstance(decoder, KeepsPrivate):
             self._veils[source] = decoder
 
+    def hashes(self, source: str) -> KeyHashes:
+        """How letters of that source tell keys."""
+        return self._secret() if source in self._veils else PLAIN
+
     def keep(self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = "") -> int:
         """Durable when it returns; the number of records. Raises StoreDown when they cannot be written."""
         now = self._now()
         made = partial(_letter, stage=stage, source=source, table=table, lane=lane, now=now)
-        letters = [made(rejected) for rejected in self._veiled(source, self._engine.rejected(rows, raw))]
+        found = self._engine.rejected(rows, raw)
+        hashes = self.hashes(source) if found else PLAIN
+        stored = zip(self._veiled(source, found), (hashes.of(one.key) for one in found), strict=True)
+        letters = [made(rejected, told) for rejected, told in stored]
         if letters:
             try:
                 self._write(letters)
@@ -171,7 +182,9 @@ def stopped_by(rejected: Rejected) -> DataLoss:
     )
 
 
-def _letter(rejected: Rejected, *, stage: str, source: str, table: str, lane: str, now: datetime) -> DeadLetter:
+def _letter(
+    rejected: Rejected, key_hash: str, *, stage: str, source: str, table: str, lane: str, now: datetime
+) -> DeadLetter:
     reject = Reject.parse(rejected.error)
     return DeadLetter(
         event_id=f"{rejected.topic}-{rejected.partition}-{rejected.offset}",
@@ -180,7 +193,7 @@ def _letter(rejected: Rejected, *, stage: str, source: str, table: str, lane: st
         code=reject.code,
         sentence=reject.sentence,
         table=table,
-        key_hash=key_hash(rejected.key),
+        key_hash=key_hash,
         record=rejected.value,
         first_seen=now,
         last_seen=now,
@@ -192,11 +205,6 @@ def _letter(rejected: Rejected, *, stage: str, source: str, table: str, lane: st
         headers=headers_to_text(rejected.headers),
         key=rejected.key,
     )
-
-
-def key_hash(key: bytes | None) -> str:
-    """What letters tell of a key; empty without one."""
-    return hashlib.sha256(key).hexdigest() if key is not None else ""
 
 
 def headers_to_text(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None:

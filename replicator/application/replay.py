@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Reject, RejectCode
+from replicator.domain.key_hashes import KeyHashes
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
@@ -23,7 +24,7 @@ from replicator.ports.sink import Sink
 from .catalog import Catalog, Unusable
 from .holding import held_back
 from .lanes import LaneRun
-from .rejects import headers_from_text, headers_to_text, key_hash
+from .rejects import headers_from_text, headers_to_text
 from .remembering import remembered
 from .roster import Place, refused_id
 from .schemas import LaneSchema
@@ -93,6 +94,7 @@ class Replay(Generic[F]):
         self._shared = shared
         self._engine = shared.engine
         self._store = shared.rejects.store
+        shared.rejects.veil(place.name, decoder)
         self._waiting: Sequence[DeadLetter] = ()
 
     def run(self, letters: Iterable[DeadLetter]) -> Replayed:
@@ -116,15 +118,22 @@ class Replay(Generic[F]):
         if not isinstance(self._decoder, KeepsPrivate):
             return letters
         known = [letter for letter in letters if letter.code != RejectCode.CRASHED]
-        frame = self._decoder.veiled(records_of(known))
+        hashes, frame = self._hashes(), self._decoder.veiled(records_of(known))
         kept = zip(known, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
         new = {
             (letter.event_id, letter.lane): replace(
-                letter, key=key, key_hash=key_hash(key), record=value, headers=_headers_text(headers)
+                letter,
+                key=key,
+                key_hash=hashes.renewed(letter.key_hash, letter.key),
+                record=value,
+                headers=_headers_text(headers),
             )
             for letter, key, value, headers in kept
         }
         return [new.get((letter.event_id, letter.lane), letter) for letter in letters]
+
+    def _hashes(self) -> KeyHashes:
+        return self._shared.rejects.hashes(self._place.name)
 
     def _unusable(self, letter: DeadLetter) -> str:
         if not letter.is_placed:
@@ -199,7 +208,7 @@ class Replay(Generic[F]):
         tried = {letter.event_id for letter in good}
         known = {letter.event_id: letter for letter in (*self._waiting, *good) if letter.source in ("", self._place.name)}
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
-        held = held_back(sorted(known.values(), key=_at), tried)
+        held = held_back(sorted(known.values(), key=_at), tried, self._hashes())
         stuck = [event for event, waits in held.items() if waits and event in tried]
         self._waiting = [*self._waiting, *(known[event] for event in stuck)]
         return dict.fromkeys(stuck, "a record of its key before it is not replayed yet")

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
+from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
@@ -57,9 +58,10 @@ class Engine(Protocol[F]):
     def within(self, raw: F, span: Span) -> F:
         """The records of a raw frame that lie in `span`, in their order; partitions that it does not name are left out."""
 
-    def held(self, raw: F, since: Mapping[tuple[str, int, bytes], int], error: str) -> tuple[F, F]:
+    def held(self, raw: F, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = PLAIN) -> tuple[F, F]:
         """The records of a raw frame that may go on, and those that may not, with `_error` set to `error`: of a topic,
-        partition and key in `since`, those from that offset on (test_held_takes_out_later_records_of_a_key)."""
+        partition and key, whose hash is in `since`, those from that offset on
+        (test_held_takes_out_later_records_of_a_key)."""
 
     def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[Rejected]:
         """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).

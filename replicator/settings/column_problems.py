@@ -37,12 +37,10 @@ def column_problems(config: View) -> Iterator[Problem]:
         if path == ("defaults",) and "columns" in said:
             sentence = "columns in defaults would be those of every table"
             yield Problem((*path, "columns"), "inapplicable", sentence, "write them in the tables that have them")
-    veiled = {table.source for table in config.tables if any(map(_is_private, table.columns.values()))}
     for table in config.tables:
         yield from _privacy(config, table)
         if table.of_events:
             yield from event_column_problems(table)
-        yield from _held(config, table, veiled)
         yield from _unknown(table, (*table.path, "columns"), table.columns, told=PRIVATE if table.of_events else frozenset())
         yield from _several(table, (*table.path, "columns"), table.columns)
         yield from expression_problems(table)
@@ -102,15 +100,6 @@ def _telling(source: dict[str, Any]) -> set[str]:
     order = source.get("sequence_columns")
     said = [source.get("operation_column"), *(order if isinstance(order, list) else [])]
     return {name for name in said if isinstance(name, str)}
-
-
-def _held(config: View, table: TableView, veiled: Collection[str | None]) -> Iterator[Problem]:
-    """After a restart the dead letters tell what is held back, and theirs are no longer the keys that records have."""
-    if table.source in veiled and (table.on_reject or config.on_reject) == "hold_key":
-        path = (*table.path, "on_reject") if table.on_reject else ("on_reject",)
-        sentence = f"{place(path)} has to know rejected records by their keys, which are not kept of source {table.source!r}"
-        step = "use stop_lane or continue, or write the masks of its tables in their 'to' entries"
-        yield Problem(path, "contradiction", sentence, step)
 
 
 def _unknown(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, TX
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.shape import Shape as PerColumn
@@ -326,15 +327,14 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
         raw = fake_raw(history)
         offsets, keys = raw["offset"].to_pylist(), [f"k{n}".encode() for n in (0, 1, 2, 0, 1, 0)]
         raw = raw.set_column(raw.column_names.index("key"), RAW.field("key"), pa.array([*keys[:-1], None], pa.binary()))
-        topic, partition = raw["topic"][0].as_py(), raw["partition"][0].as_py()
-        since = {(topic, partition, b"k0"): offsets[1], (topic, partition, b"k1"): offsets[1], ("other", 0, b"k2"): 0}
-        free, held = engine.held(self.to_frame(raw), since, "HELD: why")
-        assert self.to_arrow(free)["offset"].to_pylist() == [offsets[n] for n in (0, 2, 5)]
-        assert [(r.offset, r.key, r.error) for r in engine.rejected(held, [])] == [
-            (offsets[n], keys[n], "HELD: why") for n in (1, 3, 4)
-        ]
-        free, held = engine.held(self.to_frame(raw), {}, "HELD: why")
-        assert (engine.count(free), engine.count(held)) == (6, 0)
+        at = raw["topic"][0].as_py(), raw["partition"][0].as_py()
+        for hashes in (PLAIN, KeyHashes(b"secret")):
+            since = {(*at, hashes.of(key)): offsets[1] for key in keys[:2]} | {("other", 0, hashes.of(keys[2])): 0}
+            free, held = engine.held(self.to_frame(raw), since, "HELD: why", hashes)
+            assert self.to_arrow(free)["offset"].to_pylist() == [offsets[n] for n in (0, 2, 5)]
+            told = [(r.offset, r.key, r.error) for r in engine.rejected(held, [])]
+            assert told == [(offsets[n], keys[n], "HELD: why") for n in (1, 3, 4)]
+        assert [engine.count(frame) for frame in engine.held(self.to_frame(raw), {}, "HELD: why")] == [6, 0]
 
     def test_rejected_brings_the_record_back(self) -> None:
         """Rejected rows, of any frame, come with the bytes of their record; one item per record."""

@@ -10,6 +10,7 @@ from dependency_injector import containers, providers
 from replicator import __version__
 from replicator.application.control import Control
 from replicator.application.instance import InstanceLock
+from replicator.application.key_file import KeyFile
 from replicator.application.lanes import Lanes
 from replicator.application.register import FileRegister
 from replicator.application.rejects import Rejects
@@ -44,7 +45,8 @@ class Container(containers.DeclarativeContainer):
         InstanceLock, providers.Callable(adapters.state_folder, loaded), loaded.provided.settings.pipeline
     )
     lanes = providers.Singleton(Lanes, telemetry)
-    rejects = providers.Singleton(Rejects, dead_letters, engine, stop, options)
+    key_file = providers.Singleton(KeyFile, providers.Callable(parts.key_file, loaded))
+    rejects = providers.Singleton(Rejects, dead_letters, engine, stop, options, secret=key_file.provided.hashes)
     shared = providers.Singleton(
         Shared, engine=engine, lanes=lanes, rejects=rejects, telemetry=telemetry, options=options, stop=stop
     )

@@ -68,6 +68,11 @@ def register_folder(loaded: Loaded) -> Path:
     return adapters.state_folder(loaded) / "sources"
 
 
+def key_file(loaded: Loaded) -> Path:
+    """The secret of the keys of rejected records: beside the list of rows that were forgotten, where a replay finds it."""
+    return adapters.erasures(loaded).path.with_name("keys.secret")
+
+
 def workers(sinks: Mapping[str, Sink[Any]], shared: Shared[Any], laid: Path | None) -> Workers:
     """One worker per sink."""
     return {name: Worker(name, sink, shared, laid and laid / quote(name, safe="")) for name, sink in sinks.items()}

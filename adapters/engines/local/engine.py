@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
+from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
@@ -98,9 +99,11 @@ class LocalEngine:
         """See `ports.engine.Engine.within`."""
         return within(raw, span)
 
-    def held(self, raw: pa.Table, since: Mapping[tuple[str, int, bytes], int], error: str) -> tuple[pa.Table, pa.Table]:
+    def held(
+        self, raw: pa.Table, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = PLAIN
+    ) -> tuple[pa.Table, pa.Table]:
         """See `ports.engine.Engine.held`."""
-        later = is_later(raw, since)
+        later = is_later(raw, since, hashes)
         bad = raw.filter(later)
         marked = bad.append_column(ERROR, pa.repeat(pa.scalar(error), bad.num_rows))
         return (raw.filter(pc.invert(later)) if bad.num_rows else raw), marked

@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 
 from replicator.domain.change import ERROR, MOVED_FROM, MOVED_TO, OFFSET, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
@@ -28,14 +29,14 @@ from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
 from ...arrow.log import log_rows
 from ...arrow.moves import unsettled
-from ...arrow.records import rejected
+from ...arrow.records import is_later, rejected
 from ...arrow.shaping import shaped
 from ...spark.errors import translating
 from ...spark.frames import column, derived, from_arrow, kept, mapped, to_arrow, where
 from ...spark.known import Known, all_at_or_above, all_below, counted, knowing, known_of, look, rows_of
 from ...spark.parts import attend, attended, look_closely, marks_of, parts_of, with_parts
 from ...spark.session import split
-from ...spark.types import spark_schema, struct_names
+from ...spark.types import arrow_schema, spark_schema, struct_names
 from .decoding import decoded
 from .fold import fold
 from .routing import routed
@@ -45,6 +46,7 @@ SAMPLE = 100
 """Records that are shown to a decoder so that it learns a schema."""
 
 PLACE = (TOPIC, PARTITION, OFFSET)
+LATER = "_later"
 
 
 class SparkEngine:
@@ -136,13 +138,16 @@ class SparkEngine:
             inside = inside | (mine & (column("offset") >= span.start[at]) & (column("offset") < end))
         return where(raw, inside)
 
-    def held(self, raw: DataFrame, since: Mapping[tuple[str, int, bytes], int], error: str) -> tuple[DataFrame, DataFrame]:
-        """See `ports.engine.Engine.held`."""
-        known = [sf.lit(part) for (t, p, key), offset in since.items() for part in (f"{t}-{p}-{key.hex().upper()}", offset)]
-        name = sf.concat_ws("-", column("topic"), column("partition"), sf.hex(column("key")))
-        later = sf.coalesce(column("offset") >= sf.create_map(*known)[name], sf.lit(False)) if known else sf.lit(False)
-        bad = where(raw, later)
-        return where(raw, ~later), derived(bad.withColumn(ERROR, sf.lit(error)), bad)
+    def held(
+        self, raw: DataFrame, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = PLAIN
+    ) -> tuple[DataFrame, DataFrame]:
+        """See `ports.engine.Engine.held`. Executors compare: no secret is in a plan, which people may read."""
+        if not since:
+            return raw, derived(where(raw, sf.lit(False)).withColumn(ERROR, sf.lit(error)), raw)
+        told = arrow_schema(raw.schema).append(pa.field(LATER, pa.bool_()))
+        marked = mapped(raw, lambda some: some.append_column(LATER, is_later(some, since, hashes)), told)
+        free, bad = (where(marked, column(LATER) == sf.lit(later)).drop(LATER) for later in (False, True))
+        return derived(free, raw), derived(bad.withColumn(ERROR, sf.lit(error)), raw)
 
     @translating("reading rejected records")
     def rejected(self, rows: DataFrame, raw: Sequence[DataFrame]) -> Sequence[Rejected]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,73 @@ def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) ->
     caught_up(tmp_path, 0, *on)
     assert rows(tmp_path) == [(1, 11, 3), (2, 27, 7), (3, 30, 5)]
     assert set(states(tmp_path).values()) == {"replayed"}
+
+
+SECRETIVE = "bob@example.org"
+
+
+def private(folder: Path, operations: str) -> None:
+    """The key of the table is private."""
+    more = "int64}\n    columns: {id: {mask: hmac, key: only-for-these-tests-0123456789}"
+    named(folder, operations, more="on_reject: hold_key", price=more)
+    path = folder / "config" / "replicator.yaml"
+    path.write_text(path.read_text().replace("{id: int64,", "{id: string,"))
+
+
+def sent(folder: Path, *told: tuple[int, str, int, str]) -> None:
+    feed(folder, *({**row(at, 0, price, op), **keyed(at, key, price, op)} for at, key, price, op in told))
+
+
+def keyed(at: int, key: str, price: int, op: str) -> dict[str, str]:
+    return {"key": json.dumps(key), "value": json.dumps({"id": key, "price": price, "op": op, "at": at})}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_private_key_is_held_back_and_not_shown(tmp_path: Path, engine: str) -> None:
+    """After a restart too, when the letters alone tell which it is."""
+    on = ("--engine", engine)
+    private(tmp_path, NAMED)
+    sent(tmp_path, (0, "a", 10, "u"), (1, SECRETIVE, 20, "new"), (2, SECRETIVE, 21, "u"), (3, "a", 11, "u"))
+    caught_up(tmp_path, 0, *on)
+    sent(tmp_path, (4, SECRETIVE, 22, "u"), (5, "c", 30, "u"))
+    caught_up(tmp_path, 0, *on)
+    assert sorted(price for _, price, _ in rows(tmp_path)) == [11, 30]
+    letters = ask(tmp_path, "dlq", "list")["result"]
+    codes = {letter["event_id"]: letter["code"] for letter in letters}
+    assert codes == {"items-0-1": "UNKNOWN_OPERATION", "items-0-2": "HELD", "items-0-4": "HELD"}
+    (told,) = {letter["key_hash"] for letter in letters}
+    assert len(told) > 64 and hashlib.sha256(json.dumps(SECRETIVE).encode()).hexdigest() not in told
+    assert SECRETIVE not in json.dumps(letters)
+    private(tmp_path, FIXED)
+    assert replay(tmp_path, "--event", "items-0-4", code=1)["left"] == {"items-0-4": WAITS}
+    # Of a record that could not be read nothing is kept: what comes after it goes on without it.
+    ask(tmp_path, "dlq", "purge", "--event", "items-0-1", "--yes")
+    assert replay(tmp_path, "--set", f"engine={engine}") == {"replayed": 2, "rejected": 0, "left": {}}
+    assert sorted(price for _, price, _ in rows(tmp_path)) == [11, 22, 30]
+    sent(tmp_path, (6, SECRETIVE, 26, "u"))
+    caught_up(tmp_path, 0, *on)
+    assert sorted(price for _, price, _ in rows(tmp_path)) == [11, 26, 30]
+
+
+def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> None:
+    """It is not known any more whom what comes next is of."""
+    private(tmp_path, NAMED)
+    sent(tmp_path, (0, SECRETIVE, 20, "new"), (1, "a", 10, "u"))
+    caught_up(tmp_path)
+    secret = tmp_path / "state" / "shop" / "keys.secret"
+    kept = secret.read_bytes()
+    assert secret.stat().st_mode & 0o777 == 0o600
+    secret.unlink()
+    sent(tmp_path, (2, SECRETIVE, 21, "u"))
+    said = caught_up(tmp_path, 4)
+    assert "hashed under another secret" in json.dumps(said) and "keys.secret" in json.dumps(said)
+    assert [price for _, price, _ in rows(tmp_path)] == [10]
+    secret.write_bytes(kept)
+    caught_up(tmp_path)
+    assert sorted(letter["code"] for letter in ask(tmp_path, "dlq", "list")["result"]) == ["HELD", "UNKNOWN_OPERATION"]
+    secret.write_text("not a secret")
+    sent(tmp_path, (3, "a", 1, "u"))
+    assert "cannot be read" in json.dumps(caught_up(tmp_path, 3))
 
 
 def test_what_is_held_stays_while_the_record_before_it_is_poison(tmp_path: Path) -> None:

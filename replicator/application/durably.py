@@ -1,0 +1,42 @@
+"""Small files that are whole and durable, or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+def replaced(path: Path, data: bytes, mode: int) -> None:
+    """Have the file hold this, whatever it held. OSError where that cannot be."""
+    new = path.with_suffix(f"{path.suffix}.new")
+    _written(new, data, mode)
+    new.replace(path)
+    _synced(path.parent)
+
+
+def made(path: Path, data: bytes, mode: int) -> None:
+    """Have the file hold this, unless it is there: of several that make it one is first. OSError where that cannot be."""
+    new = path.with_suffix(f"{path.suffix}.{secrets.token_hex(8)}")
+    _written(new, data, mode)
+    with contextlib.suppress(FileExistsError):
+        path.hardlink_to(new)
+    new.unlink()
+    _synced(path.parent)
+
+
+def _written(path: Path, data: bytes, mode: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _synced(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,43 @@
+"""The secret under which keys of private records are hashed, in a file of the pipeline's state."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.key_hashes import KeyHashes
+
+from . import durably
+
+BYTES = 32
+
+
+class KeyFile:
+    """The file, made when its secret is asked for the first time. For several programs at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: KeyHashes | None = None
+
+    def hashes(self) -> KeyHashes:
+        """Under the secret of the file. EnvironmentProblem where it can be neither read nor made."""
+        if self._known is None:
+            try:
+                self._known = KeyHashes(self._secret())
+            except (OSError, ValueError) as error:
+                why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+                raise EnvironmentProblem(
+                    f"{self._path}, by which keys of rejected records are known again, cannot be read: {why}",
+                    next_step="Restore it from a copy, or remove it: then keys that were held back are not known any more.",
+                ) from error
+        return self._known
+
+    def _secret(self) -> bytes:
+        if not self._path.exists():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            durably.made(self._path, secrets.token_bytes(BYTES).hex().encode(), 0o600)
+        found = bytes.fromhex(self._path.read_text("ascii"))
+        if len(found) != BYTES:
+            raise ValueError(f"it holds {len(found)} bytes instead of {BYTES}")
+        return found
