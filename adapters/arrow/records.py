@@ -46,18 +46,21 @@ def within(raw: pa.Table, span: Span) -> pa.Table:
 
 def is_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes: KeyHashes) -> pa.Array:
     """By record of a raw frame whether its topic, partition and the hash of its key have an offset in `since`, and it is not
-    below that."""
-    places = zip(*(raw[name].to_pylist() for name in (*RAW_PLACE, "key")), strict=True)
-    lowest: dict[tuple[str, int], int] = {}
-    for (topic, partition, _), offset in since.items():
-        lowest[topic, partition] = min(offset, lowest.get((topic, partition), offset))
-
-    def later(topic: str, partition: int, offset: int, key: bytes | None) -> bool:
-        if key is None or offset < lowest.get((topic, partition), offset + 1):
-            return False
-        return offset >= since.get((topic, partition, hashes.of(key)), offset + 1)
-
-    return pa.array([later(*place) for place in places], pa.bool_())
+    below that. Only keys are hashed that may be meant, and each once."""
+    near = pa.repeat(pa.scalar(False), raw.num_rows)
+    for topic, partition in {(topic, partition) for topic, partition, _ in since}:
+        lowest = min(offset for (*at, _), offset in since.items() if at == [topic, partition])
+        here = pc.and_(pc.equal(raw["topic"], topic), pc.equal(raw["partition"], partition))
+        near = pc.or_(near, pc.and_(here, pc.greater_equal(raw["offset"], lowest)))
+    numbers = pc.indices_nonzero(pc.and_(near, pc.is_valid(raw["key"])))
+    known: dict[bytes, str] = {}
+    places = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_PLACE, "key")), strict=True)
+    found = set()
+    for number, (topic, partition, offset, key) in zip(numbers.to_pylist(), places, strict=True):
+        told = known.get(key) or known.setdefault(key, hashes.of(key))
+        if offset >= since.get((topic, partition, told), offset + 1):
+            found.add(number)
+    return pa.array([n in found for n in range(raw.num_rows)], pa.bool_()) if found else pa.repeat(False, raw.num_rows)
 
 
 def rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:

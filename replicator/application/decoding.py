@@ -36,7 +36,7 @@ class Decoding(Generic[F]):
         self._catalog = catalog
         self._engine = shared.engine
         self._rejects = shared.rejects
-        self._rejects.veil(place.name, decoder)
+        self._rejects.veil(place.name, decoder, private=place.private)
         self._telemetry = shared.telemetry
         self._unrouted = place.on_reject
         self._holding = Holding(place.name, shared.engine, shared.rejects)

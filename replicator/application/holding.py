@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Generic
 
 from replicator.domain.errors import DataLoss, Reject, RejectCode
-from replicator.domain.key_hashes import PLAIN, KeyHashes
+from replicator.domain.key_hashes import PLAIN
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Rejected
@@ -58,16 +58,17 @@ class Holding(Generic[F]):
         if self._since is None:
             self._since, self._hashes = {}, self._rejects.hashes(self._source)
             for letter in self._rejects.open_letters(self._source):
-                _put(self._since, letter, self._hashes.renewed(letter.key_hash, letter.key) if letter.is_placed else "")
+                _put(self._since, letter, letter.key_hash if letter.is_placed else "")
         return self._since
 
     def _refuse_others(self, since: Iterable[KeyOf]) -> None:
         """Raise DataLoss where what is held back cannot be known any more."""
         if not all(self._hashes.is_of(told) for _, _, told in since):
             raise DataLoss(
-                f"Of source {self._source} records are held back whose keys were hashed under another secret than that in "
-                "`keys.secret` of the pipeline's state, so that what comes after them is not known.",
-                next_step="Restore that file from a copy, or replay or purge the records (`replicator dlq`).",
+                f"Of source {self._source} records are held back whose keys were not hashed under the secret in "
+                "`keys.secret` (beside the list of forgotten rows), so that what comes after them is not known.",
+                next_step="Restore that file from a copy; or, where masks are new, replay or purge the records "
+                "(`replicator dlq`).",
             )
 
 
@@ -80,14 +81,13 @@ def _put(since: dict[KeyOf, int], one: Rejected | DeadLetter, told: str) -> bool
     return since[at] != known
 
 
-def held_back(letters: Iterable[DeadLetter], tried: set[str], hashes: KeyHashes = PLAIN) -> dict[str, bool]:
+def held_back(letters: Iterable[DeadLetter], tried: set[str]) -> dict[str, bool]:
     """Of letters in the order of their records, by event id, those that are HELD: True where a record of their key before
-    them is not among those that are `tried`. `hashes`: of the keys of their source."""
+    them is not among those that are `tried`."""
     waiting: set[KeyOf] = set()
     found: dict[str, bool] = {}
     for letter in letters:
-        told = hashes.renewed(letter.key_hash, letter.key) if letter.is_placed else ""
-        at = (letter.topic, letter.partition, told) if told else None
+        at = (letter.topic, letter.partition, letter.key_hash) if letter.key_hash and letter.is_placed else None
         if letter.code == RejectCode.HELD and at is not None:
             found[letter.event_id] = at in waiting
         if at is not None and (letter.event_id not in tried or found.get(letter.event_id)):

@@ -151,7 +151,7 @@ class Laying(Generic[F]):
         """By lane, what is wrong where the program left something behind which no write came, so that nobody knows its
         plan."""
         left = [lane for lane, laid in self._laid.items() if laid.pieces and lane not in self._last]
-        return {lane: _unmet(lane, "is of records that do not come any more") for lane in left}
+        return {lane: _unmet(lane, "is gone on with by no record that can be applied") for lane in left}
 
     def _standing_for(self, item: Handed[F], laid: Laid) -> Handed[F]:
         """All that is laid down as one write without its rows."""

@@ -63,31 +63,35 @@ class Rejects(Generic[F]):
         self._lock = threading.Lock()
         self._count = 0
         self._veils: dict[str, KeepsPrivate] = {}
+        self._private: set[str] = set()
         self.broken: BaseException | None = None
 
-    def veil(self, source: str, decoder: Decoder) -> None:
-        """Records of that source are kept as its decoder says that they may be stored."""
+    def veil(self, source: str, decoder: Decoder, *, private: bool = False) -> None:
+        """Records of that source are kept as its decoder says that they may be stored. `private`: not whole, so that their
+        keys are told under the secret."""
         if isinstance(decoder, KeepsPrivate):
             self._veils[source] = decoder
+        if private:
+            self._private.add(source)
 
     def hashes(self, source: str) -> KeyHashes:
         """How letters of that source tell keys."""
-        return self._secret() if source in self._veils else PLAIN
+        return self._secret() if source in self._private else PLAIN
 
     def keep(self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = "") -> int:
         """Durable when it returns; the number of records. Raises StoreDown when they cannot be written."""
         now = self._now()
         made = partial(_letter, stage=stage, source=source, table=table, lane=lane, now=now)
         found = self._engine.rejected(rows, raw)
-        hashes = self.hashes(source) if found else PLAIN
-        stored = zip(self._veiled(source, found), (hashes.of(one.key) for one in found), strict=True)
-        letters = [made(rejected, told) for rejected, told in stored]
-        if letters:
-            try:
+        try:
+            hashes = self.hashes(source) if found else PLAIN
+            stored = zip(self._veiled(source, found), (hashes.of(one.key) for one in found), strict=True)
+            letters = [made(rejected, told) for rejected, told in stored]
+            if letters:
                 self._write(letters)
-            except BaseException as error:
-                self.broken = error
-                raise
+        except BaseException as error:
+            self.broken = error
+            raise
         return len(letters)
 
     def _veiled(self, source: str, rejected: Sequence[Rejected]) -> Sequence[Rejected]:

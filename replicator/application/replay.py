@@ -94,7 +94,7 @@ class Replay(Generic[F]):
         self._shared = shared
         self._engine = shared.engine
         self._store = shared.rejects.store
-        shared.rejects.veil(place.name, decoder)
+        shared.rejects.veil(place.name, decoder, private=place.private)
         self._waiting: Sequence[DeadLetter] = ()
 
     def run(self, letters: Iterable[DeadLetter]) -> Replayed:
@@ -208,7 +208,7 @@ class Replay(Generic[F]):
         tried = {letter.event_id for letter in good}
         known = {letter.event_id: letter for letter in (*self._waiting, *good) if letter.source in ("", self._place.name)}
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
-        held = held_back(sorted(known.values(), key=_at), tried, self._hashes())
+        held = held_back(sorted(known.values(), key=_at), tried)
         stuck = [event for event, waits in held.items() if waits and event in tried]
         self._waiting = [*self._waiting, *(known[event] for event in stuck)]
         return dict.fromkeys(stuck, "a record of its key before it is not replayed yet")

@@ -62,7 +62,8 @@ class Asked:
 class Place(Generic[F]):
     """What a roster is about: one source, its rules and event-log lanes, the workers by sink name, and the register. With
     `transactions` its lanes are held together at those of the source. `on_reject`: for records whose table is not known.
-    `crashes`: what is known of records that end the program; None: nothing is noted."""
+    `crashes`: what is known of records that end the program; None: nothing is noted. `private`: records of some table
+    have values that are kept from what is stored."""
 
     name: str
     source: Source[F]
@@ -73,6 +74,7 @@ class Place(Generic[F]):
     transactions: TransactionRules | None = None
     on_reject: str = CONTINUE
     crashes: Crashes[F] | None = None
+    private: bool = False
 
 
 class Roster(Generic[F]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, field
+from functools import cached_property
 
 CHECK_DIGITS = 8
 
@@ -22,7 +23,7 @@ class KeyHashes:
             return ""
         return f"{self.check}{self._of(b'key', key)}" if self.secret else hashlib.sha256(key).hexdigest()
 
-    @property
+    @cached_property
     def check(self) -> str:
         """What hashes under this secret begin with."""
         return f"{self._of(b'check', b'')[:CHECK_DIGITS]}-" if self.secret else ""
@@ -33,11 +34,11 @@ class KeyHashes:
         return self.of(key) if self.secret and key is not None and told == PLAIN.of(key) else told
 
     def is_of(self, told: str) -> bool:
-        """False for a hash under another secret, which no key that comes can be compared with."""
-        return not told or told.startswith(self.check) or "-" not in told
+        """False for a hash that no key which comes can be compared with: of another secret, or of none."""
+        return told.startswith(self.check) if self.secret else "-" not in told
 
     def _of(self, what: bytes, said: bytes) -> str:
-        return hmac.new(self.secret, what + b":" + said, "sha256").hexdigest()
+        return hmac.digest(self.secret, what + b":" + said, "sha256").hex()
 
 
 PLAIN = KeyHashes()

@@ -234,6 +234,11 @@ def decoder_of_all(loaded: Loaded, name: str) -> Decoder:
     return made
 
 
+def is_private(loaded: Loaded, source: str) -> bool:
+    """Whether records of a source have values that are kept from what is stored."""
+    return bool(private([t for t in loaded.settings.tables if t.source == source], loaded.settings.defaults))
+
+
 def private(tables: Sequence[TableSettings], defaults: PolicyKeys) -> dict[str, Any]:
     """What decoders are told that keep values from everybody else, by table; nothing where there is nothing private."""
     found = {table.match: private_columns(table, defaults) for table in tables}

@@ -94,6 +94,7 @@ def pipelines(loaded: Loaded, of_sinks: Workers, register: Register, shared: Sha
                 transactions=transactions(loaded, name),
                 on_reject=loaded.settings.on_reject,
                 crashes=crashes(loaded, name, shared),
+                private=adapters.is_private(loaded, name),
             )
             out[name] = Pipeline(place, adapters.decoder(loaded, name), shared)
     return out

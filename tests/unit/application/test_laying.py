@@ -259,7 +259,7 @@ def test_what_nobody_comes_back_for_is_said(tmp_path: Path) -> None:
     program = Program(tmp_path, pieces[:4], "scd1")
     assert program.run() is ExitCode.RUNTIME and not program.rows()
     problem = program.shared.lanes.all()[0].problem
-    assert problem is not None and "do not come any more" in problem.sentence
+    assert problem is not None and "by no record" in problem.sentence
 
 
 def test_what_a_load_rejects_is_a_letter_with_its_record(tmp_path: Path) -> None:
