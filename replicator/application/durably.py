@@ -13,7 +13,7 @@ def replaced(path: Path, data: bytes, mode: int) -> None:
     new = path.with_suffix(f"{path.suffix}.new")
     _written(new, data, mode)
     new.replace(path)
-    _synced(path.parent)
+    synced(path.parent)
 
 
 def made(path: Path, data: bytes, mode: int) -> None:
@@ -25,7 +25,7 @@ def made(path: Path, data: bytes, mode: int) -> None:
             path.hardlink_to(new)
     finally:
         new.unlink()
-    _synced(path.parent)
+    synced(path.parent)
 
 
 def _written(path: Path, data: bytes, mode: int) -> None:
@@ -36,8 +36,9 @@ def _written(path: Path, data: bytes, mode: int) -> None:
         os.fsync(file.fileno())
 
 
-def _synced(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def synced(path: Path) -> None:
+    """Have a file, or the names in a folder, be durable."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

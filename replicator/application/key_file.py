@@ -29,7 +29,7 @@ class KeyFile:
                 why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
                 raise EnvironmentProblem(
                     f"{self._path}, by which keys of rejected records are known again, cannot be read: {why}",
-                    next_step="Restore it from a copy, or remove it: then keys that were held back are not known any more.",
+                    next_step="Restore it from a copy; or remove it, and replay or purge what is held back (`dlq`).",
                 ) from error
         return self._known
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from urllib.parse import quote
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
 from replicator.ports.register import Seen
+
+from . import durably
 
 
 class FileRegister:
@@ -43,7 +44,7 @@ class FileRegister:
             self._folder.mkdir(parents=True, exist_ok=True)
             began = (seen.began or Position()).to_json()
             document = {"topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began}
-            self._replace(self._path(source), json.dumps(document).encode())
+            durably.replaced(self._path(source), json.dumps(document).encode(), 0o666)
         except OSError as error:
             raise EnvironmentProblem(
                 f"{self._folder} cannot be written ({error.strerror})",
@@ -52,16 +53,3 @@ class FileRegister:
 
     def _path(self, source: str) -> Path:
         return self._folder / f"{quote(source, safe='')}.json"
-
-    def _replace(self, path: Path, data: bytes) -> None:
-        new = path.with_suffix(".new")
-        with new.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

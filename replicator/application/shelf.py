@@ -12,6 +12,7 @@ from pathlib import Path
 from replicator.domain.errors import Fenced
 from replicator.domain.state_snapshots import StateSnapshot
 
+from . import durably
 from .instance import InstanceLock
 
 MANIFEST = "snapshot.json"
@@ -107,9 +108,9 @@ class Shelf:
         (draft / MANIFEST).write_text(json.dumps(snapshot.to_json()), encoding="utf-8")
         _list_files(draft)
         for path in (*draft.rglob("*"), draft):
-            _sync(path)
+            durably.synced(path)
         draft.rename(self.folder / str(snapshot.number))
-        _sync(self.folder)
+        durably.synced(self.folder)
 
     @contextmanager
     def changing(self, snapshot: StateSnapshot) -> Iterator[None]:
@@ -119,13 +120,13 @@ class Shelf:
         is_mine = (path / CHANGING).exists() or not self.damage(snapshot)
         if is_mine:
             (path / CHANGING).touch()
-            _sync(path)
+            durably.synced(path)
         yield
         if is_mine:
             _list_files(path)
-            _sync(path / FILES)
+            durably.synced(path / FILES)
             (path / CHANGING).unlink()
-            _sync(path)
+            durably.synced(path)
 
     def remove(self, snapshot: StateSnapshot) -> None:
         """Remove a snapshot. Needs `alone`."""
@@ -181,11 +182,3 @@ def _copied(source: str, target: str) -> None:
         except OSError:
             pass  # Another disk, or one without links.
     shutil.copy2(source, target)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
