@@ -169,6 +169,7 @@ class Pipeline(Generic[F]):
         self._identity.update(batch.identity)
         if self._aligner:
             self._aligner.attend(batch)
+        self._writes.keeping.begin(batch)
         routed = self._decoding.route(batch)
         if self._meet(routed, batch.span):
             self.roster.settle(self._shared.options.state_patience)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO, Generic, cast, overload
 
 import pyarrow as pa
@@ -77,16 +78,24 @@ class Keeping(Generic[F]):
     before they are committed."""
 
     def __init__(self, *, packed: bool) -> None:
-        self._packs = packed
-        self._last: tuple[Span, Records[F]] | None = None
+        self._beside = ThreadPoolExecutor(1, "packing") if packed else None
+        self._last: tuple[Span, Records[F], Future[None]] | None = None
+
+    def begin(self, batch: Batch[F]) -> None:
+        """Records of this batch will be wanted: they are packed beside what is done with it until then."""
+        if self._beside is None or self._is_last(batch):
+            return
+        kept = Records(batch.frame, batch.size)
+        self._last = batch.span, kept, self._beside.submit(kept.pack)
 
     def of(self, batch: Batch[F]) -> Records[F]:
         """The records of a batch."""
-        if self._last is not None and self._last[0] == batch.span:
-            return self._last[1]
-        kept = Records(batch.frame, batch.size)
-        self._last = None
-        if self._packs:
-            kept.pack()
-            self._last = batch.span, kept
+        self.begin(batch)
+        if self._last is None:
+            return Records(batch.frame, batch.size)
+        _, kept, packed = self._last
+        packed.result()
         return kept
+
+    def _is_last(self, batch: Batch[F]) -> bool:
+        return self._last is not None and self._last[0] == batch.span

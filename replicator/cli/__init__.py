@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from replicator.allocators import use_settings
+from replicator.allocators import ALONE, use_settings
 
 use_settings()
 
@@ -49,6 +49,9 @@ COMMANDS = {
 }
 """Command name -> module of this package that defines a click command of that name."""
 
+READERS = ("replay", "snapshot")
+"""Commands that go through an event log and end then."""
+
 
 class Lazy(click.Group):
     """A group whose commands are imported when they are asked for."""
@@ -61,6 +64,8 @@ class Lazy(click.Group):
         """The command, or None when there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name in READERS:
+            use_settings(ALONE)
         command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name.replace("-", "_"))
         return command if isinstance(command, click.Command) else None
 

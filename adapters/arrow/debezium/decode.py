@@ -14,7 +14,7 @@ from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 
 from ..json.faults import Read, malformed
-from ..json.framing import Group, frames, split_all
+from ..json.framing import Group, Once, frames, split_all
 from ..json.pieces import Part, in_order, pieces, rejected, some
 from .changes import Block
 from .documents import Documents
@@ -27,10 +27,12 @@ NO_PAYLOAD = b"{}"
 
 
 class Decoding:
-    """Decodes frames of records that were routed to one table. Keeps generated readers, and nothing of the records."""
+    """Decodes frames of records that were routed to one table. Keeps generated readers, and nothing of the records. `once`:
+    shared with what routed them."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, once: Once | None = None) -> None:
         self.options = options
+        self._once = once or Once(options.limits.depth)
         self.placeholders = Placeholders(options.unavailable_value)
         self.readers = Readers(options)
         self._documents = Documents(options)
@@ -43,7 +45,7 @@ class Decoding:
     def _piece(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         raw, refused = self._documents.rows(raw, table)
         values = raw.column("value")
-        found = frames(values, self.options.limits.depth)
+        found = self._once.again(values)
         errors = found.errors | refused
         parts = [part for group in found.groups for part in self._group(raw, group, table, errors)]
         if values.null_count:

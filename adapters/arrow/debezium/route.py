@@ -11,7 +11,7 @@ from replicator.domain.errors import Reject
 from replicator.ports.decoder import ROUTE
 
 from ..json.faults import malformed
-from ..json.framing import Group, frames, split_all
+from ..json.framing import Group, Once, split_all
 from ..json.headers import unread
 from ..json.limits import bounded
 from ..json.pieces import pieces
@@ -27,16 +27,18 @@ NO_TABLE = malformed("its source block names no table")
 
 
 class Routing:
-    """Routes frames. Keeps schemas it has read."""
+    """Routes frames. Keeps schemas it has read. `once`: shared with what decodes the same frames."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, once: Once | None = None) -> None:
         self._options = options
+        self._once = once or Once(options.limits.depth)
         self._keys = Keys(options.limits.depth)
         self._schemas: dict[bytes, MessageSchema] = {}
         self._outcomes = Outcomes(options)
 
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
+        self._once.forget()
         done = [self._piece(piece) for piece in pieces(raw)]
         return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
 
@@ -71,7 +73,7 @@ class Routing:
         values, topics = raw.column("value"), raw.column("topic")
         values, large = bounded(values, self._options.limits)
         kinds = [NOTHING] * len(values)
-        found = frames(values, self._options.limits.depth)
+        found = self._once.first(values)
         for group in found.groups:
             rows = range(len(values)) if group.rows is None else group.rows
             for place, kind in zip(rows, self._group(group, rows, values, topics), strict=True):

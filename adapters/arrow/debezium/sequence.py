@@ -172,6 +172,8 @@ def _file_number(name: str | None) -> int | None:
 def _just_before(places: pa.Array, facts: Facts) -> pa.Array:
     """Places in the log, those of rows that an incremental snapshot read one less: no change is there, as each takes more
     than one byte of the log (see `positions.incremental`)."""
+    if Op.READ.value not in facts.ops:
+        return places
     read = [op == Op.READ and positions.incremental(s) for op, s in zip(facts.ops, facts.sources, strict=True)]
     return pc.subtract(places, pa.array(read).cast(pa.int64())) if any(read) else places
 

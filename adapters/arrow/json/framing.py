@@ -65,6 +65,34 @@ class Frames:
     errors: dict[int, Reject] = field(default_factory=dict)
 
 
+class Once:
+    """`frames` of values that are asked for twice, first to route records and then to decode them, found once."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._found: dict[tuple[int, ...], tuple[pa.Array, Frames]] = {}
+
+    def forget(self) -> None:
+        """Other records come."""
+        self._found = {}
+
+    def first(self, values: pa.Array) -> Frames:
+        """See `frames`. What was found of an array of one schema is kept until it is asked for again, or `forget`."""
+        found = frames(values, self._depth)
+        if len(found.groups) == 1 and found.groups[0].rows is None and found.groups[0].sliced is not None:
+            self._found[_memory(values)] = values, found
+        return found
+
+    def again(self, values: pa.Array) -> Frames:
+        """See `frames`. The same values are those in the same memory, which stays theirs while they are kept."""
+        known = self._found.pop(_memory(values), None)
+        return frames(values, self._depth) if known is None else known[1]
+
+
+def _memory(values: pa.Array) -> tuple[int, ...]:
+    return (len(values), values.offset, *(0 if b is None else b.address for b in values.buffers()))
+
+
 def frames(values: pa.Array, depth: int) -> Frames:
     """`values` (binary) by schema. Null values are in no group and have no error.
 

@@ -21,6 +21,7 @@ from ...arrow.debezium.marks import marks as transactions
 from ...arrow.debezium.options import Options
 from ...arrow.debezium.private import Private
 from ...arrow.debezium.route import Routing
+from ...arrow.json.framing import Once
 from ...arrow.options import read_options
 from ...arrow.parts import DecoderOfParts
 from ...arrow.veils.marks import marks
@@ -30,7 +31,8 @@ class DebeziumJsonDecoder(DecoderOfParts):
     """`ports.decoder.Decoder` of Debezium's JSON change events, with and without schema.
 
     `options` as in `adapters.arrow.debezium.options.Options`; ConfigProblem names every wrong one. Pickled by its options:
-    what it keeps are readers generated from schemas, and the last key and table seen (see `outcomes.Outcomes`), never rows.
+    what it keeps are readers generated from schemas, and the last key and table seen (see `outcomes.Outcomes`); of rows
+    nothing but those that were routed and not decoded yet (`framing.Once`).
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
@@ -41,7 +43,8 @@ class DebeziumJsonDecoder(DecoderOfParts):
         self._of_stored: dict[str, DebeziumJsonDecoder] = {}
         self._depth = checked.limits.depth
         self._flattened = Flattened(self._depth) if checked.flattened else None
-        routing, decoding = Routing(checked), Decoding(checked)
+        once = Once(self._depth)
+        routing, decoding = Routing(checked, once), Decoding(checked, once)
         self._learning = Learning(checked, routing, decoding.readers)
         self._private = Private(checked)
         super().__init__(given, routing=routing, decoding=decoding, envelopes=Envelopes(checked, routing))

@@ -15,7 +15,7 @@ from deltalake.table import TableMerger
 
 from adapters.delta import merge
 from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.allocators import SETTINGS
+from replicator.allocators import ALONE, SETTINGS
 from replicator.testing.delivery import lane_of
 from replicator.testing.sink_base import no_rejects
 
@@ -59,6 +59,16 @@ def test_the_allocators_of_arrow_and_delta_rs_are_set_before_they_are_imported()
     plain = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     told = subprocess.run([sys.executable, "-c", code], env=plain, check=True, capture_output=True, text=True).stdout
     assert told.splitlines() == ["False False", *SETTINGS.values()]
+
+
+@pytest.mark.parametrize(("name", "alone"), [("replay", True), ("snapshot", True), ("run", False)])
+def test_commands_that_end_behind_an_event_log_keep_their_pages(name: str, *, alone: bool) -> None:
+    code = f"import sys, os; from replicator.cli import main; main.get_command(None, {name!r});" + "".join(
+        f"print('pyarrow' in sys.modules, os.environ.get({name!r}));" for name in ALONE
+    )
+    plain = {name: value for name, value in os.environ.items() if name not in ALONE}
+    told = subprocess.run([sys.executable, "-c", code], env=plain, check=True, capture_output=True, text=True).stdout
+    assert told.splitlines() == [f"False {value if alone else None}" for value in ALONE.values()]
 
 
 def test_delta_rs_takes_its_setting() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
-from replicator.application.records import Frames, Keeping
+from replicator.application.records import Frames, Keeping, Records
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
@@ -54,3 +55,23 @@ def test_several_tables_share_the_records_of_a_batch() -> None:
     assert one is other and third is not one
     frames = Frames([one, third])
     assert [frame["offset"][0].as_py() for frame in frames] == [0, 200] and len(frames[1:]) == 1
+
+
+def test_records_are_packed_beside_what_is_done_with_their_batch() -> None:
+    keeping, batch = Keeping[pa.Table](packed=True), batch_of(0)
+    keeping.begin(batch)
+    kept = keeping.of(batch)
+    assert kept is keeping.of(batch) and kept.frame.equals(batch.frame)
+    keeping.begin(batch_of(200))
+    assert keeping.of(batch_of(200)).frame["offset"][0].as_py() == 200
+
+
+def test_what_packing_meets_is_raised_where_the_records_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Records, "pack", no_room)
+    keeping, batch = Keeping[pa.Table](packed=True), batch_of(0)
+    keeping.begin(batch)
+    with pytest.raises(MemoryError):
+        keeping.of(batch)
