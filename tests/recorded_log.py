@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from adapters.arrow.log import log_rows
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.delta.event_log import DeltaEventLog
+from adapters.sinks.event_log import event_log_sink
 from adapters.sources.delta import DeltaSource
+from adapters.sources.postgres_log import PostgresLogSource
 from replicator.domain.event_log import event_log_plan
 from replicator.domain.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
@@ -34,15 +36,19 @@ class RecordedLog:
     path: Path | str
     storage: Mapping[str, object] | None = None
     position: dict[TopicPartition, int] = field(default_factory=dict)
+    dsn: str = ""
+    """The database that it is in, if it is not in a lake."""
 
     @property
     def options(self) -> dict[str, object]:
         """Where it is, for a sink and for a source."""
+        if self.dsn:
+            return {"dsn": self.dsn}
         return {"path": str(self.path), **({"storage": self.storage} if self.storage else {})}
 
     @contextmanager
-    def sink(self) -> Iterator[DeltaEventLog]:
-        sink = DeltaEventLog(self.options)
+    def sink(self) -> Iterator[Any]:
+        sink: Any = event_log_sink(self.options)
         try:
             sink.prepare(LANE, event_log_plan())
             yield sink
@@ -80,9 +86,10 @@ class LogStream:
     storage: Mapping[str, object] | None = None
     topic: str = "cdc.public.items"
     partitions: int = 3
+    dsn: str = ""
 
     def __post_init__(self):
-        self.log = RecordedLog(self.path, self.storage)
+        self.log = RecordedLog(self.path, self.storage, dsn=self.dsn)
         self.log.create()
 
     def publish(self, records):
@@ -91,7 +98,8 @@ class LogStream:
             self.log.append(records.slice(at, 4))
 
     def open(self):
-        return DeltaSource({**self.log.options, "batch_records": self.batch_records})
+        source = PostgresLogSource if self.dsn else DeltaSource
+        return source({**self.log.options, "batch_records": self.batch_records})
 
     def close(self):
         pass

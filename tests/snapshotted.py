@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from small_spark import SMALL
 
-from replicator.domain.plan import LaneState
+from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID, LaneState
+from replicator.domain.policies import plan_for
 from replicator.settings import LaneSettings, Loaded
 from replicator.testing.debezium import raw_frame
-from replicator.testing.delivery import canonical
+from replicator.testing.delivery import canonical, canonical_rows
 from replicator.testing.histories import History
+from replicator.testing.kinds import EPOCH
+from replicator.testing.model import Change, fold
 from replicator.wiring import snapshots
 from replicator.wiring.configuration import read
 from replicator.wiring.container import Container
@@ -111,6 +115,26 @@ def rows(table: Path) -> list[str]:
     found: pa.Table = DeltaTable(str(table)).to_pyarrow_table()
     names = sorted(set(found.column_names) - {OF_THE_RUN})
     return sorted(repr([canonical(row[name]) for name in names]) for row in found.select(names).to_pylist())
+
+
+def times_of(history: History) -> list[tuple[int, datetime]]:
+    """Of every change its time at the source, in the order of arrival; of one without the beginning of all time."""
+    return [(at, e.change.ts or EPOCH) for at, e in enumerate(history.events) if e.change is not None]
+
+
+def up_to(history: History, moment: datetime) -> list[Change]:
+    """The changes of that time or earlier."""
+    found = [history.events[at].change for at, ts in times_of(history) if ts <= moment]
+    return [replace(change, ts=change.ts or EPOCH) for change in found if change is not None]
+
+
+def is_of_model(history: History, policy: str, moment: datetime, found: pa.Table) -> bool:
+    """Whether these rows of a target are what the model makes of the changes up to then."""
+    table = history.table()
+    there = [c.name for c in plan_for(policy, table).target if c.name in found.column_names]
+    columns = [name for name in there if name not in {CDC_APPLIED_AT, EVENT_ID}]
+    due, _ = fold(policy, table.column_names, table.keys, up_to(history, moment))
+    return canonical_rows(found.to_pylist(), columns) == canonical_rows(due, columns)
 
 
 def told(state: LaneState | None) -> Any:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from replicator.domain.borders import Border
+from replicator.domain.borders import Border, Sides, is_border
 from replicator.domain.position import Position, TopicPartition
 
 from ..sql.dialect import text_literal
@@ -29,14 +29,13 @@ def border_at_time(table: DeltaTable, topics: Collection[str], at: datetime, cov
             early[place] = max(early.get(place, -1), pc.max(of_then["offset"]).as_py())
         if of_later.num_rows:
             late[place] = min(late.get(place, EVERY), pc.min(of_later["offset"]).as_py())
-    if any(last > late.get(place, EVERY) for place, last in early.items()):
+    if not is_border(early, late):
         return None
     return replace(border_at(table, topics, late, covered), at=at)
 
 
 def border_at(table: DeltaTable, topics: Collection[str], splits: Mapping[TopicPartition, int], covered: Position) -> Border:
-    """The border before the records at or above `splits`; behind all of a partition that is not in it. `covered`: how far
-    the log's lane had read before."""
+    """See `domain.borders.Sides.border`."""
     firsts, lasts, nexts = Offsets(), Offsets(), Offsets()
     for place, piece in _pieces(table, topics):
         split, offsets = splits.get(place, EVERY), piece["offset"]
@@ -46,11 +45,7 @@ def border_at(table: DeltaTable, topics: Collection[str], splits: Mapping[TopicP
             lasts[place] = max(lasts.get(place, -1), pc.max(below).as_py())
         if len(below) < len(offsets):
             nexts[place] = min(nexts.get(place, EVERY), pc.min(pc.filter(offsets, pc.greater_equal(offsets, split))).as_py())
-    below = {place: last + 1 for place, last in lasts.items()}
-    # Of what was before the first record nothing is known: there the border is where it was asked for.
-    end = {place: nexts.get(place, max(below.get(place, 0), covered.get(place, 0))) for place in firsts if place in lasts}
-    end |= {place: min(first, splits[place]) for place, first in firsts.items() if place not in lasts}
-    return Border(Position(firsts), Position(below), Position(end))
+    return Sides(firsts, lasts, nexts).border(splits, covered)
 
 
 def _pieces(table: DeltaTable, topics: Collection[str], *more: str) -> Iterator[tuple[TopicPartition, pa.Table]]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 
 import psycopg
 import pyarrow as pa
 
+from replicator.domain.borders import Border
 from replicator.domain.erasures import WITHHELD
 from replicator.domain.errors import DataLoss
+from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 from replicator.ports.sink import SinkCapabilities
 
 from .dialect import text_literal
+from .pg_bordering import border_at, border_at_time
 from .pg_erasing import empty_records, records_of
+from .pg_logged import at_one_moment
 from .pg_names import quoted
 from .pg_options import EventLogOptions
+from .pg_places import Place
 from .pg_sink import PostgresLanes
 from .pg_state import TOUCH_STATE, read_state
 
@@ -33,6 +39,7 @@ class PostgresEventLog(PostgresLanes):
 
     def __init__(self, options: Mapping[str, object]) -> None:
         given = EventLogOptions.checked(options)
+        self._log = Place(given.dsn.get_secret_value(), given.schema_name, given.table)
         super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event log")
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
@@ -59,6 +66,13 @@ class PostgresEventLog(PostgresLanes):
         with self.session.using(f"vacuuming the table of lane {lane.id}") as cursor:
             cursor.execute(f"VACUUM (ANALYZE) {quoted(*self._place(lane))}".encode(), prepare=False)
         return ""
+
+    def border(self, topics: Collection[str], at: datetime | Position, covered: Position) -> Border | None:
+        """See `ports.state_snapshots.TellsTimes.border`."""
+        with at_one_moment(self.session, self._log) as cursor:
+            if isinstance(at, datetime):
+                return border_at_time(cursor, self._log, topics, at, covered)
+            return border_at(cursor, self._log, topics, at, covered)
 
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
         """Remove the records of the topics that the lane has applied; other lanes keep theirs. DataLoss when its state, the

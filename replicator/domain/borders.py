@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from .position import Position
+from .position import Position, TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +43,29 @@ class Border:
         some that lie behind it."""
         later = self.at is not None and newest is not None and newest > self.at
         return later or any(position.get(place, 0) > end for place, end in self.end.items())
+
+
+def is_border(early: Offsets, late: Offsets) -> bool:
+    """Whether the records are in the order of their times, as far as one time goes: by partition the last offset of those of
+    then or earlier, and the first of those of later."""
+    return all(place not in late or last < late[place] for place, last in early.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Of partitions that have records: `firsts`, the first offset; the last one before a border, and the first behind it,
+    where there are some."""
+
+    firsts: Offsets
+    lasts: Offsets
+    nexts: Offsets
+
+    def border(self, splits: Offsets, covered: Offsets) -> Border:
+        """The border before the records at or above `splits`; behind all of a partition that is not in it. `covered`: how
+        far the log's lane had read before."""
+        firsts, nexts = self.firsts, self.nexts
+        below = {place: last + 1 for place, last in self.lasts.items()}
+        # Of what was before the first record nothing is known: there the border is where it was asked for.
+        end = {place: nexts.get(place, max(offset, covered.get(place, 0))) for place, offset in below.items()}
+        end |= {place: min(first, splits[place]) for place, first in firsts.items() if place not in below}
+        return Border(Position(firsts), Position(below), Position(end))

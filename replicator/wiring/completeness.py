@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, cast
 
 from replicator.application import joining
@@ -11,11 +10,11 @@ from replicator.application.register import FileRegister
 from replicator.application.rules import event_log_lane
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
+from replicator.ports.register import Seen
 from replicator.settings import LaneSettings, Loaded
 
 from . import adapters, parts, snapshots
-from .histories import log_of, reading
-from .plugins import load
+from .histories import DATABASE, log_of, opened_log, transport_of_log
 
 
 def refuse_incomplete(loaded: Loaded, lane: LaneSettings, begun: Position, step: str) -> None:
@@ -31,15 +30,21 @@ def refuse_incomplete(loaded: Loaded, lane: LaneSettings, begun: Position, step:
     seen = FileRegister(parts.register_folder(loaded)).load(source)
     first = seen.beginnings.get(mine.id, Position())
     needed = {place: first.get(place, 0) for place, offset in live.position.items() if offset > first.get(place, 0)}
+    kept = (_began(loaded, lane, seen, source, log), _firsts(loaded, source, log), begun)
+    joining.refuse_incomplete(mine, log, needed, kept, step)
+
+
+def _began(loaded: Loaded, lane: LaneSettings, seen: Seen, source: str, log: str) -> Position:
+    """From where on the log was written, of partitions that have kept what came first. Of one in a database, from which
+    anybody may have deleted rows, only its first records tell that."""
+    if transport_of_log(loaded, log) == DATABASE:
+        return Position()
     began = seen.beginnings.get(event_log_lane(loaded.settings.pipeline, source, log).id, Position())
     removed = snapshots.removed(loaded, lane)
-    began = began.only(place for place in began if place not in removed)
-    joining.refuse_incomplete(mine, log, needed, (began, _firsts(loaded, source, log), begun), step)
+    return began.only(place for place in began if place not in removed)
 
 
 def _firsts(loaded: Loaded, source: str, log: str) -> Position:
-    local = replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
-    options = {**reading(local, source, log), "batch_bytes": adapters.batch_bytes(local)}
-    with closing(cast(Any, load("replicator.sources", "delta")(options))) as opened:
+    with opened_log(loaded, source, log) as opened:
         found: Position = opened.start()
         return found

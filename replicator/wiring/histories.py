@@ -28,6 +28,7 @@ from replicator.settings.sinks import EventLogSettings
 from . import adapters, parts
 from .plugins import load
 
+LAKE, DATABASE = "delta", "postgres_log"
 NO_PERIOD: Mapping[str, str] = {}
 BACKFILLS = f"{TOPICS}*"
 """Topics of rows that were read whole: they are in the log too."""
@@ -89,18 +90,29 @@ def audit(loaded: Loaded, table: str, period: Mapping[str, str], tell: Tell, by:
 @contextmanager
 def logged(loaded: Loaded, table: str, period: Mapping[str, str] = NO_PERIOD) -> Iterator[Logged]:
     """The event log that keeps the records of `table`, of a period."""
-    local = replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
+    local = _locally(loaded)
     name, sink = log_of(local, table)
-    options = {**reading(local, name, sink), **period, "batch_bytes": adapters.batch_bytes(local)}
-    source = load("replicator.sources", "delta")(options)
-    try:
+    with opened_log(local, name, sink, **period) as source:
         yield Logged(source, adapters.decoder(local, name), adapters.engine(local), parts.rules_for(local, name))
-    finally:
-        source.close()
+
+
+@contextmanager
+def opened_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (), **period: str) -> Iterator[Any]:
+    """The event log in `sink` as the source, in this process, of the records of `source`, of a period; `only` as of
+    `reading`."""
+    local = _locally(loaded)
+    options = {**reading(local, source, sink, only), **period, "batch_bytes": adapters.batch_bytes(local)}
+    with closing(load("replicator.sources", transport_of_log(local, sink))(options)) as opened:
+        yield opened
+
+
+def _locally(loaded: Loaded) -> Loaded:
+    return replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
 
 
 def log_of(loaded: Loaded, table: str) -> tuple[str, str]:
-    """The source of a table, and the first sink that keeps its records and can be read here. ConfigProblem without one."""
+    """The source of a table, and the first sink that keeps its records, of those in a lake where there are some: from there
+    they are read without a server. ConfigProblem without one."""
     settings = loaded.settings
     found = [
         (name, sink)
@@ -118,23 +130,21 @@ def log_of(loaded: Loaded, table: str) -> tuple[str, str]:
             f"table {table} goes to no event log, and only that keeps what its rows were",
             next_step="Add a sink of `kind: event_log`, and to the table's `to`: `- {sink: NAME}`.",
         )
-    readable = [(name, sink) for name, sink in found if place_of_log(loaded, sink)]
-    if not readable:
-        where = loaded.where("sinks", found[0][1])
-        raise ConfigProblem(
-            f"the event log of table {table} is in a database, from where it is not read ({where})",
-            next_step="Keep a second event log in a lake (`path`) for the tables whose past is asked for.",
-        )
-    return readable[0]
+    return next((one for one in found if transport_of_log(loaded, one[1]) == LAKE), found[0])
+
+
+def transport_of_log(loaded: Loaded, sink: str) -> str:
+    """The transport of the sources that read an event log."""
+    return LAKE if "path" in place_of_log(loaded, sink) else DATABASE
 
 
 def place_of_log(loaded: Loaded, sink: str) -> dict[str, Any]:
-    """Where an event log is, as the source that reads it is told; empty for one in a database."""
+    """Where an event log is, as the source that reads it is told, secrets in clear; empty for a sink that is none."""
     settings = loaded.settings.sinks[sink]
-    if not isinstance(settings, EventLogSettings) or settings.path is None:
+    if not isinstance(settings, EventLogSettings):
         return {}
     said = adapters.options(settings)
-    return {key: said[key] for key in ("path", "storage") if key in said}
+    return {key: said[key] for key in ("path", "storage", "dsn") if key in said}
 
 
 def folder_of_log(loaded: Loaded, sink: str) -> str | None:

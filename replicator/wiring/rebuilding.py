@@ -15,13 +15,14 @@ from pydantic import PrivateAttr
 
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.fields import into_problem
+from replicator.settings.fields import Dsn, LakePath, Topic, into_problem
 from replicator.settings.sinks import DeadLetterSettings
-from replicator.settings.sources import DeltaSourceSettings, SourceSettings
+from replicator.settings.sources import SourceSettings
+from replicator.settings.storage import StorageSettings
 from replicator.settings.tables import Policy, TableSettings
 
 from . import adapters
-from .histories import log_of, reading
+from .histories import DATABASE, log_of, reading, transport_of_log
 from .offline import known_lanes
 
 ASKED = "asked.json"
@@ -52,11 +53,17 @@ class Replay:
         return f"{self.lane.sink}.{self.into}"
 
 
-class LogSettings(DeltaSourceSettings):
+class LogSettings(SourceSettings):
     """An event log as the source whose records it keeps: read as topics whatever their format, and decoded as they are
     there."""
 
-    also_told = frozenset()
+    transport: str
+    path: LakePath | None = None
+    storage: StorageSettings | None = None
+    dsn: Dsn | None = None
+    topics: list[Topic] | None = None
+    since: str | None = None
+    until: str | None = None
     below: dict[str, dict[str, int]] | None = None
     """Where the log is taken to end."""
     part: bool | None = None
@@ -67,7 +74,7 @@ class LogSettings(DeltaSourceSettings):
     def of(cls, recorded: SourceSettings, **more: Any) -> LogSettings:
         """The log of what comes from `recorded`; `more` are its own keys."""
         said = {name: getattr(recorded, name) for name in SourceSettings.model_fields}
-        made = cls.model_construct(**{**said, "transactions": None, "transport": "delta", **more})
+        made = cls.model_construct(**{**said, "transactions": None, **more})
         made._recorded = recorded
         return made
 
@@ -108,13 +115,16 @@ def prepared(loaded: Loaded, asked: Replay, topics: Collection[str] = (), *, ane
     where that target was begun with other words.
     """
     _, log = log_of(loaded, asked.lane.table)
+    _refuse_engine(loaded, log)
     _refuse_name(loaded, asked)
     folder = folder_of(loaded, asked)
     _remember(loaded, asked, folder, anew=anew)
     times = {name: value for name in ("since", "until", "below") if (value := getattr(asked, name)) is not None}
     place = {**reading(loaded, asked.lane.source, log, topics), **({"part": True} if asked.since is not None else {})}
-    place["storage"] = getattr(loaded.settings.sinks[log], "storage", None)
-    from_log = LogSettings.of(loaded.settings.sources[asked.lane.source], **place, **times)
+    # As the config has them: secrets stay veiled.
+    place |= {name: getattr(loaded.settings.sinks[log], name, None) for name in ("storage", "dsn")}
+    recorded, transport = loaded.settings.sources[asked.lane.source], transport_of_log(loaded, log)
+    from_log = LogSettings.of(recorded, transport=transport, **place, **times)
     settings = loaded.settings.model_copy(
         update={
             "sources": {**loaded.settings.sources, asked.lane.source: from_log},
@@ -135,6 +145,16 @@ def folder_of(loaded: Loaded, asked: Replay) -> Path:
 def folder_of_lane(loaded: Loaded, lane: str) -> Path:
     """Where that is of a lane that a replay has made."""
     return adapters.state_folder(loaded) / "replays" / quote(lane, safe="")
+
+
+def _refuse_engine(loaded: Loaded, log: str) -> None:
+    engine = loaded.settings.engine
+    if engine != adapters.LOCAL and transport_of_log(loaded, log) == DATABASE:
+        raise ConfigProblem(
+            f"the event log {log} is in a database, from where the engine {engine!r} does not read it "
+            f"({loaded.where('sinks', log)})",
+            next_step="Keep an event log in a lake (`path`) beside it, or use `engine: local`.",
+        )
 
 
 def _refuse_name(loaded: Loaded, asked: Replay) -> None:

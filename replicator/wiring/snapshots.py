@@ -27,8 +27,7 @@ from replicator.settings.tables import FOR_EVER
 from . import adapters, parts
 from .container import Container
 from .digests import rules_of
-from .histories import BACKFILLS, folder_of_log, log_of, reading
-from .plugins import load
+from .histories import BACKFILLS, LAKE, folder_of_log, log_of, opened_log, transport_of_log
 from .rebuilding import Replay, prepared
 from .running import run_once
 
@@ -102,8 +101,9 @@ def take(loaded: Loaded, lane: LaneSettings, tell: Tell = lambda _: None) -> Sta
     _, log = log_of(loaded, lane.table)
     shelf = shelf_of(loaded, lane)
     if shelf is None:
+        place = "an object store" if transport_of_log(loaded, log) == LAKE else "a database"
         raise ConfigProblem(
-            f"the event log {log} is in an object store, beside which no snapshots are kept yet",
+            f"the event log {log} is in {place}, beside which no snapshots are kept yet",
             next_step="Without one replays read the whole log.",
         )
     with shelf.alone():
@@ -229,10 +229,8 @@ def _gone(loaded: Loaded, lane: LaneSettings, missing: Position) -> str:
 
 def removed(loaded: Loaded, lane: LaneSettings) -> Position:
     """Of every partition of which the event log lacks the first records the first offset that it has."""
-    local = replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
-    source, log = log_of(local, lane.table)
-    options = {**reading(local, source, log, topics_of(loaded, lane)), "batch_bytes": adapters.batch_bytes(local)}
-    with closing(cast(Any, load("replicator.sources", "delta")(options))) as kept:
+    source, log = log_of(loaded, lane.table)
+    with opened_log(loaded, source, log, topics_of(loaded, lane)) as kept:
         found: Position = kept.removed()
         return found
 

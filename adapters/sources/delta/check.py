@@ -13,9 +13,9 @@ from replicator.domain.position import Position
 from replicator.domain.topics import TopicFilter
 from replicator.ports.diagnosis import Check, Diagnosis
 
+from ...event_logs.bounds import ACCEPT, lost
 from . import ROWS
 from .following import Log
-from .losses import ACCEPT, lost
 from .options import DeltaSourceOptions
 from .ranges import Ranges
 from .rows.losses import ANEW

@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic
 
 from replicator.domain.errors import DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F, Stop
 
+from ...event_logs.bounds import Bounds, made_anew, refuse, removed
+from ...event_logs.live import one_by_one, read_ahead
+from ...event_logs.source import ApplyBatch
 from .backlog import Backlog, Window
 from .files import Rewritten
-from .losses import refuse, removed
 from .pace import Pace, TooMuch
-from .ranges import Bounds, Ranges
+from .ranges import Ranges
 from .table import EventLogTable, LogFile, Snapshot
 
-T = TypeVar("T")
-ApplyBatch = Callable[[Batch[F]], None]
 Load = Callable[[Snapshot, Window, Pace], Batch[F]]
 """Reads the records of a window. May raise TooMuch and Rewritten."""
-
-
-def one_by_one(read: Callable[[], T | None]) -> Generator[T, None, None]:
-    """What `read` gives until it gives None."""
-    while (found := read()) is not None:
-        yield found
-
-
-def read_ahead(read: Callable[[], T | None]) -> Generator[T, None, None]:
-    """The same, each read in another thread while the one before it is made use of. Nothing is being read any more once this
-    is closed."""
-    with ThreadPoolExecutor(1, "read-ahead") as pool:
-        coming = pool.submit(read)
-        while (found := coming.result()) is not None:
-            coming = pool.submit(read)
-            yield found
 
 
 NOTHING = Snapshot("", -1, (), Position())
@@ -57,15 +40,9 @@ class Log:
         while True:
             snapshot = self.table.newest()
             try:
-                return snapshot, self._within(self.ranges.bounds(snapshot))
+                return snapshot, self.ranges.bounds(snapshot).within(self.below)
             except Rewritten as gone:
                 self.refuse_missing(gone)
-
-    def _within(self, bounds: Bounds) -> Bounds:
-        if self.below is None:
-            return bounds
-        ends = Position({place: min(end, bounds.ends[place]) for place, end in self.below.items() if place in bounds.ends})
-        return Bounds(bounds.firsts.only(place for place, end in ends.items() if bounds.firsts[place] <= end), ends)
 
     def refuse_missing(self, gone: Rewritten) -> None:
         """Raise EnvironmentProblem when the newest version still names the file that is gone."""
@@ -125,11 +102,7 @@ class Following(Generic[F]):
     def _refuse_another(self, table: str) -> None:
         """A table that was made anew holds other records under the same offsets."""
         if self._table and table != self._table:
-            raise DataLoss(
-                f"The event log in {self._log.table.root} is another table than the one that was read: it was made anew.",
-                next_step="Put the one that was read back, or read this one from its beginning with "
-                "`replicator lanes resync LANE`.",
-            )
+            raise made_anew(self._log.table.root)
         self._table = table
 
     def _refuse_gaps(self, firsts: Mapping[TopicPartition, int]) -> None:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from replicator.domain.position import Position, TopicPartition
 
 from ...delta.folders import Located
+from ...event_logs.bounds import Bounds
 from .files import parquet
 from .table import LogFile, Snapshot
 
 Range = tuple[int, int]
 """First and last offset."""
 ROWS = 65_536
-
-
-class Bounds(NamedTuple):
-    """Per partition the first offset that is there, and where the log ends."""
-
-    firsts: Position
-    ends: Position
 
 
 class Ranges:

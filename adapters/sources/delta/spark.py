@@ -16,6 +16,7 @@ from replicator.domain.position import Span, TopicPartition
 from replicator.ports.frames import Batch
 
 from ...arrow.logged import raw
+from ...event_logs.frames import PLACE
 from ...spark.errors import translated
 from ...spark.frames import column, mapped, weighed
 from ...spark.session import split_later
@@ -29,8 +30,6 @@ from .reading import TIME, Period
 from .rows.spark import RowsSparkSource
 from .source import EventLogSource
 from .table import Snapshot
-
-PLACE = ("topic", "partition", "offset")
 
 
 def delta_spark_source(options: Mapping[str, object]) -> DeltaSparkSource | RowsSparkSource:

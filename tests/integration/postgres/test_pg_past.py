@@ -20,7 +20,7 @@ sources:
 sinks:
   target: {{kind: postgres, dsn: "{dsn}", schema: mirror}}
   lake: {{kind: delta, path: ./lake}}
-  raw: {{kind: event_log, path: ./lake/cdc_events}}
+  raw: {{kind: event_log, {log}}}
 dead_letters: {{path: ./dead_letters}}
 tables:
   - match: public.*
@@ -46,10 +46,12 @@ def rows(folder: Path, name: str, at: str) -> list[str]:
     return sorted(repr({n: v for n, v in row.items() if n != "_cdc_applied_at"}) for row in found)
 
 
-def test_rows_as_they_were(postgres_dsn: str, tmp_path: Path) -> None:
-    """And a target made anew in the database."""
+@pytest.mark.parametrize("log", ["path: ./lake/cdc_events", 'dsn: "{dsn}"'])
+def test_rows_as_they_were(postgres_dsn: str, tmp_path: Path, log: str) -> None:
+    """And a target made anew in the database; out of a log in a lake, and out of one in the database."""
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.format(archive=SAMPLES, dsn=url(postgres_dsn)))
+    at = url(postgres_dsn)
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.format(archive=SAMPLES, dsn=at, log=log.format(dsn=at)))
     ran = run_program(tmp_path, "run", "--until-caught-up", "-q")
     assert ran.returncode == 2, ran.stderr  # A table without a key.
     for at in ("2026-11-20T17:47:00+0000", "2026-11-20T17:47:26.857000+0000"):

@@ -12,17 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from snapshotted import ENTRIES, Snapshotted
+from snapshotted import ENTRIES, Snapshotted, is_of_model, times_of
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID
-from replicator.domain.policies import plan_for
+from replicator.domain.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.selection import Misasked, Selection
-from replicator.testing.delivery import canonical_rows
 from replicator.testing.histories import History, random_history
-from replicator.testing.kinds import EPOCH
-from replicator.testing.model import Change, fold
 from replicator.testing.source import Shape, Statement
 from replicator.wiring.reading import read
 
@@ -42,17 +38,6 @@ def asked(shop: Snapshotted, as_of: datetime | Position, **how: Any) -> tuple[pa
     said: list[str] = []
     found = read(shop.loaded, f"lake.{shop.lane.into}", as_of=as_of, tell=said.append, **how)
     return found, said[0].rsplit(": ", 1)[1].split()[0]
-
-
-def times_of(history: History) -> list[tuple[int, datetime]]:
-    """Of every change its time at the source, in the order of arrival; of one without the beginning of all time."""
-    return [(at, e.change.ts or EPOCH) for at, e in enumerate(history.events) if e.change is not None]
-
-
-def up_to(history: History, moment: datetime) -> list[Change]:
-    """The changes of that time or earlier."""
-    found = [history.events[at].change for at, ts in times_of(history) if ts <= moment]
-    return [replace(change, ts=change.ts or EPOCH) for change in found if change is not None]
 
 
 @pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
@@ -87,11 +72,7 @@ def agreeing(shop: Snapshotted, entry: str, moment: datetime) -> str:
     (found, by), (other, _) = asked(shop, moment), asked(shop, moment, from_log=True)
     assert rows(found) == rows(other), (entry, moment)
     if entry in POLICIES:
-        table, policy = shop.history.table(), POLICIES[entry]
-        there = [c.name for c in plan_for(policy, table).target if c.name in other.column_names]
-        columns = [name for name in there if name not in {CDC_APPLIED_AT, EVENT_ID}]
-        due, _ = fold(policy, table.column_names, table.keys, up_to(shop.history, moment))
-        assert canonical_rows(other.to_pylist(), columns) == canonical_rows(due, columns), (entry, moment)
+        assert is_of_model(shop.history, POLICIES[entry], moment, other), (entry, moment)
     return by
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from adapters.delta.folders import LocalFolder
+from adapters.event_logs.live import read_ahead
 from adapters.sources.delta.backlog import Window
-from adapters.sources.delta.following import read_ahead
 from adapters.sources.delta.reading import STORED
 from adapters.sources.delta.table import LogFile
 from adapters.sources.delta.unfinished import OpenFile

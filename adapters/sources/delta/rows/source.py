@@ -13,9 +13,9 @@ from replicator.domain.errors import ConfigProblem, DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F, Stop
 
-from ..live import follow
+from ....event_logs.frames import payload
+from ....event_logs.live import follow
 from ..pace import Pace
-from ..reading import payload
 from .following import ApplyBatch, Following, Window, lost
 from .losses import ANEW, another
 from .options import RowsOptions

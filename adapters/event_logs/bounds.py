@@ -1,18 +1,31 @@
-"""Why an event log cannot be continued from a position."""
+"""From where to where an event log holds records, and why it cannot be continued from a position."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from replicator.domain.errors import DataLoss
-from replicator.domain.position import TopicPartition
-
-from .ranges import Bounds
+from replicator.domain.position import Position, TopicPartition
 
 ACCEPT = (
     "Restore the event log, reload the table with `replicator lanes resync LANE`, or accept the loss with "
     "`replicator lanes skip LANE --until POSITION`."
 )
+
+
+class Bounds(NamedTuple):
+    """Per partition the first offset that is there, and where the log ends."""
+
+    firsts: Position
+    ends: Position
+
+    def within(self, below: Position | None) -> Bounds:
+        """Those of a log that is taken to end there, and to have nothing of other partitions."""
+        if below is None:
+            return self
+        ends = Position({place: min(end, self.ends[place]) for place, end in below.items() if place in self.ends})
+        return Bounds(self.firsts.only(place for place, end in ends.items() if self.firsts[place] <= end), ends)
 
 
 def lost(bounds: Bounds, place: TopicPartition, offset: int) -> str:
@@ -38,3 +51,11 @@ def refuse(found: Mapping[TopicPartition, str]) -> None:
     """Raise DataLoss with every sentence of `found`, if there is one."""
     if found:
         raise DataLoss(" ".join(sorted(set(found.values()))), next_step=ACCEPT)
+
+
+def made_anew(where: object) -> DataLoss:
+    """Why a log is not read on whose table is another one: it holds other records under the same offsets."""
+    return DataLoss(
+        f"The event log in {where} is another table than the one that was read: it was made anew.",
+        next_step="Put the one that was read back, or read this one from its beginning with `replicator lanes resync LANE`.",
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch, F, Stop
 
+T = TypeVar("T")
 TICK = 1.0
 """Seconds between two looks for a new version, and without one after which an empty batch is handed over."""
 
@@ -41,3 +43,19 @@ def follow(
         if not handed:
             apply_batch(nothing(Span(Position(), Position())))
         versions.refresh()
+
+
+def one_by_one(read: Callable[[], T | None]) -> Generator[T, None, None]:
+    """What `read` gives until it gives None."""
+    while (found := read()) is not None:
+        yield found
+
+
+def read_ahead(read: Callable[[], T | None]) -> Generator[T, None, None]:
+    """The same, each read in another thread while the one before it is made use of. Nothing is being read any more once this
+    is closed."""
+    with ThreadPoolExecutor(1, "read-ahead") as pool:
+        coming = pool.submit(read)
+        while (found := coming.result()) is not None:
+            coming = pool.submit(read)
+            yield found

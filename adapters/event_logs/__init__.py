@@ -1,0 +1,1 @@
+"""Reading event logs, wherever they are kept."""

@@ -1,0 +1,158 @@
+"""The source that reads an event log in PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from functools import partial
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch, Stop
+
+from ...event_logs.bounds import Bounds, made_anew, refuse, removed
+from ...event_logs.frames import payload
+from ...event_logs.live import read_ahead
+from ...event_logs.source import LogSource
+from ...sql.pg_connection import Session
+from ...sql.pg_logged import Look, at_one_moment, look, records
+from ...sql.pg_places import Place
+from .batches import batches
+from .options import PostgresLogOptions
+
+ROLE = "event log reader"
+
+
+class Log:
+    """The table, of which `known` is the last look. Safe for use from several threads."""
+
+    def __init__(self, place: Place, wanted: Callable[[str], bool]) -> None:
+        self.place, self.wanted = place, wanted
+        self.known: Look | None = None
+        self._session = Session(place.dsn, ROLE)
+        self._turn = threading.Lock()
+
+    def now(self) -> Look:
+        """The log as it is."""
+        with self._turn, at_one_moment(self._session, self.place) as cursor:
+            self.known = look(cursor, self.place, self.wanted, self.known)
+            return self.known
+
+    def close(self) -> None:
+        """End the connection."""
+        self._session.close()
+
+
+class PostgresLogSource(LogSource[pa.Table]):
+    """`LogSource` over the table of an `event_log` sink in PostgreSQL, whose frames are `pyarrow.Table`.
+
+    Each look, and each stretch that is handed over, is of one moment of the table, so that of records, and of how far the
+    lanes that write it say they are, none is later than the others. Connections are open no longer than records come;
+    while they do, the server keeps that moment. Without an index of `pg_logged.INDEX` it sorts the records that are asked
+    for, on its disk where they are many.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = PostgresLogOptions.checked(options, "an event log in PostgreSQL")
+        super().__init__(self._options)
+        self._log = Log(self._options.place, self._wanted)
+
+    def bounds(self) -> Bounds:
+        """See `LogSource.bounds`."""
+        return self._log.now().bounds.within(self._below)
+
+    def through(self, start: Position) -> Following:
+        """See `LogSource.through`."""
+        return Following(self._log, self._options, start, self._below)
+
+    def stretch(self, start: Position, until: Position) -> Following:
+        """See `LogSource.stretch`."""
+        return Following(self._log, self._options, start, until)
+
+    def removed(self) -> Position:
+        """See `ports.source.Shortened`: nothing removes records from such a log yet."""
+        return Position()
+
+    def nothing(self, span: Span) -> Batch[pa.Table]:
+        """A batch without records."""
+        return Batch(RAW.empty_table(), span, 0, 0)
+
+    def close(self) -> None:
+        """End the connection that looks at the log."""
+        self._log.close()
+
+
+class Following:
+    """One way through the log, from `start` on and, where that is given, to `until`. A batch is read in another thread while
+    the one before it is at work; after an error it is of no more use."""
+
+    def __init__(
+        self, log: Log, said: PostgresLogOptions, start: Mapping[TopicPartition, int], until: Position | None
+    ) -> None:
+        self._log, self._said, self._until = log, said, until
+        self._next = dict(start)
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._table: int | None = None
+
+    def refresh(self) -> None:
+        """Take in how far the log is. DataLoss when records that come next are gone from it."""
+        self._take_in(self._log.now())
+
+    def _take_in(self, found: Look) -> None:
+        if self._table not in (None, found.table):
+            raise made_anew(self._log.place.url)
+        self._table = found.table
+        bounds = found.bounds.within(self._until)
+        at = {place: self._next.get(place, first) for place, first in bounds.firsts.items()}
+        refuse({place: said for place, first in bounds.firsts.items() if (said := removed(place, at[place], first))})
+        self._next.update(at)
+        self._ends = bounds.ends
+
+    def deliver(self, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop) -> bool:
+        """Hand over all that is there and was not handed over; whether that was anything."""
+        if not self._left():
+            return False
+        handed = False
+        with closing(self._batches()) as coming, closing(_ahead(coming)) as there:
+            for batch in there:
+                if stop.is_set():
+                    break
+                handed = True
+                apply_batch(batch)
+        return handed
+
+    def _left(self) -> dict[TopicPartition, int]:
+        """The partitions with something to hand over, and up to where."""
+        return {place: end for place, end in self._ends.items() if self._next.get(place, end) < end}
+
+    def _batches(self) -> Generator[Batch[pa.Table], None, None]:
+        with (
+            closing(Session(self._log.place.dsn, ROLE)) as session,
+            at_one_moment(session, self._log.place) as cursor,
+        ):
+            # All is looked at anew: what was there at the last look may be gone by now.
+            self._take_in(look(cursor, self._log.place, self._log.wanted))
+            stretches = [(place, self._next[place], end) for place, end in self._left().items()]
+            rows = records(cursor, self._log.place, stretches, self._said.since, self._said.until)
+            for frame in batches(rows, self._said.batch_records, self._said.batch_bytes):
+                yield self._batch(frame)
+        if left := self._left():
+            # Offsets without a record at the ends, as the lanes that wrote the log know them, or as was asked for.
+            yield Batch(RAW.empty_table(), self._passing(left), 0, 0)
+
+    def _batch(self, frame: pa.Table) -> Batch[pa.Table]:
+        lasts = frame.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
+        ends = {TopicPartition(row["topic"], row["partition"]): row["offset_max"] + 1 for row in lasts}
+        return Batch(frame, self._passing(ends), frame.num_rows, payload(frame))
+
+    def _passing(self, ends: Mapping[TopicPartition, int]) -> Span:
+        starts = {place: self._next[place] for place in ends}
+        self._next.update(ends)
+        return Span(Position(starts), Position(ends))
+
+
+def _ahead(coming: Iterator[Batch[pa.Table]]) -> Generator[Batch[pa.Table], None, None]:
+    return read_ahead(partial(next, coming, None))
