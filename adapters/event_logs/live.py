@@ -51,11 +51,15 @@ def one_by_one(read: Callable[[], T | None]) -> Generator[T, None, None]:
         yield found
 
 
-def read_ahead(read: Callable[[], T | None]) -> Generator[T, None, None]:
+def read_ahead(read: Callable[[], T | None], end: Callable[[], None] | None = None) -> Generator[T, None, None]:
     """The same, each read in another thread while the one before it is made use of. Nothing is being read any more once this
-    is closed."""
+    is closed; `end` is called last, in that thread, to which connections may belong."""
     with ThreadPoolExecutor(1, "read-ahead") as pool:
-        coming = pool.submit(read)
-        while (found := coming.result()) is not None:
+        try:
             coming = pool.submit(read)
-            yield found
+            while (found := coming.result()) is not None:
+                coming = pool.submit(read)
+                yield found
+        finally:
+            if end is not None:
+                pool.submit(end).result()

@@ -36,8 +36,9 @@ INDEX = '(topic COLLATE "C", "partition", "offset")'
 PLACED = 'l.topic IS NOT NULL AND l."partition" IS NOT NULL AND l."offset" IS NOT NULL'
 AT_ONCE = 100
 """Partitions that one statement reads."""
-FIRST_ROWS, MOST_ROWS, PIECE_BYTES = 256, 5_000, 4 * 1024 * 1024
-"""Rows that are fetched at once: few at first, and then as many as have that many bytes."""
+FIRST_ROWS, MOST_ROWS, PIECE_BYTES = 64, 512, 4 * 1024 * 1024
+"""Rows that are fetched at once: few at first, and then as many as have that many bytes, as far as those before tell. Never
+so many that large records behind small ones would not fit into memory."""
 TIME = (
     "CASE WHEN l.\"timestamp\" BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00' "
     'THEN (extract(epoch FROM l."timestamp") * 1000000)::int8 END'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from functools import partial
 
@@ -116,7 +116,7 @@ class Following:
         if not self._left():
             return False
         handed = False
-        with closing(self._batches()) as coming, closing(_ahead(coming)) as there:
+        with closing(_ahead(self._batches())) as there:
             for batch in there:
                 if stop.is_set():
                     break
@@ -154,5 +154,5 @@ class Following:
         return Span(Position(starts), Position(ends))
 
 
-def _ahead(coming: Iterator[Batch[pa.Table]]) -> Generator[Batch[pa.Table], None, None]:
-    return read_ahead(partial(next, coming, None))
+def _ahead(coming: Generator[Batch[pa.Table], None, None]) -> Generator[Batch[pa.Table], None, None]:
+    return read_ahead(partial(next, coming, None), coming.close)

@@ -148,6 +148,40 @@ def test_a_log_that_lacks_records_is_refused(postgres_dsn: str, tmp_path: Path, 
     assert rows(then(shop.with_log("raw"), lane.into, place)) == before
 
 
+class Failed(Exception):
+    """What who applies a batch may raise."""
+
+
+def test_who_reads_may_stop_or_fail_while_more_is_to_come(postgres_dsn: str) -> None:
+    """What is raised is that, and the connection is ended."""
+    RecordedLog("", dsn=postgres_dsn).append(raw_rows(0, 30))
+    source, seen, stop = PostgresLogSource({"dsn": postgres_dsn, "batch_records": 3}), list[int](), threading.Event()
+
+    def stopping(batch: Any) -> None:
+        seen.extend(batch.frame["offset"].to_pylist())
+        if seen:
+            stop.set()
+
+    def failing(batch: Any) -> None:
+        if batch.records:
+            raise Failed
+
+    source.run(Position(), stopping, stop, once=True)
+    assert seen == [0, 1, 2]
+    with pytest.raises(Failed):
+        source.run(Position(), failing, threading.Event(), once=True)
+    source.close()
+    left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    assert fetch(postgres_dsn, left) == [(0,)]
+
+
+def test_the_moments_of_one_are_found_on_either_engine(postgres_dsn: str, tmp_path: Path) -> None:
+    shop, database = shop_of(postgres_dsn, tmp_path)
+    lane, (_, moment) = database.settings.lanes_for("public.items")[0], times_of(shop.history)[5]
+    on_spark = replace(database, settings=database.settings.model_copy(update={"engine": "spark"}))
+    assert moment_of(on_spark, lane, moment) == moment_of(database, lane, moment)
+
+
 def test_records_that_go_while_it_is_read_are_missed(postgres_dsn: str) -> None:
     """Those that come next; a table that was made anew is another one."""
     log = RecordedLog("", dsn=postgres_dsn)
