@@ -24,11 +24,13 @@ from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.selection import Misasked
+from replicator.ports.read_side import Wanted
 from replicator.settings import Loaded
 from replicator.testing.histories import History, random_history
 from replicator.wiring import comparing, configuration, histories, reading, seeding, snapshots
 from replicator.wiring.container import Container
 from replicator.wiring.moments import moment_of
+from replicator.wiring.read_side import Targets
 from replicator.wiring.rebuilding import Replay
 from replicator.wiring.running import run_once
 
@@ -146,6 +148,20 @@ def test_a_log_that_lacks_records_is_refused(postgres_dsn: str, tmp_path: Path, 
         with pytest.raises((DataLoss, Misasked), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
             ask()
     assert rows(then(shop.with_log("raw"), lane.into, place)) == before
+
+
+def test_the_read_side_tells_the_same(postgres_dsn: str, tmp_path: Path) -> None:
+    shop, database = shop_of(postgres_dsn, tmp_path)
+    lane, (_, moment) = database.settings.lanes_for("public.items")[0], times_of(shop.history)[20]
+    here, there = Targets(database), Targets(shop.with_log("raw"))
+    name = f"lake.{lane.into}"
+    [target] = [one for one in here.targets() if one.name == name]
+    assert target in there.targets()
+    wanted = Wanted(limit=10, as_of=moment, from_log=True)
+    page, [key] = here.rows(name, wanted), target.key
+    assert page.rows.num_rows and rows(page.rows) == rows(there.rows(name, wanted).rows)
+    one = str(page.rows[key][0].as_py())
+    assert here.history(name, [one]).entries == there.history(name, [one]).entries
 
 
 class Failed(Exception):
