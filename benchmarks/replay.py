@@ -7,6 +7,7 @@ keeps no position, and could not go on.
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import shutil
@@ -34,6 +35,9 @@ REPLAY = "from replicator.cli import entry; entry()"
 
 def measure(events: int, policies: Sequence[str], columns: Sequence[str], rounds: int) -> dict[str, Any]:
     """Per policy the runs of the program, and of DuckDB out of each of `columns`: seconds, processor seconds, peak bytes."""
+    # As an installation does, so that no run translates modules.
+    for package in ("replicator", "adapters", "benchmarks"):
+        compileall.compile_dir(PROJECT / package, quiet=1)
     folder = workspace("replay")
     config = write_config(folder, [LAKE, LOG], "127.0.0.1:1", "")
     made = python("benchmarks.replay_child", "log", str(folder / "log"), str(events), out=folder / "log.json")

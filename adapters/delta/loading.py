@@ -14,12 +14,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from replicator.domain.errors import DataLoss
-from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest
+from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest, united_facts
 from replicator.ports.frames import Folded, Lane, RejectRows, Write
 
 from .commits import WRITER, Attempt, Operation
 from .merge import Merge, has_no_rows, stored_rows, takes_rows_as_they_are
-from .staged import Staged, moved_on, together
+from .staged import Staged, moved_on
 from .tables import FILE_BYTES, schema_of
 
 ROWS = "rows.arrow"
@@ -60,7 +60,7 @@ class Load:
                 facts.append(part.facts)
                 counts += staged.counts
                 remembered = highest(remembered, staged.state.ledger_high)
-        state = moved_on(write.plan, nothing, together(facts), remembered, write.at)
+        state = moved_on(write.plan, nothing, united_facts(facts), remembered, write.at)
         return Staged(self._operation(), state, counts, None)
 
     def _stage(self, snapshot: DeltaTable, write: Write[Any], part: Folded[Any]) -> Staged:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -23,12 +22,6 @@ class Staged:
     state: LaneState
     counts: Counts
     rejects: Any
-
-
-def together(several: Iterable[Facts]) -> Facts:
-    """What is known of several parts of one write, as far as a state follows from it."""
-    facts = list(several)
-    return Facts(highest=highest(*(f.highest for f in facts)), deleted=highest(*(f.deleted for f in facts)))
 
 
 def moved_on(

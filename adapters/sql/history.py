@@ -84,6 +84,12 @@ class _Steps(Terms):
     def throughout(self) -> str:
         return f"{self.ordered} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
 
+    @property
+    def alone(self) -> bool:
+        """There are the changes of the batch and nothing else, each once, as folds leave them but under a watermark."""
+        known = self.known
+        return known.related is None and not known.marks and not known.cuts and self.plan.watermark is None
+
     # What becomes of them.
 
     def ranked(self, relation: str) -> str:
@@ -91,8 +97,9 @@ class _Steps(Terms):
         before the version that begins there."""
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
         there = "max({}) OVER (" + same + ")" if self.known.marks else "{}"
-        known = [f"{there.format(self.q(n))} AS {self.q('_cdc__k' + n)}" for n in (THERE, *self.was)]
-        nth = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(PLACE)}) AS {self.q('_cdc__nth')}"
+        known = [f"{there.format(self.q(n))} AS {self.q('_cdc__k' + n)}" for n in self.there]
+        number = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(PLACE)})"
+        nth = f"{1 if self.alone else number} AS {self.q('_cdc__nth')}"
         touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
         parts = [nth, *([touched] if self.known.lacking else []), *known]
         return f"SELECT *, {', '.join(parts)} FROM {relation}"
@@ -149,7 +156,7 @@ class _Steps(Terms):
 
     def columns(self) -> list[str]:
         """What goes on from `filled`."""
-        known = ["_cdc__k" + n for n in (THERE, *self.was)]
+        known = ["_cdc__k" + n for n in self.there]
         known += ["_cdc__touched"] if self.known.lacking else []
         made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *known]
         return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
@@ -197,15 +204,17 @@ class _Steps(Terms):
         leads |= {f"_cdc__then_{i}": f"_cdc__before_{i}" for i in range(len(self.ending))}
         inner = f"SELECT *, {', '.join(f'lead({q(n)}) {window} AS {q(name)}' for name, n in leads.items())}"
         inner += f" FROM {events} WHERE {boundary}"
+        new = f"SELECT {self.row(text_literal(Op.UPDATE), ended=True)} FROM ({inner}) AS b WHERE {q(OPENS)}"
+        if self.known.related is None:
+            return new
         changed = [f"{q('_cdc__k' + THERE)} = 0"]
         for i, start in zip(self.numbers, self.starts, strict=True):
             changed.append(f"{q(f'_cdc__next_{i}')} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_end_{i}')}")
             changed.append(f"{self.last(start)} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_last_{i}')}")
         changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_cdc__touched')} = {CHANGE}"] if self.known.lacking else []
-        where = f"{q(OPENS)} AND ({' OR '.join(changed)})"
-        new = f"SELECT {self.row(text_literal(Op.UPDATE), ended=True)} FROM ({inner}) AS b WHERE {where}"
         gone = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q('_cdc__k' + THERE)} = 1 AND NOT {q(OPENS)}"
-        return f"{new}\nUNION ALL\nSELECT {self.row(text_literal(Op.DELETE), ended=False)} FROM {events} WHERE {gone}"
+        of_gone = f"SELECT {self.row(text_literal(Op.DELETE), ended=False)} FROM {events} WHERE {gone}"
+        return f"{new} AND ({' OR '.join(changed)})\nUNION ALL\n{of_gone}"
 
     def last(self, name: str) -> str:
         """What the last upsert of a version said: the event before the next version or delete, or the last of the key."""
@@ -237,7 +246,7 @@ class _Steps(Terms):
         first = " AND ".join(
             f"{q(f'_cdc__k_cdc__was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True)
         )
-        unseen = f"({q(KIND)} = {CHANGE} OR ({first}))"
+        unseen = f"{q(KIND)} = {CHANGE}" if self.known.related is None else f"({q(KIND)} = {CHANGE} OR ({first}))"
         kept = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {CUT}"]
         kept += [f"{q(OPENS)} AND {q(MANY)} AND {unseen}"] if self.loses else []
         names = [OP, PLACE, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]

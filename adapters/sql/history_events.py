@@ -34,16 +34,17 @@ THERE = "_cdc__there"
 class Known:
     """The relations that events come from, as SQL text, and what is to be told apart in them.
 
-    `rows`: a rows frame with `_place`, the numbers of its rows from 0. `related`: see `related_select`. `marks`: what is
-    remembered of these keys (None where nothing can matter), with `_op` and the columns of the target. Both have `_place`,
-    which is negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
+    `rows`: a rows frame with `_place`, the numbers of its rows from 0. `related`: see `related_select` (None where the
+    target is known to have no such version: what it would be compared with is left out then). `marks`: what is remembered of
+    these keys (None where nothing can matter), with `_op` and the columns of the target. Both have `_place`, which is
+    negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
     SQL text. `values`: the columns to carry besides keys, sequences and operation. `compared`, `untracked`: those of
     `values` that begin a version, and those that do not. `lacking`: those that some event did not send. `moves`: some row
     has an old key. `as_text`: values that are compared as text. `applied_at`: the value of `_cdc_applied_at`, as SQL.
     """
 
     rows: str
-    related: str
+    related: str | None
     marks: str | None
     lowest: SequenceKey
     cuts: Sequence[tuple[SequenceKey, str]]
@@ -150,9 +151,12 @@ class Terms:
         return f"{self.q(OP)} = {text_literal(Op.DELETE)}"
 
     @property
-    def was(self) -> list[str]:
-        """Where the target's version ends and the last sequence it stands for."""
-        return [f"_cdc__was_end_{i}" for i in self.numbers] + [f"_cdc__was_last_{i}" for i in self.numbers]
+    def there(self) -> list[str]:
+        """Whether the target has a version that begins here, where that ends, and the last sequence that it stands for;
+        nothing where it has none at all."""
+        if self.known.related is None:
+            return []
+        return [THERE, *(f"_cdc__was_end_{i}" for i in self.numbers), *(f"_cdc__was_last_{i}" for i in self.numbers)]
 
 
 class Events(Terms):
@@ -160,7 +164,9 @@ class Events(Terms):
 
     def select(self) -> str:
         """Every event once per place that it comes from."""
-        parts = [self.of_rows(), self.of_versions(), self.of_taken(), self.of_endings()]
+        related = self.known.related
+        parts = [self.of_rows()]
+        parts += [] if related is None else [self.of_versions(related), self.of_taken(related), self.of_endings(related)]
         parts += [self.of_marks(self.known.marks)] if self.known.marks else []
         parts += [self.of_cuts()] if self.known.cuts else []
         return "\nUNION ALL\n".join(parts)
@@ -172,10 +178,9 @@ class Events(Terms):
         that is in the target, where it ends and the last sequence it stands for."""
         q = self.q
         named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
-        was = there or ["NULL"] * (2 * len(self.starts))
-        known = [f"{value} AS {q(name)}" for name, value in zip(self.was, was, strict=True)]
+        was = ["1", *there] if there else ["0", *["NULL"] * (2 * len(self.starts))]
+        known = [f"{value} AS {q(name)}" for name, value in zip(self.there, was, strict=bool(self.there))]
         head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(PLACE)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
-        head += [f"{1 if there else 0} AS {q(THERE)}"]
         return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *known])}"
 
     def of_rows(self) -> str:
@@ -185,7 +190,9 @@ class Events(Terms):
         plain = [c("r", n) for n in (*self.keys, *self.starts, START_AT)]
         unsent, values = c("r", CDC_UNSENT), [c("r", n) for n in self.known.values]
         lost, join = "FALSE", ""
-        if self.known.moves:
+        if self.known.moves and self.known.related is None:
+            lost = f"({moved})"
+        elif self.known.moves:
             values = [self.given(moved, name) for name in self.known.values]
             unsent = f"CASE WHEN {moved} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unsent} END"
             lost = f"({moved} AND {c('o', self.keys[-1])} IS NULL)"
@@ -209,30 +216,30 @@ class Events(Terms):
         starts, ends = ([c("o", n) for n in names] for names in (self.starts, self.ends))
         return " AND ".join([*same, after(mine, starts), f"({ends[0]} IS NULL OR NOT {after(mine, ends)})"])
 
-    def of_versions(self) -> str:
+    def of_versions(self, related: str) -> str:
         """An upsert where each version begins."""
         c = self.dialect.column
         columns = [c("t", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
         there = [c("t", n) for n in (*self.ends, *self.lasts)]
         head = self.event(VERSION, c("t", PLACE), text_literal(Op.UPDATE), columns, there=there)
-        return f"{head}\nFROM {self.known.related} AS t"
+        return f"{head}\nFROM {related} AS t"
 
-    def of_taken(self) -> str:
+    def of_taken(self, related: str) -> str:
         """What a version holds is what the last upsert left that was taken into it."""
         c = self.dialect.column
         columns = [c("t", n) for n in (*self.keys, *self.lasts, START_AT)]
         columns += ["NULL", *(c("t", n) for n in self.known.values)]
         later = after([c("t", n) for n in self.lasts], [c("t", n) for n in self.starts])
         head = self.event(TAKEN, c("t", PLACE), text_literal(Op.UPDATE), columns)
-        return f"{head}\nFROM {self.known.related} AS t WHERE {later}"
+        return f"{head}\nFROM {related} AS t WHERE {later}"
 
-    def of_endings(self) -> str:
+    def of_endings(self, related: str) -> str:
         """A delete where a version ended; where another begins there, that one counts."""
         c = self.dialect.column
         nothing = ["NULL"] * (1 + len(self.known.values))
         columns = [*(c("t", n) for n in (*self.keys, *self.ends, END_AT)), *nothing]
         head = self.event(ENDING, c("t", PLACE), text_literal(Op.DELETE), columns)
-        return f"{head}\nFROM {self.known.related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
+        return f"{head}\nFROM {related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
 
     def of_marks(self, marks: str) -> str:
         """Of what is remembered, what lies in the versions at hand or above them. One event may be there several times."""
@@ -241,8 +248,9 @@ class Events(Terms):
         same = " AND ".join(f"{c('t', k)} = {c('m', k)}" for k in self.keys)
         within = f"EXISTS (SELECT 1 FROM {self.known.related} AS t WHERE {same} AND NOT {after(starts, mine)})"
         above = f"NOT {after([constant(v, self.dialect) for v in self.known.lowest], mine)}"
+        wanted = above if self.known.related is None else f"{above} OR {within}"
         columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
-        return f"{self.event(MARK, c('m', PLACE), c('m', OP), columns)}\nFROM {marks} AS m\nWHERE {above} OR {within}"
+        return f"{self.event(MARK, c('m', PLACE), c('m', OP), columns)}\nFROM {marks} AS m\nWHERE {wanted}"
 
     def of_cuts(self) -> str:
         """A truncate is a delete of every key at hand."""
@@ -252,7 +260,8 @@ class Events(Terms):
         columns = [*(c("k", n) for n in self.keys), *(c("x", n) for n in (*self.starts, START_AT)), *nothing]
         head = self.event(CUT, "-1", text_literal(Op.DELETE), columns)
         names = self.names(self.keys)
-        keys = f"SELECT {names} FROM {self.known.rows} AS r UNION SELECT {names} FROM {self.known.related} AS t"
+        relations = [self.known.rows, *([] if self.known.related is None else [self.known.related])]
+        keys = " UNION ".join(f"SELECT DISTINCT {names} FROM {relation} AS r" for relation in relations)
         return f"{head}\nFROM ({keys}) AS k CROSS JOIN ({cuts}) AS x"
 
     def cut(self, sequence: SequenceKey, at: str) -> str:

@@ -224,7 +224,7 @@ def _numbered(pool: _Pool, history: History, lowest: SequenceKey, cuts: Sequence
     moves = pool.rows[from_columns(plan)[-1]].null_count < pool.rows.num_rows
     known = Known(
         rows="changes",
-        related="related",
+        related="related" if pool.related.num_rows else None,
         marks="marks" if pool.marks is not None else None,
         lowest=lowest,
         cuts=[(cut.sequence, at) for cut, at in zip(cuts, instants, strict=True) if cut.sequence >= lowest],

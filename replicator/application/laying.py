@@ -8,7 +8,7 @@ whatever there is of its keys, so it is folded by itself, once.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, cast
@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from replicator.domain.errors import EnvironmentProblem, Fatal
-from replicator.domain.plan import Counts, Facts, LaneState
+from replicator.domain.plan import Counts, Facts, LaneState, united_facts
 from replicator.domain.position import Position
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Folded, Lane, LaneApplied, RejectRows
@@ -31,6 +31,8 @@ from .records import Frames, Records
 
 AT_ONCE = 16 << 20
 """Bytes of rows that are folded at once, of whole parts."""
+ALONE = 1 << 20
+"""Bytes of a part that is folded by itself."""
 GATHERED = 64 << 20
 """Bytes that gather before they are laid down: more would save nothing."""
 
@@ -172,17 +174,29 @@ class _Parts(Generic[F]):
 
     def __iter__(self) -> Iterator[Folded[F]]:
         self.counts = Counts()
-        for batches in self._some():
-            folded = self._engine.fold(pa.Table.from_batches(batches), self._plan)
+        for parts in self._some():
+            folded = self._folded(parts)
             self.counts += folded.counts
             yield folded
 
-    def _some(self) -> Iterator[list[pa.RecordBatch]]:
+    def _folded(self, parts: Sequence[pa.Table]) -> Folded[F]:
+        """Parts share no key. Each alone is in the order of the log where one partition is read, which spares folds most of
+        their work; small ones are not worth that."""
+        if len(parts) > 1 and sum(part.nbytes for part in parts) < ALONE * len(parts):
+            parts = [pa.concat_tables(parts)]
+        folded: list[Folded[F]] = [self._engine.fold(part, self._plan) for part in parts]
+        frame = self._engine.concat([one.frame for one in folded])
+        counts = sum((one.counts for one in folded), Counts())
+        rows, size = sum(one.rows for one in folded), sum(one.size for one in folded)
+        return Folded(frame, united_facts(one.facts for one in folded), counts, rows, size)
+
+    def _some(self) -> Iterator[list[pa.Table]]:
         """Whole parts, as many as are not too large together."""
-        found: list[pa.RecordBatch] = []
+        found: list[pa.Table] = []
         for number in range(PARTS):
-            found += self._laid.part(number)
-            if sum(batch.nbytes for batch in found) >= AT_ONCE:
+            batches = self._laid.part(number)
+            found += [pa.Table.from_batches(batches)] if batches else []
+            if sum(part.nbytes for part in found) >= AT_ONCE:
                 yield found
                 found = []
         if found:

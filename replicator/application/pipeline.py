@@ -26,6 +26,7 @@ from .flow import Away, Flow
 from .following import Follower
 from .handover import Handed
 from .lanes import LaneRun, LaneStatus
+from .lookahead import Begin, looking_ahead
 from .problem import Stopped, problem_of
 from .remembering import note
 from .replay import Replay
@@ -56,6 +57,7 @@ class Pipeline(Generic[F]):
         self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.roster.keys)
         self._decoding = Decoding(place, decoder, self._catalog, shared, self._crashes)
         self._writes = Writes(shared, self._catalog, decoder, partial(note, place.workers), self._crashes)
+        self._begin = Begin(shared.engine, decoder, self._writes.keeping)
         tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes, self._crashes)
         self._catch_up = CatchUp(tools, self._target, self._joined, self._hand_over)
         rules = place.transactions
@@ -107,7 +109,8 @@ class Pipeline(Generic[F]):
         start = self._open() if self._position is None else self._position
         self._position = self.flow.position = start
         self._catch_up.join()
-        self.place.source.run(start, self.apply_batch, self._shared.stop, once=once)
+        with looking_ahead(self._shared, self._begin, self.apply_batch, once=once) as take:
+            self.place.source.run(start, take, self._shared.stop, once=once)
         if once and not self._shared.stop.is_set():
             self._catch_everything_up()
             self._flush()

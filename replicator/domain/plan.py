@@ -5,7 +5,7 @@ Plans are rendered by `adapters.sql` in one dialect per engine; no engine and no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
@@ -292,6 +292,26 @@ def united_cuts(*several: tuple[Cut, ...]) -> tuple[Cut, ...]:
     """All truncates by sequence; of equal ones the first counts."""
     known = {cut.sequence: cut for cuts in reversed(several) for cut in reversed(cuts)}
     return tuple(known[sequence] for sequence in sorted(known))
+
+
+def united_facts(parts: Iterable[Facts]) -> Facts:
+    """What is known of several parts of one batch that share no key and have no truncate: rows of one say nothing of those
+    of another."""
+    several = list(parts)
+    reached: dict[TopicPartition, int] = {}
+    for facts in several:
+        reached.update({place: max(at, reached.get(place, at)) for place, at in facts.reached.items()})
+    return Facts(
+        lowest=min((f.lowest for f in several if f.lowest is not None), default=None),
+        highest=highest(*(f.highest for f in several)),
+        unsent=any(f.unsent for f in several),
+        moves=any(f.moves for f in several),
+        deletes=any(f.deletes for f in several),
+        newest=max((f.newest for f in several if f.newest is not None), default=None),
+        oldest=min((f.oldest for f in several if f.oldest is not None), default=None),
+        reached=reached,
+        deleted=highest(*(f.deleted for f in several)),
+    )
 
 
 def highest(*sequences: Sequence | None) -> Sequence | None:

@@ -119,6 +119,23 @@ F_contra = TypeVar("F_contra", contravariant=True)
 
 
 @runtime_checkable
+class WorksAhead(Protocol[F_contra]):
+    """An engine that can begin with a batch while the one before it is made use of: what `route` and `decode` say of it is
+    the same, and there sooner (test_what_is_begun_is_the_same)."""
+
+    @property
+    def ahead(self) -> int:
+        """So many batches may be begun before the first of them is asked for; none where it does not work ahead here."""
+
+    def begin(self, raw: F_contra, decoder: Decoder) -> None:
+        """This raw frame will be routed, and its changes decoded, after those that were begun before. Nothing is promised
+        of it: a frame that is begun need not be asked for."""
+
+    def rest(self) -> None:
+        """No more will be begun for now: lets go of what that takes."""
+
+
+@runtime_checkable
 class SeesTransactions(Protocol[F_contra]):
     """An engine that can tell what its frames hold of transactions."""
 

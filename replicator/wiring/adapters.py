@@ -297,11 +297,22 @@ def sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
     return {name: sink_of_engine(loaded, name) for name in loaded.settings.sinks if name in named}
 
 
-def engine(loaded: Loaded) -> Engine[Any]:
-    """The engine of the pipeline."""
+def engine(loaded: Loaded, **more: Any) -> Engine[Any]:
+    """The engine of the pipeline; `more` options."""
     factory = load("replicator.engines", loaded.settings.engine, f"{loaded.where('engine')}: ")
-    made: Engine[Any] = _built(factory, _of_engine(loaded))
+    made: Engine[Any] = _built(factory, {**_of_engine(loaded), **more})
     return made
+
+
+OF_A_PROCESS = 512 << 20
+"""Bytes of `limits.memory` for each process that decodes ahead: its libraries and what it works on take half of that, and
+batches that wait for it as much in this one."""
+
+
+def engine_ahead(loaded: Loaded) -> Engine[Any]:
+    """The same, for who reads a whole stream as fast as that goes."""
+    ahead = loaded.settings.limits.memory // OF_A_PROCESS
+    return engine(loaded, **({"ahead": ahead} if ahead and loaded.settings.engine == LOCAL else {}))
 
 
 def dead_letters(loaded: Loaded) -> DeadLetters:

@@ -24,6 +24,7 @@ def gathering(loaded: Loaded) -> Container:
     and otherwise in as few as its memory allows."""
     made = Container(loaded=loaded)
     made.options.override(providers.Object(parts.gathering(loaded)))
+    made.engine.override(providers.Singleton(adapters.engine_ahead, loaded))
     made.laid.override(providers.Object(adapters.state_folder(loaded) / LAID))
     return made
 

@@ -8,6 +8,7 @@ import pytest
 from replicator.testing.contract import Contract, overrides_contract
 from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.decoder_contract import DecoderContract
+from replicator.testing.engine_ahead import EngineAhead
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.event_store_contract import EventStoreContract
 from replicator.testing.projector_contract import ProjectorContract
@@ -19,7 +20,7 @@ PORTS = Path(__file__).parents[2] / "replicator" / "ports"
 SUITES = {
     "source": [SourceContract],
     "decoder": [DecoderContract],
-    "engine": [EngineContract],
+    "engine": [EngineContract, EngineAhead],
     "dead_letters": [DeadLetterContract],
     "event_store": [EventStoreContract],
     "projector": [ProjectorContract],

@@ -1,9 +1,19 @@
 """`LocalEngine` keeps the promises of `ports.engine`."""
 
+import pytest
+
 from adapters.engines.local import LocalEngine
+from adapters.engines.local.child import NUMBER
+from replicator.testing.engine_ahead import EngineAhead
 from replicator.testing.engine_contract import EngineContract
 
 
 class TestLocalEngine(EngineContract):
     def new_engine(self):
         return LocalEngine()
+
+
+@pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
+class TestLocalEngineAhead(EngineAhead):
+    def new_engine(self):
+        return LocalEngine({"ahead": 2})

@@ -24,6 +24,8 @@ from ...arrow.moves import segments, unsettled
 from ...arrow.records import RAW_PLACE, ends, is_later, rejected, within
 from ...arrow.shaping import shaped
 from ...arrow.transactions import exact_parts, parts
+from .ahead import Ahead
+from .child import NUMBER
 from .fold import fold
 from .parting import apart
 
@@ -32,18 +34,46 @@ SAMPLE = 100
 
 
 class LocalEngine:
-    """`ports.engine.Engine` over `pyarrow.Table`. Stateless; needs no options."""
+    """`ports.engine.Engine` over `pyarrow.Table`. `options`: `ahead`, in how many other processes at most what is begun
+    may be decoded (`ports.engine.WorksAhead`); these batches are kept until then. Without it the engine keeps nothing."""
 
     frame = pa.Table
     page = None
     parting = f"hashes of DuckDB {duckdb.__version__}"
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        if options:
-            raise ValueError(f"the local engine has no option {sorted(options)[0]!r}")
+        given = dict(options or {})
+        number = min(NUMBER, int(str(given.pop("ahead", 0))))
+        self._ahead = Ahead(number) if number > 0 else None
+        if given:
+            raise ValueError(f"the local engine has no option {sorted(given)[0]!r}")
+
+    @property
+    def ahead(self) -> int:
+        """See `ports.engine.WorksAhead.ahead`."""
+        return 0 if self._ahead is None else self._ahead.number
+
+    def begin(self, raw: pa.Table, decoder: Decoder) -> None:
+        """See `ports.engine.WorksAhead.begin`."""
+        if self._ahead is not None:
+            self._ahead.begin(raw, decoder)
+
+    def rest(self) -> None:
+        """See `ports.engine.WorksAhead.rest`."""
+        if self._ahead is not None:
+            self._ahead.rest()
 
     def route(self, raw: pa.Table, decoder: Decoder) -> Routed[pa.Table]:
         """See `ports.engine.Engine.route`."""
+        known = None if self._ahead is None else self._ahead.routed(raw)
+        if known is not None:
+            return Routed((known,), {}, raw.slice(0, 0).append_column(ERROR, pa.array([], pa.string())), 0, _topics([known]))
+        routed = self._routed(raw, decoder)
+        if self._ahead is not None:
+            self._ahead.note_routed(raw, decoder, routed)
+        return routed
+
+    def _routed(self, raw: pa.Table, decoder: Decoder) -> Routed[pa.Table]:
         routes = decoder.route(raw)
         bad = pc.is_valid(routes["error"])
         rejects = raw.filter(bad).append_column(ERROR, routes["error"].filter(bad))
@@ -66,6 +96,11 @@ class LocalEngine:
 
     def decode(self, run: Run[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
         """See `ports.engine.Engine.decode`."""
+        known = None if self._ahead is None else self._ahead.decoded(run.frame, table)
+        if known is not None:
+            return _parted(known)
+        if self._ahead is not None:
+            self._ahead.note_decoded(run, decoder, table)
         return _parted(decoder.decode(run.frame, table))
 
     def unite(self, parts: Sequence[pa.Table], table: TableSpec) -> pa.Table:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -18,9 +18,10 @@ from application_world import QUICK
 from tuple_ports import Gauges, Machine, MemoryRegister
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.engines.local import LocalEngine
+from adapters.engines.local import LocalEngine, ahead
+from adapters.engines.local.child import NUMBER, Child
 from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.application import laid
+from replicator.application import laid, laying
 from replicator.application.lanes import Lanes
 from replicator.application.pipeline import Pipeline
 from replicator.application.rejects import Rejects
@@ -88,8 +89,10 @@ class Source(FakeSource):
 class Program:
     """One start of a replay over what outlives it."""
 
+    options: ClassVar[dict[str, int]] = {}
+
     def __init__(self, folder: Path, pieces: Sequence[pa.Table], policy: str, faults=(), seen=None) -> None:
-        engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
+        engine, stop, gauges = LocalEngine(self.options), threading.Event(), Gauges()
         self.letters = FakeDeadLetters()
         self.sink = Sink(folder / "lake", faults)
         self.shared = Shared(engine, Lanes(gauges), Rejects(self.letters, engine, stop, GATHERING), gauges, GATHERING, stop)
@@ -139,6 +142,36 @@ def test_histories_end_as_the_model_says(seed: int, policy: str, tmp_path: Path)
     if history.changes():
         as_the_model(history, policy, program)
     assert not list((tmp_path / "laid").rglob("*.arrow"))
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_may_be_folded_by_themselves(seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large ones are, whatever is in them."""
+    monkeypatch.setattr(laying, "ALONE", 0)
+    test_histories_end_as_the_model_says(seed, policy, tmp_path)
+    history = simple(*steady()[0].statements, Statement("write", 3, salt=70), Statement("delete", 4))
+    program = Program(tmp_path / "other", [raw_frame(history, 0, 40), raw_frame(history, 40)], policy)
+    assert program.run() is ExitCode.OK
+    as_the_model(history, policy, program)
+
+
+@pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_histories_that_are_decoded_ahead_end_so_too(
+    seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask, is_ready = [], Child.ask, Child.is_ready
+    monkeypatch.setattr(Child, "ask", lambda self, how, raw: asked.append(raw.num_rows) or ask(self, how, raw))
+    monkeypatch.setattr(
+        Child, "is_ready", lambda self: self._line.poll(20) and is_ready(self) if not self._is_ready else True
+    )
+    monkeypatch.setattr(ahead, "FEW", 1)
+    monkeypatch.setattr(Program, "options", {"ahead": 2})
+    test_a_new_target_is_one_commit(policy, tmp_path / "steady")
+    assert len(asked) > 2
+    test_histories_end_as_the_model_says(seed, policy, tmp_path / "random")
 
 
 def steady() -> tuple[History, list[pa.Table]]:
