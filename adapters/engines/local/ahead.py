@@ -159,7 +159,7 @@ class Ahead:
     def _give_up(self, ended: Ended | Failed) -> None:
         self._failed = FAILURES
         self.rest()
-        log.warning("a process that decodes ahead has ended; this one goes on alone", error=str(ended))
+        log.warning("decoding ahead has failed; this process goes on alone", error=str(ended))
 
 
 def _packed(way: Way) -> bytes:
