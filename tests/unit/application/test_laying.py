@@ -165,7 +165,7 @@ def test_histories_that_are_decoded_ahead_end_so_too(
     asked, ask, is_ready = [], Child.ask, Child.is_ready
     monkeypatch.setattr(Child, "ask", lambda self, how, raw: asked.append(raw.num_rows) or ask(self, how, raw))
     monkeypatch.setattr(
-        Child, "is_ready", lambda self: self._line.poll(20) and is_ready(self) if not self._is_ready else True
+        Child, "is_ready", lambda self: self._line.poll(60) and is_ready(self) if not self._is_ready else True
     )
     monkeypatch.setattr(ahead, "FEW", 1)
     monkeypatch.setattr(Program, "options", {"ahead": 2})
