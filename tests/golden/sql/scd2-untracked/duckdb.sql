@@ -8,19 +8,19 @@ ORDER BY _last;
 
 -- one key: repair
 WITH events AS (
-SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", r."id" AS "id", r."_cdc_seq_1" AS "_cdc_seq_1", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
+SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", r."id" AS "id", r."_cdc_seq_1" AS "_cdc_seq_1", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM folded AS r
 UNION ALL
-SELECT 1 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", 1 AS "_cdc__there", t."id" AS "id", t."_cdc_seq_1" AS "_cdc_seq_1", t."__START_AT" AS "__START_AT", t."_cdc_unsent" AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", t."_cdc_end_seq_1" AS "_cdc__was_end_1", t."_cdc_last_seq_1" AS "_cdc__was_last_1"
+SELECT 1 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", t."id" AS "id", t."_cdc_seq_1" AS "_cdc_seq_1", t."__START_AT" AS "__START_AT", t."_cdc_unsent" AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", 1 AS "_cdc__there", t."_cdc_end_seq_1" AS "_cdc__was_end_1", t."_cdc_last_seq_1" AS "_cdc__was_last_1"
 FROM related AS t
 UNION ALL
-SELECT 2 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", t."id" AS "id", t."_cdc_last_seq_1" AS "_cdc_seq_1", t."__START_AT" AS "__START_AT", NULL AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
+SELECT 2 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", t."id" AS "id", t."_cdc_last_seq_1" AS "_cdc_seq_1", t."__START_AT" AS "__START_AT", NULL AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM related AS t WHERE ((t."_cdc_last_seq_1" > t."_cdc_seq_1"))
 UNION ALL
-SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", t."id" AS "id", t."_cdc_end_seq_1" AS "_cdc_seq_1", t."__END_AT" AS "__START_AT", NULL AS "_cdc_unsent", NULL AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
+SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__lost", t."id" AS "id", t."_cdc_end_seq_1" AS "_cdc_seq_1", t."__END_AT" AS "__START_AT", NULL AS "_cdc_unsent", NULL AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM related AS t WHERE t."_cdc_end_seq_1" IS NOT NULL
 UNION ALL
-SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", m."id" AS "id", m."_cdc_seq_1" AS "_cdc_seq_1", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
+SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", m."id" AS "id", m."_cdc_seq_1" AS "_cdc_seq_1", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM remembered AS m
 WHERE NOT ((0 > m."_cdc_seq_1")) OR EXISTS (SELECT 1 FROM related AS t WHERE t."id" = m."id" AND NOT ((t."_cdc_seq_1" > m."_cdc_seq_1")))),
 ranked AS (
@@ -45,19 +45,19 @@ ORDER BY _last;
 
 -- composite key: repair
 WITH events AS (
-SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", r."a" AS "a", r."b" AS "b", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
+SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", r."a" AS "a", r."b" AS "b", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
 FROM folded AS r
 UNION ALL
-SELECT 1 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", 1 AS "_cdc__there", t."a" AS "a", t."b" AS "b", t."_cdc_seq_1" AS "_cdc_seq_1", t."_cdc_seq_2" AS "_cdc_seq_2", t."__START_AT" AS "__START_AT", t."_cdc_unsent" AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", t."_cdc_end_seq_1" AS "_cdc__was_end_1", t."_cdc_end_seq_2" AS "_cdc__was_end_2", t."_cdc_last_seq_1" AS "_cdc__was_last_1", t."_cdc_last_seq_2" AS "_cdc__was_last_2"
+SELECT 1 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", t."a" AS "a", t."b" AS "b", t."_cdc_seq_1" AS "_cdc_seq_1", t."_cdc_seq_2" AS "_cdc_seq_2", t."__START_AT" AS "__START_AT", t."_cdc_unsent" AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", 1 AS "_cdc__there", t."_cdc_end_seq_1" AS "_cdc__was_end_1", t."_cdc_end_seq_2" AS "_cdc__was_end_2", t."_cdc_last_seq_1" AS "_cdc__was_last_1", t."_cdc_last_seq_2" AS "_cdc__was_last_2"
 FROM related AS t
 UNION ALL
-SELECT 2 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", t."a" AS "a", t."b" AS "b", t."_cdc_last_seq_1" AS "_cdc_seq_1", t."_cdc_last_seq_2" AS "_cdc_seq_2", t."__START_AT" AS "__START_AT", NULL AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
+SELECT 2 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", t."a" AS "a", t."b" AS "b", t."_cdc_last_seq_1" AS "_cdc_seq_1", t."_cdc_last_seq_2" AS "_cdc_seq_2", t."__START_AT" AS "__START_AT", NULL AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
 FROM related AS t WHERE ((t."_cdc_last_seq_1" > t."_cdc_seq_1") OR (t."_cdc_last_seq_1" = t."_cdc_seq_1" AND t."_cdc_last_seq_2" > t."_cdc_seq_2"))
 UNION ALL
-SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", t."a" AS "a", t."b" AS "b", t."_cdc_end_seq_1" AS "_cdc_seq_1", t."_cdc_end_seq_2" AS "_cdc_seq_2", t."__END_AT" AS "__START_AT", NULL AS "_cdc_unsent", NULL AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
+SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__lost", t."a" AS "a", t."b" AS "b", t."_cdc_end_seq_1" AS "_cdc_seq_1", t."_cdc_end_seq_2" AS "_cdc_seq_2", t."__END_AT" AS "__START_AT", NULL AS "_cdc_unsent", NULL AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
 FROM related AS t WHERE t."_cdc_end_seq_1" IS NOT NULL
 UNION ALL
-SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", m."a" AS "a", m."b" AS "b", m."_cdc_seq_1" AS "_cdc_seq_1", m."_cdc_seq_2" AS "_cdc_seq_2", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
+SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", m."a" AS "a", m."b" AS "b", m."_cdc_seq_1" AS "_cdc_seq_1", m."_cdc_seq_2" AS "_cdc_seq_2", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
 FROM remembered AS m
 WHERE NOT ((0 > m."_cdc_seq_1") OR (0 = m."_cdc_seq_1" AND 0 > m."_cdc_seq_2")) OR EXISTS (SELECT 1 FROM related AS t WHERE t."a" = m."a" AND t."b" = m."b" AND NOT ((t."_cdc_seq_1" > m."_cdc_seq_1") OR (t."_cdc_seq_1" = m."_cdc_seq_1" AND t."_cdc_seq_2" > m."_cdc_seq_2")))),
 ranked AS (
@@ -82,19 +82,19 @@ ORDER BY _last;
 
 -- several sequence elements: repair
 WITH events AS (
-SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", r."id" AS "id", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
+SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", r."id" AS "id", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
 FROM folded AS r
 UNION ALL
-SELECT 1 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", 1 AS "_cdc__there", t."id" AS "id", t."_cdc_seq_1" AS "_cdc_seq_1", t."_cdc_seq_2" AS "_cdc_seq_2", t."_cdc_seq_3" AS "_cdc_seq_3", t."_cdc_seq_4" AS "_cdc_seq_4", t."__START_AT" AS "__START_AT", t."_cdc_unsent" AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", t."_cdc_end_seq_1" AS "_cdc__was_end_1", t."_cdc_end_seq_2" AS "_cdc__was_end_2", t."_cdc_end_seq_3" AS "_cdc__was_end_3", t."_cdc_end_seq_4" AS "_cdc__was_end_4", t."_cdc_last_seq_1" AS "_cdc__was_last_1", t."_cdc_last_seq_2" AS "_cdc__was_last_2", t."_cdc_last_seq_3" AS "_cdc__was_last_3", t."_cdc_last_seq_4" AS "_cdc__was_last_4"
+SELECT 1 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", t."id" AS "id", t."_cdc_seq_1" AS "_cdc_seq_1", t."_cdc_seq_2" AS "_cdc_seq_2", t."_cdc_seq_3" AS "_cdc_seq_3", t."_cdc_seq_4" AS "_cdc_seq_4", t."__START_AT" AS "__START_AT", t."_cdc_unsent" AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", 1 AS "_cdc__there", t."_cdc_end_seq_1" AS "_cdc__was_end_1", t."_cdc_end_seq_2" AS "_cdc__was_end_2", t."_cdc_end_seq_3" AS "_cdc__was_end_3", t."_cdc_end_seq_4" AS "_cdc__was_end_4", t."_cdc_last_seq_1" AS "_cdc__was_last_1", t."_cdc_last_seq_2" AS "_cdc__was_last_2", t."_cdc_last_seq_3" AS "_cdc__was_last_3", t."_cdc_last_seq_4" AS "_cdc__was_last_4"
 FROM related AS t
 UNION ALL
-SELECT 2 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", t."id" AS "id", t."_cdc_last_seq_1" AS "_cdc_seq_1", t."_cdc_last_seq_2" AS "_cdc_seq_2", t."_cdc_last_seq_3" AS "_cdc_seq_3", t."_cdc_last_seq_4" AS "_cdc_seq_4", t."__START_AT" AS "__START_AT", NULL AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
+SELECT 2 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", t."id" AS "id", t."_cdc_last_seq_1" AS "_cdc_seq_1", t."_cdc_last_seq_2" AS "_cdc_seq_2", t."_cdc_last_seq_3" AS "_cdc_seq_3", t."_cdc_last_seq_4" AS "_cdc_seq_4", t."__START_AT" AS "__START_AT", NULL AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
 FROM related AS t WHERE ((t."_cdc_last_seq_1" > t."_cdc_seq_1") OR (t."_cdc_last_seq_1" = t."_cdc_seq_1" AND t."_cdc_last_seq_2" > t."_cdc_seq_2") OR (t."_cdc_last_seq_1" = t."_cdc_seq_1" AND t."_cdc_last_seq_2" = t."_cdc_seq_2" AND t."_cdc_last_seq_3" > t."_cdc_seq_3") OR (t."_cdc_last_seq_1" = t."_cdc_seq_1" AND t."_cdc_last_seq_2" = t."_cdc_seq_2" AND t."_cdc_last_seq_3" = t."_cdc_seq_3" AND t."_cdc_last_seq_4" > t."_cdc_seq_4"))
 UNION ALL
-SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", t."id" AS "id", t."_cdc_end_seq_1" AS "_cdc_seq_1", t."_cdc_end_seq_2" AS "_cdc_seq_2", t."_cdc_end_seq_3" AS "_cdc_seq_3", t."_cdc_end_seq_4" AS "_cdc_seq_4", t."__END_AT" AS "__START_AT", NULL AS "_cdc_unsent", NULL AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
+SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__lost", t."id" AS "id", t."_cdc_end_seq_1" AS "_cdc_seq_1", t."_cdc_end_seq_2" AS "_cdc_seq_2", t."_cdc_end_seq_3" AS "_cdc_seq_3", t."_cdc_end_seq_4" AS "_cdc_seq_4", t."__END_AT" AS "__START_AT", NULL AS "_cdc_unsent", NULL AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
 FROM related AS t WHERE t."_cdc_end_seq_1" IS NOT NULL
 UNION ALL
-SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", m."id" AS "id", m."_cdc_seq_1" AS "_cdc_seq_1", m."_cdc_seq_2" AS "_cdc_seq_2", m."_cdc_seq_3" AS "_cdc_seq_3", m."_cdc_seq_4" AS "_cdc_seq_4", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
+SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", m."id" AS "id", m."_cdc_seq_1" AS "_cdc_seq_1", m."_cdc_seq_2" AS "_cdc_seq_2", m."_cdc_seq_3" AS "_cdc_seq_3", m."_cdc_seq_4" AS "_cdc_seq_4", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
 FROM remembered AS m
 WHERE NOT ((0 > m."_cdc_seq_1") OR (0 = m."_cdc_seq_1" AND 0 > m."_cdc_seq_2") OR (0 = m."_cdc_seq_1" AND 0 = m."_cdc_seq_2" AND 0 > m."_cdc_seq_3") OR (0 = m."_cdc_seq_1" AND 0 = m."_cdc_seq_2" AND 0 = m."_cdc_seq_3" AND 0 > m."_cdc_seq_4")) OR EXISTS (SELECT 1 FROM related AS t WHERE t."id" = m."id" AND NOT ((t."_cdc_seq_1" > m."_cdc_seq_1") OR (t."_cdc_seq_1" = m."_cdc_seq_1" AND t."_cdc_seq_2" > m."_cdc_seq_2") OR (t."_cdc_seq_1" = m."_cdc_seq_1" AND t."_cdc_seq_2" = m."_cdc_seq_2" AND t."_cdc_seq_3" > m."_cdc_seq_3") OR (t."_cdc_seq_1" = m."_cdc_seq_1" AND t."_cdc_seq_2" = m."_cdc_seq_2" AND t."_cdc_seq_3" = m."_cdc_seq_3" AND t."_cdc_seq_4" > m."_cdc_seq_4")))),
 ranked AS (
@@ -119,19 +119,19 @@ ORDER BY _last;
 
 -- awkward name: repair
 WITH events AS (
-SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", r."k ""1"" `2`" AS "k ""1"" `2`", r."_cdc_seq_1" AS "_cdc_seq_1", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
+SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", r."k ""1"" `2`" AS "k ""1"" `2`", r."_cdc_seq_1" AS "_cdc_seq_1", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM folded AS r
 UNION ALL
-SELECT 1 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", 1 AS "_cdc__there", t."k ""1"" `2`" AS "k ""1"" `2`", t."_cdc_seq_1" AS "_cdc_seq_1", t."__START_AT" AS "__START_AT", t."_cdc_unsent" AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", t."_cdc_end_seq_1" AS "_cdc__was_end_1", t."_cdc_last_seq_1" AS "_cdc__was_last_1"
+SELECT 1 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", t."k ""1"" `2`" AS "k ""1"" `2`", t."_cdc_seq_1" AS "_cdc_seq_1", t."__START_AT" AS "__START_AT", t."_cdc_unsent" AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", 1 AS "_cdc__there", t."_cdc_end_seq_1" AS "_cdc__was_end_1", t."_cdc_last_seq_1" AS "_cdc__was_last_1"
 FROM related AS t
 UNION ALL
-SELECT 2 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", t."k ""1"" `2`" AS "k ""1"" `2`", t."_cdc_last_seq_1" AS "_cdc_seq_1", t."__START_AT" AS "__START_AT", NULL AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
+SELECT 2 AS "_cdc__kind", t."_place" AS "_place", 'u' AS "_op", FALSE AS "_cdc__lost", t."k ""1"" `2`" AS "k ""1"" `2`", t."_cdc_last_seq_1" AS "_cdc_seq_1", t."__START_AT" AS "__START_AT", NULL AS "_cdc_unsent", t."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM related AS t WHERE ((t."_cdc_last_seq_1" > t."_cdc_seq_1"))
 UNION ALL
-SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", t."k ""1"" `2`" AS "k ""1"" `2`", t."_cdc_end_seq_1" AS "_cdc_seq_1", t."__END_AT" AS "__START_AT", NULL AS "_cdc_unsent", NULL AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
+SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__lost", t."k ""1"" `2`" AS "k ""1"" `2`", t."_cdc_end_seq_1" AS "_cdc_seq_1", t."__END_AT" AS "__START_AT", NULL AS "_cdc_unsent", NULL AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM related AS t WHERE t."_cdc_end_seq_1" IS NOT NULL
 UNION ALL
-SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", 0 AS "_cdc__there", m."k ""1"" `2`" AS "k ""1"" `2`", m."_cdc_seq_1" AS "_cdc_seq_1", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
+SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", m."k ""1"" `2`" AS "k ""1"" `2`", m."_cdc_seq_1" AS "_cdc_seq_1", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM remembered AS m
 WHERE NOT ((0 > m."_cdc_seq_1")) OR EXISTS (SELECT 1 FROM related AS t WHERE t."k ""1"" `2`" = m."k ""1"" `2`" AND NOT ((t."_cdc_seq_1" > m."_cdc_seq_1")))),
 ranked AS (
