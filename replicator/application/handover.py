@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Generic
 
-from replicator.domain.plan import Counts, Facts, highest
+from replicator.domain.plan import Counts, Facts, highest, united_facts
 from replicator.domain.transactions import Complete
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Folded, Stop, Write
@@ -245,11 +245,12 @@ def _folded(engine: Engine[F], writes: Sequence[Write[F]]) -> Folded[F]:
 
 def _facts(parts: Sequence[Facts], again: Facts) -> Facts:
     """Folding again sees rows only; how far the changes reached is known from the parts."""
+    known, cleared = united_facts(parts), highest(*(f.clear_below for f in parts))
     return replace(
         again,
-        lowest=min((f.lowest for f in parts if f.lowest is not None), default=None),
-        highest=highest(*(f.highest for f in parts)),
-        deleted=highest(*(f.deleted for f in parts)),
-        clear_below=highest(*(f.clear_below for f in parts)),
-        newest=max((f.newest for f in parts if f.newest is not None), default=None),
+        lowest=known.lowest,
+        highest=known.highest,
+        deleted=known.deleted,
+        clear_below=cleared,
+        newest=known.newest,
     )

@@ -221,8 +221,9 @@ def test_what_was_begun_need_not_be_asked_for(engine: LocalEngine, asked: list[i
     went(engine, decoder, batches[:4])
     for raw in batches[4:8]:
         engine.begin(raw, decoder)
-    again = [pa.Table.from_pylist(raw.to_pylist(), RAW) for raw in batches[4:]]
+    before, again = len(asked), [pa.Table.from_pylist(raw.to_pylist(), RAW) for raw in batches[4:]]
     the_same(engine, again, decoder)
+    assert len(asked) > before
 
 
 def test_nothing_is_left_of_it(asked: list[int]) -> None:
