@@ -73,13 +73,12 @@ class PostgresService:
         self._make_folder()
         if self._postmaster() is not None:
             return
-        require_free(self.name, self.ports)
-        if not self.data.is_dir():
-            self._create()
-        rotate(self.log)
-        server_user().own(self.log)
-        self._forget_reused_pid()
-        self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", str(self.log), "-o", f"-p {self._port}")
+        try:
+            self._launch()
+        except EnvironmentProblem:
+            # Another start came first: its `pg_ctl` goes on though who ran it has been killed. `wait` says how it ends.
+            if self._postmaster() is None:
+                raise
 
     def wait(self, seconds: float = START_SECONDS) -> None:
         """See `Service.wait`."""
@@ -183,6 +182,15 @@ class PostgresService:
             conf.writelines(f"{name} = {value}\n" for name, value in settings.items())
         (scratch / "data").rename(self.data)
         shutil.rmtree(scratch)
+
+    def _launch(self) -> None:
+        require_free(self.name, self.ports)
+        if not self.data.is_dir():
+            self._create()
+        rotate(self.log)
+        server_user().own(self.log)
+        self._forget_reused_pid()
+        self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", str(self.log), "-o", f"-p {self._port}")
 
     def _pg_ctl(self, verb: str, *options: str) -> None:
         self._run("pg_ctl", verb, "-D", str(self.data), *options)

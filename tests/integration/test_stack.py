@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,21 @@ def test_killed_half_way_then_started_again(moment: str, tmp_path: Path) -> None
         await_true(lambda: processes_of(second) == [], "no process left", 20)
     finally:
         second.down(clean=True)
+
+
+def test_a_server_that_another_start_brings_up_at_the_same_time_serves_both(only_databases: EmbeddedStack) -> None:
+    """As the `pg_ctl` of a start that has been killed, which goes on."""
+    only_databases.up()
+    service = only_databases.service("postgres-target")
+    for _ in range(5):
+        service.stop()
+        together = [postgres_services(only_databases.home)[-1] for _ in range(4)]
+        assert {one.name for one in together} == {service.name}
+        with ThreadPoolExecutor(len(together)) as threads:
+            for started in [threads.submit(one.start) for one in together]:
+                started.result()
+        service.wait()
+        assert {one.status().pid for one in together} == {service.status().pid} != {None}
 
 
 def test_a_home_removed_by_hand_starts_anew(only_databases: EmbeddedStack) -> None:
