@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -26,10 +26,10 @@ from pyarrow import fs
 
 from replicator.domain.projections import Groups
 
-from .data_files import DataFile, data_files, may_hold, rows_in
-from .folders import Folder
+from .data_files import DataFile, may_hold
 from .mirrors import CHANGE_DATA_FEED, ON
-from .tables import FILE_BYTES, columns_with_statistics, schema_of
+from .table_version import TableVersion
+from .tables import FILE_BYTES, columns_with_statistics
 
 MOST_FILES = 1000
 """Files that a table has about, until they are as large as those of other tables."""
@@ -76,13 +76,14 @@ def in_order(rows: pa.Table, column: str) -> pa.Table:
 
 def stretches(files: Sequence[DataFile], groups: Groups) -> list[Stretch]:
     """What has to be rewritten to replace the rows of these groups, and where rows of new groups belong."""
-    order = sorted((f for f in files if f.low is not None), key=lambda f: f.low)
+    order = sorted((f for f in files if f.bounds.low is not None), key=lambda f: f.bounds.low)
     # Files without bounds are always touched; those that hold NULL alone may stay, and come before them.
-    order = sorted((f for f in files if f.low is None), key=lambda f: not f.is_bounded) + order
-    lows = [f.low for f in order if f.low is not None]
+    order = sorted((f for f in files if f.bounds.low is None), key=lambda f: not f.bounds.are_known) + order
+    lows = [f.bounds.low for f in order if f.bounds.low is not None]
     unknown = len(order) - len(lows)
     homes = {max(0, unknown + bisect_right(lows, group) - 1) for group in groups if group is not None}
-    touched = {file.path for file in may_hold(files, groups)} | {order[home].path for home in homes if order}
+    touched = {file.path for file in compress(files, may_hold((f.bounds for f in files), groups))}
+    touched |= {order[home].path for home in homes if order}
     if len(files) > FILES_TOO_MANY * _files_of(files):
         touched = {file.path for file in files}
     return _beside_each_other(order, touched)
@@ -96,7 +97,7 @@ def _files_of(files: Sequence[DataFile]) -> int:
 
 def _rows_of(files: Sequence[DataFile]) -> int:
     """How many rows a file should have, by those that there are."""
-    size, rows = sum(file.size for file in files), sum(file.rows or 0 for file in files)
+    size, rows = sum(file.size for file in files), sum(file.bounds.rows or 0 for file in files)
     return max(1, rows * file_bytes(size) // size) if rows else 100_000
 
 
@@ -106,12 +107,12 @@ def _beside_each_other(order: Sequence[DataFile], touched: Collection[str]) -> l
     for number, file in enumerate(order):
         if file.path not in touched:
             continue
-        if number != last + 1 or (size > AT_ONCE and file.low is not None):
+        if number != last + 1 or (size > AT_ONCE and file.bounds.low is not None):
             found.append([])
             size = 0
         found[-1].append(file)
         last, size = number, size + file.size
-    return [Stretch(one[0].low if at else None, tuple(one)) for at, one in enumerate(found)]
+    return [Stretch(one[0].bounds.low if at else None, tuple(one)) for at, one in enumerate(found)]
 
 
 KNOWN_FEATURES = {"timestampNtz", "appendOnly", "invariants"}
@@ -126,13 +127,13 @@ def is_plain(table: DeltaTable) -> bool:
     return not settings.partition_columns and features <= KNOWN_FEATURES and not more and not fed
 
 
-def replaceable(table: DeltaTable, column: str, groups: Groups) -> Rewriting | None:
+def replaceable(version: TableVersion, column: str, groups: Groups) -> Rewriting | None:
     """What is to be rewritten to replace the rows of these groups; None where `replace` cannot do that, or not in the
     memory that it may take."""
-    if not is_plain(table):
+    if not is_plain(version.table):
         return None
-    files = data_files(table, column)
-    kinds = {type(value) for file in files for value in (file.low, file.high) if value is not None}
+    files = version.files(column)
+    kinds = {type(value) for file in files for value in (file.bounds.low, file.bounds.high) if value is not None}
     kinds |= {type(group) for group in groups if group is not None}
     if len(kinds) > 1:
         return None
@@ -141,20 +142,21 @@ def replaceable(table: DeltaTable, column: str, groups: Groups) -> Rewriting | N
     return None if large else Rewriting(column, groups, found, _rows_of(files))
 
 
-def replace(table: DeltaTable, folder: Folder, rows: pa.Table, what: Rewriting, said: CommitProperties) -> None:
-    """Replace the rows of the groups by `rows`, in one commit on exactly this snapshot, which is that commit's
-    afterwards. CommitFailedError when somebody else committed first."""
-    version = table.version()
+def replace(version: TableVersion, rows: pa.Table, what: Rewriting, said: CommitProperties) -> DeltaTable:
+    """Replace the rows of the groups by `rows`, in one commit on exactly this version, which is over then; the table as it
+    is after it. CommitFailedError when somebody else committed first."""
+    table, number = version.table, version.number
     actions: list[AddAction | RemoveAction] = []
-    writer = _Writer(table, folder, what)
-    for one, new in _shared_out(what.stretches, in_order(rows.cast(schema_of(table)), what.column), what.column):
+    writer = _Writer(version, what)
+    for one, new in _shared_out(what.stretches, in_order(rows.cast(version.schema), what.column), what.column):
         actions += [_removed(file) for file in one.files]
-        kept = rows_in(table, folder, one.files).to_table()
+        kept = version.rows(one.files).to_table()
         gone = pc.is_in(kept[what.column], value_set=pa.array([*what.groups], kept[what.column].type))
         together = pa.concat_tables([kept.filter(pc.invert(gone)), new])
         actions += writer.write(in_order(together, what.column))
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=said)
-    table.load_as_version(version + 1)
+    table.load_as_version(number + 1)
+    return table
 
 
 def _shared_out(found: Sequence[Stretch], rows: pa.Table, column: str) -> Iterator[tuple[Stretch, pa.Table]]:
@@ -175,11 +177,11 @@ def _removed(file: DataFile) -> RemoveAction:
 class _Writer:
     """Writes data files of a table, which are part of it once what it gives is committed."""
 
-    def __init__(self, table: DeltaTable, folder: Folder, what: Rewriting) -> None:
-        self._filesystem: fs.FileSystem = rows_in(table, folder, []).filesystem
+    def __init__(self, version: TableVersion, what: Rewriting) -> None:
+        self._filesystem: fs.FileSystem = version.without_files.filesystem
         self._rows = what.rows
-        covered = {*columns_with_statistics(table), what.column}
-        self._told = [f.name for f in schema_of(table) if f.name in covered and _has_bounds(f.type)]
+        covered = {*columns_with_statistics(version.table), what.column}
+        self._told = [f.name for f in version.schema if f.name in covered and _has_bounds(f.type)]
 
     def write(self, rows: pa.Table) -> Iterator[AddAction]:
         """Files with these rows, cut into some of about equal length."""

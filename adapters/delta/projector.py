@@ -29,6 +29,7 @@ from .refreshes import (
     refuse_group_type,
     target,
 )
+from .table_version import TableVersion
 from .table_writer import TableWriter
 from .tables import STATISTICS, exists, opened, schema_of, statistics_columns
 from .upkeep import Upkeep
@@ -50,7 +51,7 @@ class DeltaProjector:
         self._lakes = {str(name): LakeOptions.checked(said) for name, said in given.items()}
         self._upkeep = {name: Upkeep(said.compact_every, writer) for name, said in self._lakes.items()}
         self._targets: dict[str, DeltaTable | None] = {}
-        self._versions: dict[tuple[str, int], DeltaTable] = {}
+        self._versions: dict[tuple[str, int], TableVersion] = {}
         """Versions of inputs that were opened: opening one reads its log. The newest are kept for the next refresh, which
         compares with what the last one read."""
         self.looked_up: Callable[[], None] = lambda: None
@@ -68,10 +69,10 @@ class DeltaProjector:
             with translating(one.label):
                 if not exists(folder):
                     raise not_there(projection, one)
-                table = opened(folder)
-                self._forget_others(folder, table)
-                self._versions[folder.uri, table.version()] = table
-                found[one.name] = Read(str(table.metadata().id), table.version())
+                newest = TableVersion(opened(folder), folder)
+                self._forget_others(newest)
+                self._versions[folder.uri, newest.number] = newest
+                found[one.name] = Read(newest.table_id, newest.number)
         return found
 
     def last(self, projection: Projection) -> Record | None:
@@ -136,25 +137,24 @@ class DeltaProjector:
         lake: Lake = self._lakes[sink].lake
         return lake.root if table is None else lake.table(table)
 
-    def _forget_others(self, folder: Folder, table: DeltaTable) -> None:
+    def _forget_others(self, newest: TableVersion) -> None:
         """Only versions of this very table are of use, which may have taken the place of another one."""
-        mine = table.metadata().id
-        for (uri, version), known in list(self._versions.items()):
-            if uri == folder.uri and (known.metadata().id != mine or version > table.version()):
-                del self._versions[uri, version]
+        for (uri, number), known in list(self._versions.items()):
+            if uri == newest.folder.uri and (known.table_id != newest.table_id or number > newest.number):
+                del self._versions[uri, number]
 
     def _keep_newest(self) -> None:
         for uri in {uri for uri, _ in self._versions}:
             for version in sorted(number for of, number in self._versions if of == uri)[:-KEPT_VERSIONS]:
                 del self._versions[uri, version]
 
-    def _version(self, folder: Folder, version: int) -> DeltaTable:
-        """A version of an input, not to be changed."""
+    def _version(self, folder: Folder, version: int) -> TableVersion:
+        """A version of an input."""
         if (folder.uri, version) not in self._versions:
-            self._versions[folder.uri, version] = opened(folder, version)
+            self._versions[folder.uri, version] = TableVersion(opened(folder, version), folder)
         return self._versions[folder.uri, version]
 
-    def _earlier(self, folder: Folder, version: int) -> DeltaTable | None:
+    def _earlier(self, folder: Folder, version: int) -> TableVersion | None:
         """`_version`; None where the table's log does not reach back to it any more."""
         found = self._versions.get((folder.uri, version)) or earlier(folder, version)
         if found is not None:

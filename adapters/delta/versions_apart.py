@@ -7,18 +7,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from replicator.domain.errors import Retryable
 
 from .column_names import source_name
-from .data_files import data_files, paths_of, rows_in
 from .errors import translated
 from .folders import Folder
 from .mirrors import CHANGE_DATA_FEED, ON
-from .tables import exists, opened, schema_of
+from .table_version import TableVersion
+from .tables import exists, opened
 
 LONGEST_FEED = 2_000_000
 """Rows of a change data feed that are held in memory; of more, files are compared."""
@@ -37,10 +36,10 @@ class Apart:
     """True when both versions have the same files."""
 
 
-def earlier(folder: Folder, version: int) -> DeltaTable | None:
+def earlier(folder: Folder, version: int) -> TableVersion | None:
     """A version before the newest; None where the table's log does not reach back to it any more."""
     try:
-        return opened(folder, version)
+        return TableVersion(opened(folder, version), folder)
     except DeltaError as error:
         if isinstance(translated(error, str(folder)), Retryable) or not exists(folder):
             raise
@@ -61,29 +60,26 @@ def stream(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
     return rows.scanner(columns=[*names])
 
 
-def apart(folder: Folder, old: DeltaTable, new: DeltaTable, columns: Collection[str] | None) -> Apart | None:
+def apart(old: TableVersion, new: TableVersion, columns: Collection[str] | None) -> Apart | None:
     """The files that differ, as to `columns` (lower case; None: all). None when the columns themselves differ, or files of
     the older version were cleaned away."""
-    schemas = [schema_of(one) for one in (old, new)]
-    wanted = [_kinds(schema, columns) for schema in schemas]
-    if wanted[0] != wanted[1]:
+    if _kinds(old.schema, columns) != _kinds(new.schema, columns):
         return None
-    before, after = paths_of(old), paths_of(new)
-    removed = rows_in(old, folder, data_files(old, only=before - after))
+    removed = old.rows(old.files(only=old.paths - new.paths))
     if _is_lacking(removed):
         return None
-    added = rows_in(new, folder, data_files(new, only=after - before))
-    return Apart(removed, added, columns_of(schemas[1], columns), before == after)
+    added = new.rows(new.files(only=new.paths - old.paths))
+    return Apart(removed, added, columns_of(new.schema, columns), old.paths == new.paths)
 
 
-def fed(old: DeltaTable, new: DeltaTable, names: Collection[str]) -> pa.Table | None:
+def fed(old: TableVersion, new: TableVersion, names: Collection[str]) -> pa.Table | None:
     """What the change data feed has between two versions, with `_change_type`; None where it was not on, is not there any
     more, or is too long to be held."""
-    if old.metadata().configuration.get(CHANGE_DATA_FEED) != ON:
+    if old.table.metadata().configuration.get(CHANGE_DATA_FEED) != ON:
         return None
     batches, rows = [], 0
     try:
-        feed = new.load_cdf(old.version() + 1, new.version(), columns=[*names, "_change_type"])
+        feed = new.table.load_cdf(old.number + 1, new.number, columns=[*names, "_change_type"])
         for batch in pa.RecordBatchReader.from_stream(feed):
             batches.append(batch)
             rows += batch.num_rows

@@ -13,16 +13,16 @@ from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
-from ..delta.data_files import data_files, may_hold, rows_in
 from ..delta.errors import translating
 from ..delta.group_ranges import file_bytes, is_plain, replace, replaceable
 from ..delta.projector import refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import among, group_column, properties
-from ..delta.tables import FILE_BYTES, schema_of
+from ..delta.table_version import TableVersion
+from ..delta.tables import FILE_BYTES
 from ..delta.types import storable
 from ..delta.versions_apart import Apart, apart, columns_of, fed, stream
 from ..sql.dialect import DELTA_RS
-from ..sql.projecting import ADDED, Part, asking, differing, offer, offer_groups, repeated, result, unreadable
+from ..sql.projecting import ADDED, Side, asking, differing, of_groups, offer, offer_groups, repeated, result, unreadable
 from .beside import BesideDatabases
 
 IN_MEMORY = 2
@@ -46,12 +46,12 @@ class LocalProjector(BesideDatabases):
         if old is None:
             return None
         versions = (old, self._version(folder, until))
-        found = apart(folder, *versions, one.columns)
+        found = apart(*versions, one.columns)
         if found is None or found.is_empty:
             return None if found is None else frozenset()
         with asking(projection.name) as connection:
             key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
-            groups = differing(connection, _parts(*versions, found), found.names, key, most)
+            groups = differing(connection, _sides(*versions, found), found.names, key, most)
         if one.key is None:
             return None if groups else frozenset()
         return frozenset(groups) if self._are_groups(projection, groups) else None
@@ -73,9 +73,10 @@ class LocalProjector(BesideDatabases):
         self, table: DeltaTable, rows: pa.Table, projection: Projection, groups: Groups, said: CommitProperties
     ) -> None:
         column = group_column(projection, rows.schema).name
-        found = replaceable(table, column, groups)
+        version = TableVersion(table, self._target_folder(projection))
+        found = replaceable(version, column, groups)
         if found is not None:
-            replace(table, self._target_folder(projection), rows, found, said)
+            replace(version, rows, found, said)
             return
         condition = among(column, groups, DELTA_RS)
         write_deltalake(table, rows, mode="overwrite", predicate=condition, writer_properties=WRITER, commit_properties=said)
@@ -86,13 +87,12 @@ class LocalProjector(BesideDatabases):
     def _rows(self, one: Input, version: int, groups: Groups | None) -> ds.Dataset:
         """The rows of a version, without files that have none of the groups, where the key is a column and that can be
         told."""
-        folder = self._folder(one.sink, one.table)
-        table = self._version(folder, version)
-        names = {source_name(name).lower(): name for name in schema_of(table).names}
+        found = self._version(self._folder(one.sink, one.table), version)
+        names = {source_name(name).lower(): name for name in found.schema.names}
         column = None if one.key is None else names.get(one.key.column or "")
         if column is None or groups is None:
-            return rows_in(table, folder)
-        return rows_in(table, folder, may_hold(data_files(table, column), groups))
+            return found.rows()
+        return found.rows(found.holding(column, groups))
 
     def _in_memory(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         with translating(projection.label):
@@ -114,22 +114,23 @@ class LocalProjector(BesideDatabases):
                 offer_groups(connection, groups, self._group_type(projection) or pa.string())
             for one in projection.inputs:
                 rows, names = self._offered(one, record, groups)
-                key = None if groups is None or one.key is None else one.key.text
-                offer(connection, one.name, rows, names, key)
+                within = "TRUE" if groups is None or one.key is None else of_groups(one.key.text, groups)
+                offer(connection, one.name, rows, names, within)
             self._inputs.let_go()
-            found = result(connection, projection.query, projection.partition_by, whole=groups is None)
+            found = result(connection, projection.query, projection.partition_by, groups)
         refuse_lacking_keys(projection, found.column_names)
         if projection.keys and repeated(found, projection.keys):
             raise repeated_keys(projection)
         return found
 
 
-def _parts(old: DeltaTable, new: DeltaTable, found: Apart) -> list[Part]:
+def _sides(old: TableVersion, new: TableVersion, found: Apart) -> tuple[Side, Side]:
     """The rows that are compared: of the change data feed, which has few, or else of whole files."""
     feed = fed(old, new, found.names)
-    if feed is not None:
-        return [(feed, f"CASE WHEN {ADDED} THEN 1 ELSE -1 END")]
-    return [(stream(found.removed, found.names), "-1"), (stream(found.added, found.names), "1")]
+    if feed is None:
+        return (stream(found.removed, found.names), "TRUE"), (stream(found.added, found.names), "TRUE")
+    rows = stream(ds.dataset(feed), feed.column_names)
+    return (rows, f"NOT {ADDED}"), (rows, ADDED)
 
 
 def _stored(rows: pa.Table) -> pa.Table:

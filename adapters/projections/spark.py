@@ -59,7 +59,7 @@ class SparkProjector(BesideDatabases):
         old = earlier(folder, since)
         if old is None:
             return None
-        before, after = _files(old), _files(opened(folder, until))
+        before, after = _files(old.table), _files(opened(folder, until))
         files = (before - after, after - before)
         if not any(files):
             return frozenset()

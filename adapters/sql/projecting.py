@@ -15,12 +15,12 @@ from replicator.domain.projections import Groups
 from .dialect import DUCKDB
 from .duck import session
 
-GROUPS, NULL_TOO = "_groups", "_null_too"
+GROUPS = "_groups"
 NARROWER = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"}
 """Sums of whole numbers are wider here than on other engines."""
 
-Part = tuple[Any, str]
-"""Rows, and what is 1 for those that are there now, and -1 for those that were."""
+Side = tuple[Any, str]
+"""Rows, to be read any number of times, and the condition that those are under which count."""
 
 q = DUCKDB.quoted
 
@@ -56,22 +56,25 @@ ADDED = "_change_type IN ('insert', 'update_postimage')"
 
 
 def differing(
-    connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], names: Mapping[str, str], key: str | None, most: int
+    connection: duckdb.DuckDBPyConnection, sides: tuple[Side, Side], names: Mapping[str, str], key: str | None, most: int
 ) -> list[Any]:
-    """The groups of which rows differ, at most one more than `most`; without a key something where any differ. `names`: the
-    columns that are compared, and what the query calls them."""
+    """The groups of which rows differ between two sides, at most one more than `most`; without a key something where any
+    differ. `names`: the columns that are compared, and what the query calls them."""
     listed = ", ".join(q(name) for name in names.values())
-    signed = []
-    for number, (rows, by) in enumerate(parts):
-        connection.register(f"_part_{number}", rows)
-        hashes = f"hash(hash({listed})) AS _one, hash(hash(1, {listed})) AS _other"
-        of_part = f"SELECT {_columns(names)}, {by} AS _by FROM _part_{number}"
-        signed.append(f"SELECT {key or 'TRUE'} AS _group, _by, {hashes} FROM ({of_part})")
-    # The same rows on both sides have the same sums; others have them once in 2^64. Hashed twice: where two rows swap a
-    # value, sums of what DuckDB makes of several columns stay the same more often than that.
-    sums = " OR ".join(f"sum({term}) <> 0" for term in ("_by", "_by * _one::HUGEINT", "_by * _other::HUGEINT"))
-    together = " UNION ALL ".join(signed)
-    found = connection.sql(f"SELECT _group FROM ({together}) GROUP BY _group HAVING {sums} LIMIT {most + 1}")
+    sums = []
+    for sign, (rows, condition) in zip("-+", sides, strict=True):
+        connection.register(f"_rows_{sign}", rows)
+        # Hashed twice: sums of what DuckDB makes of several columns stay the same where two rows swap a value more often
+        # than others do. Those of one side are summed alone: a sign for each row takes twice the time.
+        hashed = f"hash(hash({listed})) AS _hash"
+        of_side = f"SELECT {_columns(names)} FROM {q(f'_rows_{sign}')} WHERE {condition}"
+        each = f"SELECT {key or 'TRUE'} AS _group, {hashed} FROM ({of_side})"
+        sums.append(f"SELECT _group, {sign}count(*) AS _number, {sign}sum(_hash) AS _sum FROM ({each}) GROUP BY _group")
+    # The same rows on both sides have the same sums; others have them once in 2^64.
+    unlike = "sum(_number) <> 0 OR sum(_sum) <> 0"
+    found = connection.sql(
+        f"SELECT _group FROM ({' UNION ALL '.join(sums)}) GROUP BY _group HAVING {unlike} LIMIT {most + 1}"
+    )
     return [one for (one,) in found.fetchall()]
 
 
@@ -79,11 +82,10 @@ def _columns(names: Mapping[str, str]) -> str:
     return ", ".join(f"{q(stored)} AS {q(name)}" for stored, name in names.items())
 
 
-def offer(connection: duckdb.DuckDBPyConnection, name: str, rows: Any, names: Mapping[str, str], key: str | None) -> None:
-    """Have queries find `rows` as the table `name`; with a key those of the groups that were offered."""
+def offer(connection: duckdb.DuckDBPyConnection, name: str, rows: Any, names: Mapping[str, str], within: str) -> None:
+    """Have queries find those `rows` that are under a condition as the table `name`."""
     connection.register(f"_all_{name}", rows)
-    within = "" if key is None else f" WHERE {of_groups(key)}"
-    text = f"SELECT * FROM (SELECT {_columns(names)} FROM {q(f'_all_{name}')}){within}"
+    text = f"SELECT * FROM (SELECT {_columns(names)} FROM {q(f'_all_{name}')}) WHERE {within}"
     connection.execute(f"CREATE TEMP VIEW {q(name)} AS {text}")
 
 
@@ -91,21 +93,22 @@ def offer_groups(connection: duckdb.DuckDBPyConnection, groups: Groups, kind: pa
     """Have `of_groups` mean these."""
     named = pa.array([group for group in groups if group is not None], kind)
     connection.register(GROUPS, pa.table({"value": named}))
-    connection.register(NULL_TOO, pa.table({"value": pa.array([1] if None in groups else [], pa.int8())}))
 
 
-def of_groups(key: str) -> str:
-    """The condition that a row is of a group that was offered. In two parts, each of which is looked up and not compared
-    with every group."""
-    return f"(({key}) IN (FROM {GROUPS}) OR (({key}) IS NULL AND EXISTS (FROM {NULL_TOO})))"
+def of_groups(key: str, groups: Groups) -> str:
+    """The condition that a row is of a group that was offered. NULL is asked for apart, so that others are looked up and not
+    compared with every group."""
+    named = f"({key}) IN (FROM {GROUPS})"
+    return f"({named} OR ({key}) IS NULL)" if None in groups else named
 
 
-def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None, *, whole: bool) -> pa.Table:
-    """The rows of a query, in the order of `column` where it is named; without `whole` those of the groups that were
-    offered."""
-    within = "" if whole or column is None else f" WHERE {of_groups(q(column))}"
-    order = f" ORDER BY {q(column)} NULLS FIRST" if whole and column is not None else ""
-    found = connection.sql(f"SELECT * FROM ({query}) AS _result{within}{order}")
+def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None, groups: Groups | None) -> pa.Table:
+    """The rows of a query: of these groups, which were offered, or all, in the order of `column` where it is named."""
+    if groups is None:
+        which = "" if column is None else f" ORDER BY {q(column)} NULLS FIRST"
+    else:
+        which = "" if column is None else f" WHERE {of_groups(q(column), groups)}"
+    found = connection.sql(f"SELECT * FROM ({query}) AS _result{which}")
     kinds = zip(found.columns, map(str, found.types), strict=True)
     narrowed = ", ".join(f"CAST({q(n)} AS {NARROWER[k]}) AS {q(n)}" if k in NARROWER else q(n) for n, k in kinds)
     return found.project(narrowed).to_arrow_table()

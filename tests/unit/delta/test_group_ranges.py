@@ -14,10 +14,11 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from adapters.delta import group_ranges
-from adapters.delta.data_files import DataFile, data_files, may_hold, rows_in
+from adapters.delta.data_files import Bounds, DataFile
 from adapters.delta.folders import LocalFolder
 from adapters.delta.group_ranges import Rewriting, in_order, replace, replaceable, stretches
 from adapters.delta.mirrors import CHANGE_DATA_FEED
+from adapters.delta.table_version import TableVersion
 
 LONG = "x" * 70
 VALUES: dict[str, list[Any]] = {
@@ -45,16 +46,20 @@ def of_group(rows: Counter[Any], group: Any) -> dict[Any, int]:
     return {row: n for row, n in rows.items() if row[0] == group}
 
 
+def version_of(path: Path) -> TableVersion:
+    return TableVersion(DeltaTable(path), LocalFolder(path))
+
+
 def rewritten(path: Path, rows: pa.Table, groups: frozenset[Any]) -> tuple[int, int]:
     """Replace the rows of the groups; how many files went, and how many came."""
-    table = DeltaTable(path)
-    before = {file.path for file in data_files(table)}
-    what = replaceable(table, "city", groups)
+    before = version_of(path)
+    what = replaceable(before, "city", groups)
     assert what is not None
-    replace(table, LocalFolder(path), rows, what, SAID)
-    after = {file.path for file in data_files(table)}
-    assert table.version() == DeltaTable(path).version()
-    return len(before - after), len(after - before)
+    paths = before.paths
+    table = replace(before, rows, what, SAID)
+    after = version_of(path)
+    assert (table.version(), {*table.file_uris()}) == (after.number, {*after.table.file_uris()})
+    return len(paths - after.paths), len(after.paths - paths)
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -73,11 +78,10 @@ def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, 
         rows = rows_of(kind, chance.choices([*groups], k=chance.randint(0, 9)), number)
         rewritten(tmp_path, rows, groups)
         model = Counter({row: n for row, n in model.items() if row[0] not in groups}) + counted(rows)
-        table = DeltaTable(tmp_path)
-        assert counted(table.to_pyarrow_table()) == model
+        version = version_of(tmp_path)
+        assert counted(version.table.to_pyarrow_table()) == model
         for group in (None, *chance.sample(values, min(len(values), 12))):
-            files = may_hold(data_files(table, "city"), frozenset({group}))
-            there = counted(rows_in(table, LocalFolder(tmp_path), files).to_table())
+            there = counted(version.rows(version.holding("city", frozenset({group}))).to_table())
             assert {row: n for row, n in there.items() if row[0] == group} == {
                 r: n for r, n in model.items() if r[0] == group
             }
@@ -95,14 +99,14 @@ def test_few_files_are_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         groups = [number * 197 % 4000, (number * 197 + 2000) % 4000]
         gone, came = rewritten(tmp_path, rows_of("numbers", groups + groups[1:] * 70, number), frozenset(groups))
         assert gone <= 4 and came <= 6
-        assert all(file.high - file.low < 1500 for file in data_files(DeltaTable(tmp_path), "city"))
+        assert all(file.bounds.high - file.bounds.low < 1500 for file in version_of(tmp_path).files("city"))
     assert first / 2 <= len(DeltaTable(tmp_path).file_uris()) <= first * 2
 
 
 def test_files_without_bounds_lie_beside_each_other() -> None:
     """Whatever file with NULL alone, which stays, was written between them."""
-    unknown = [DataFile(f"unknown-{n}", 10, 1, {}) for n in range(2)]
-    void, low, high = DataFile("void", 10, 2, {}, nulls=2), *(DataFile(v, 10, 1, {}, v, v, 0) for v in "ac")
+    unknown = [DataFile(f"unknown-{n}", 10, {}, Bounds(1)) for n in range(2)]
+    void, low, high = DataFile("void", 10, {}, Bounds(2, nulls=2)), *(DataFile(v, 10, {}, Bounds(1, v, v, 0)) for v in "ac")
     (first, second) = stretches([unknown[0], void, unknown[1], low, high], frozenset({"c"}))
     assert (first.low, first.files) == (None, tuple(unknown))
     assert (second.low, second.files) == ("c", (high,))
@@ -119,12 +123,12 @@ def test_files_too_many_become_fewer(tmp_path: Path) -> None:
 
 def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
     write_deltalake(tmp_path, rows_of("numbers", [1, 2], 0))
-    table = DeltaTable(tmp_path)
-    what = replaceable(table, "city", frozenset({1}))
+    version = version_of(tmp_path)
+    what = replaceable(version, "city", frozenset({1}))
     assert what is not None
     rewritten(tmp_path, rows_of("numbers", [2], 5), frozenset({2}))
     with pytest.raises(CommitFailedError):
-        replace(table, LocalFolder(tmp_path), rows_of("numbers", [1], 9), what, SAID)
+        replace(version, rows_of("numbers", [1], 9), what, SAID)
     assert counted(DeltaTable(tmp_path).to_pyarrow_table()) == {(1, 0): 1, (2, 5): 1}
 
 
@@ -132,7 +136,7 @@ def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
 def test_what_delta_rs_has_to_write(how: dict[str, Any], tmp_path: Path) -> None:
     """A feed that has to be kept, and partitions."""
     write_deltalake(tmp_path, rows_of("numbers", [1, 2], 0), **how)
-    assert replaceable(DeltaTable(tmp_path), "city", frozenset({1})) is None
+    assert replaceable(version_of(tmp_path), "city", frozenset({1})) is None
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -141,17 +145,17 @@ def test_partitions_are_found(kind: str, tmp_path: Path) -> None:
     values = [*(v for v in VALUES[kind] if v != ""), None, *(["it's", "a b", "50%", "x/y"] if kind == "texts" else [])]
     values = [value for value in values if not (isinstance(value, str) and len(value) > 80)]
     write_deltalake(tmp_path, rows_of(kind, values, 0), partition_by=["city"])
-    table = DeltaTable(tmp_path)
+    version = version_of(tmp_path)
     for group in values:
-        files = may_hold(data_files(table, "city"), frozenset({group}))
+        files = version.holding("city", frozenset({group}))
         assert [file.partition for file in files] == [{"city": group}]
-        assert rows_in(table, LocalFolder(tmp_path), files).to_table()["city"].to_pylist() == [group]
+        assert version.rows(files).to_table()["city"].to_pylist() == [group]
 
 
 def test_values_of_another_type_are_looked_for_everywhere(tmp_path: Path) -> None:
     """A query may find 5 equal to '5'."""
     write_deltalake(tmp_path, rows_of("texts", ["5", "7"], 0))
-    assert len(may_hold(data_files(DeltaTable(tmp_path), "city"), frozenset({900}))) == 1
+    assert len(version_of(tmp_path).holding("city", frozenset({900}))) == 1
 
 
 def test_rows_come_in_order() -> None:
@@ -163,4 +167,4 @@ def test_nothing_to_rewrite_makes_a_file(tmp_path: Path) -> None:
     """Of a table that has no rows."""
     write_deltalake(tmp_path, rows_of("numbers", [], 0))
     assert rewritten(tmp_path, rows_of("numbers", [4], 1), frozenset({4}))[1] == 1
-    assert isinstance(replaceable(DeltaTable(tmp_path), "city", frozenset({4})), Rewriting)
+    assert isinstance(replaceable(version_of(tmp_path), "city", frozenset({4})), Rewriting)

@@ -1,0 +1,127 @@
+"""One version of a table: what its log says, asked once, and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property, reduce
+from itertools import compress, repeat
+from operator import and_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from replicator.domain.projections import Groups
+
+from .data_files import Bounds, DataFile, may_hold
+from .folders import Folder, LocalFolder
+from .tables import schema_of
+
+SPARKS_TIMES = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+"""Spark may write times in a form that Arrow reads as nanoseconds, which end in 2262."""
+NO_FILES = "false"
+"""A condition that leaves out every file."""
+PARTITION = "partition."
+
+
+class TableVersion:
+    """The version that `table` is at, which stays there."""
+
+    def __init__(self, table: DeltaTable, folder: Folder) -> None:
+        self.table = table
+        self.folder = folder
+
+    @cached_property
+    def number(self) -> int:
+        """Of the version."""
+        return int(self.table.version())
+
+    @cached_property
+    def table_id(self) -> str:
+        """What tells the table from another that takes its place."""
+        return str(self.table.metadata().id)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """See `tables.schema_of`."""
+        return schema_of(self.table)
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        """Its files, as the log spells their paths."""
+        return frozenset(self._added["path"].to_pylist())
+
+    def files(self, column: str | None = None, only: Collection[str] | None = None) -> list[DataFile]:
+        """Its files, or those of these paths, with the bounds of one column; a column of the partition has its value for
+        both."""
+        found = self._added
+        if only is not None:
+            found = found.filter(pc.is_in(found["path"], pa.array([*only], pa.string())))
+        return _files(found, _bounds(found, column))
+
+    def holding(self, column: str, groups: Groups) -> list[DataFile]:
+        """Those files that may have rows whose value of the column is one of `groups`."""
+        bounds = _bounds(self._added, column)
+        held = may_hold(bounds, groups)
+        return _files(self._added.filter(pa.array(held, pa.bool_())), compress(bounds, held))
+
+    def rows(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
+        """Its rows, or those of some of its files. DeltaProtocolError where the table has features that Arrow's datasets do
+        not know."""
+        if files is None or any("://" in file.path for file in files):
+            whole = self._dataset(None)
+            paths = None if files is None else {file.place for file in files}
+            kept = [f for f in whole.get_fragments() if paths is None or f.path in paths]
+            return whole if paths is None else ds.FileSystemDataset(kept, whole.schema, whole.format, whole.filesystem)
+        # Making a fragment takes delta-rs long enough (70 us) to tell where a table has thousands of files.
+        empty = self.without_files
+        fragments = [
+            empty.format.make_fragment(file.place, empty.filesystem, _expression(file, empty.schema)) for file in files
+        ]
+        return ds.FileSystemDataset(fragments, empty.schema, empty.format, empty.filesystem)
+
+    @cached_property
+    def without_files(self) -> ds.FileSystemDataset:
+        """`rows` of no file, which says where files are and how they are read."""
+        return self._dataset(NO_FILES)
+
+    @cached_property
+    def _added(self) -> pa.Table:
+        return pa.table(self.table.get_add_actions(flatten=True))
+
+    def _dataset(self, only: str | None) -> ds.FileSystemDataset:
+        # Arrow's own files need no Python for each read.
+        local = (
+            fs.SubTreeFileSystem(str(self.folder), fs.LocalFileSystem()) if isinstance(self.folder, LocalFolder) else None
+        )
+        return self.table.to_pyarrow_dataset(
+            filesystem=local, parquet_read_options=SPARKS_TIMES, schema=self.schema, file_pruning_predicate=only
+        )
+
+
+def _bounds(found: pa.Table, column: str | None) -> list[Bounds]:
+    rows = found["num_records"].to_pylist()
+    if column is not None and PARTITION + column in found.column_names:
+        values = found[PARTITION + column].to_pylist()
+        return [Bounds(n, v, v, n if v is None else 0) for n, v in zip(rows, values, strict=True)]
+    # A part of a nested column is called as a column with a point in its name would be.
+    names = [f"{what}.{column}" for what in ("min", "max", "null_count")] if column and "." not in column else [""] * 3
+    marks = [found[name].to_pylist() if name in found.column_names else repeat(None, len(rows)) for name in names]
+    return [*map(Bounds, rows, *marks)]
+
+
+def _files(found: pa.Table, bounds: Iterable[Bounds]) -> list[DataFile]:
+    names = [name for name in found.column_names if name.startswith(PARTITION)]
+    partitions = found.select(names).rename_columns([name.removeprefix(PARTITION) for name in names]).to_pylist()
+    known = (found[name].to_pylist() for name in ("path", "size_bytes"))
+    return [DataFile(*one) for one in zip(*known, partitions or [{}] * found.num_rows, bounds, strict=True)]
+
+
+def _expression(file: DataFile, schema: pa.Schema) -> pc.Expression | None:
+    terms = [
+        pc.field(name).is_null() if value is None else pc.field(name) == pa.scalar(value, schema.field(name).type)
+        for name, value in file.partition.items()
+    ]
+    return reduce(and_, terms) if terms else None
