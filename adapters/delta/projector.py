@@ -16,6 +16,8 @@ from .commits import LostRace
 from .durable import sync_commit
 from .errors import translating
 from .folders import Folder, LocalFolder
+from .followed import FollowedTable
+from .kept_versions import KeptVersions
 from .layout import Lake
 from .options import LakeOptions
 from .refreshes import (
@@ -27,17 +29,12 @@ from .refreshes import (
     next_number,
     properties,
     refuse_group_type,
-    target,
+    refuse_others,
 )
-from .table_version import TableVersion
 from .table_writer import TableWriter
 from .tables import STATISTICS, exists, opened, schema_of, statistics_columns
 from .upkeep import Upkeep
 from .versions import end_versions, held_by_versions
-from .versions_apart import earlier
-
-KEPT_VERSIONS = 2
-"""Of each input: the newest, and for projections that were not refreshed since the one before."""
 
 
 class DeltaProjector:
@@ -51,9 +48,10 @@ class DeltaProjector:
         self._lakes = {str(name): LakeOptions.checked(said) for name, said in given.items()}
         self._upkeep = {name: Upkeep(said.compact_every, writer) for name, said in self._lakes.items()}
         self._targets: dict[str, DeltaTable | None] = {}
-        self._versions: dict[tuple[str, int], TableVersion] = {}
-        """Versions of inputs that were opened: opening one reads its log. The newest are kept for the next refresh, which
-        compares with what the last one read."""
+        self._written: dict[str, FollowedTable] = {}
+        self._read: dict[str, KeptVersions] = {}
+        """By URI, the tables that were looked at. Versions of inputs are kept for the next refresh, which compares with what
+        the last one read."""
         self.looked_up: Callable[[], None] = lambda: None
         """Called before a commit; for tests of races."""
 
@@ -69,17 +67,14 @@ class DeltaProjector:
             with translating(one.label):
                 if not exists(folder):
                     raise not_there(projection, one)
-                newest = TableVersion(opened(folder), folder)
-                self._forget_others(newest)
-                self._versions[folder.uri, newest.number] = newest
+                newest = self._versions(folder).newest()
                 found[one.name] = Read(newest.table_id, newest.number)
         return found
 
     def last(self, projection: Projection) -> Record | None:
         """See `ports.projector.Projector.last`."""
         with translating(projection.label):
-            table = target(self._target_folder(projection), projection)
-            self._targets[projection.name] = table
+            table = self._targets[projection.name] = self._newest_target(projection)
             return None if table is None else last_record(table)
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
@@ -95,7 +90,7 @@ class DeltaProjector:
                 raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
             finally:
                 self._targets.pop(projection.name, None)
-                self._keep_newest()
+                self._forget_versions()
             return Replaced(version, rows)
 
     def let_go(self) -> None:
@@ -115,8 +110,8 @@ class DeltaProjector:
 
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""
-        self._targets.clear()
-        self._versions.clear()
+        for known in (self._targets, self._written, self._read):
+            known.clear()
 
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
         """Compute and commit; the version, and the rows that were written."""
@@ -137,32 +132,24 @@ class DeltaProjector:
         lake: Lake = self._lakes[sink].lake
         return lake.root if table is None else lake.table(table)
 
-    def _forget_others(self, newest: TableVersion) -> None:
-        """Only versions of this very table are of use, which may have taken the place of another one."""
-        for (uri, number), known in list(self._versions.items()):
-            if uri == newest.folder.uri and (known.table_id != newest.table_id or number > newest.number):
-                del self._versions[uri, number]
+    def _versions(self, folder: Folder) -> KeptVersions:
+        """Of an input."""
+        return self._read.setdefault(folder.uri, KeptVersions(folder))
 
-    def _keep_newest(self) -> None:
-        for uri in {uri for uri, _ in self._versions}:
-            for version in sorted(number for of, number in self._versions if of == uri)[:-KEPT_VERSIONS]:
-                del self._versions[uri, version]
-
-    def _version(self, folder: Folder, version: int) -> TableVersion:
-        """A version of an input."""
-        if (folder.uri, version) not in self._versions:
-            self._versions[folder.uri, version] = TableVersion(opened(folder, version), folder)
-        return self._versions[folder.uri, version]
-
-    def _earlier(self, folder: Folder, version: int) -> TableVersion | None:
-        """`_version`; None where the table's log does not reach back to it any more."""
-        found = self._versions.get((folder.uri, version)) or earlier(folder, version)
-        if found is not None:
-            self._versions[folder.uri, version] = found
-        return found
+    def _forget_versions(self) -> None:
+        for one in self._read.values():
+            one.keep_newest()
 
     def _target_folder(self, projection: Projection) -> Folder:
         return self._folder(projection.sink, projection.into)
+
+    def _newest_target(self, projection: Projection) -> DeltaTable | None:
+        folder = self._target_folder(projection)
+        if not exists(folder):
+            return None
+        table = self._written.setdefault(folder.uri, FollowedTable(folder)).newest()
+        refuse_others(table, projection)
+        return table
 
     def _target(self, projection: Projection) -> DeltaTable | None:
         """The table as `last` saw it."""

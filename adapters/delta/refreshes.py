@@ -19,7 +19,7 @@ from ..sql.dialect import Dialect
 from .commits import RECENT
 from .folders import Folder
 from .standings import USER_METADATA
-from .tables import create, exists, opened
+from .tables import create, opened
 
 RECORD = "replicatorRefresh"
 """Where a commit has its record: by itself, or in what a writer says of its commit."""
@@ -76,14 +76,10 @@ def next_number(table: DeltaTable, projection: Projection) -> int:
     return (table.transaction_version(app_of(projection)) or 0) + 1
 
 
-def target(folder: Folder, projection: Projection) -> DeltaTable | None:
-    """The projection's table, when it is there. Fatal for a table that no refresh of this projection made."""
-    if not exists(folder):
-        return None
-    table = opened(folder)
+def refuse_others(table: DeltaTable, projection: Projection) -> None:
+    """Raise Fatal for a table in the projection's place that no refresh of it made."""
     if table.metadata().description != remark_of(projection):
         raise not_made_by(projection)
-    return table
 
 
 def not_made_by(projection: Projection) -> Fatal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import compress, repeat
 from operator import and_
@@ -27,21 +27,21 @@ PARTITION = "partition."
 
 
 class TableVersion:
-    """The version that `table` is at, which stays there."""
+    """The version that `table` is at, and may leave after `is_settled`."""
 
     def __init__(self, table: DeltaTable, folder: Folder) -> None:
         self.table = table
-        self.folder = folder
-
-    @cached_property
-    def number(self) -> int:
-        """Of the version."""
-        return int(self.table.version())
-
-    @cached_property
-    def table_id(self) -> str:
+        self.number = int(table.version())
+        said = table.metadata()
+        self.table_id = str(said.id)
         """What tells the table from another that takes its place."""
-        return str(self.table.metadata().id)
+        self.configuration: Mapping[str, str] = said.configuration
+        self._folder = folder
+
+    def is_settled(self) -> bool:
+        """Ask now what may be asked later, when `table` is at another version. False where that is not enough: files that
+        lie elsewhere are only found by the table as it is now."""
+        return self.schema is not None and not any("://" in path for path in self.paths)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -52,6 +52,11 @@ class TableVersion:
     def paths(self) -> frozenset[str]:
         """Its files, as the log spells their paths."""
         return frozenset(self._added["path"].to_pylist())
+
+    def marked_paths(self) -> set[tuple[object, ...]]:
+        """Its files; one of which other rows are marked as deleted is another file."""
+        marks = [name for name in self._added.column_names if "deletion" in name.lower()]
+        return set(zip(*(self._added[name].to_pylist() for name in ("path", *marks)), strict=True))
 
     def files(self, column: str | None = None, only: Collection[str] | None = None) -> list[DataFile]:
         """Its files, or those of these paths, with the bounds of one column; a column of the partition has its value for
@@ -70,11 +75,11 @@ class TableVersion:
     def rows(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
         """Its rows, or those of some of its files. DeltaProtocolError where the table has features that Arrow's datasets do
         not know."""
-        if files is None or any("://" in file.path for file in files):
-            whole = self._dataset(None)
-            paths = None if files is None else {file.place for file in files}
-            kept = [f for f in whole.get_fragments() if paths is None or f.path in paths]
-            return whole if paths is None else ds.FileSystemDataset(kept, whole.schema, whole.format, whole.filesystem)
+        files = self.files() if files is None else files
+        if any("://" in file.path for file in files):
+            whole, places = self._dataset(None), {file.place for file in files}
+            kept = [f for f in whole.get_fragments() if f.path in places]
+            return ds.FileSystemDataset(kept, whole.schema, whole.format, whole.filesystem)
         # Making a fragment takes delta-rs long enough (70 us) to tell where a table has thousands of files.
         empty = self.without_files
         fragments = [
@@ -94,7 +99,7 @@ class TableVersion:
     def _dataset(self, only: str | None) -> ds.FileSystemDataset:
         # Arrow's own files need no Python for each read.
         local = (
-            fs.SubTreeFileSystem(str(self.folder), fs.LocalFileSystem()) if isinstance(self.folder, LocalFolder) else None
+            fs.SubTreeFileSystem(str(self._folder), fs.LocalFileSystem()) if isinstance(self._folder, LocalFolder) else None
         )
         return self.table.to_pyarrow_dataset(
             filesystem=local, parquet_read_options=SPARKS_TIMES, schema=self.schema, file_pruning_predicate=only

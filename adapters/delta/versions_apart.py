@@ -75,7 +75,7 @@ def apart(old: TableVersion, new: TableVersion, columns: Collection[str] | None)
 def fed(old: TableVersion, new: TableVersion, names: Collection[str]) -> pa.Table | None:
     """What the change data feed has between two versions, with `_change_type`; None where it was not on, is not there any
     more, or is too long to be held."""
-    if old.table.metadata().configuration.get(CHANGE_DATA_FEED) != ON:
+    if old.configuration.get(CHANGE_DATA_FEED) != ON:
         return None
     batches, rows = [], 0
     try:

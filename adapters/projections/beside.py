@@ -56,7 +56,7 @@ class BesideDatabases(DeltaProjector):
             self.looked_up()
             return self._tables.replace(projection, work, record, rows)
         finally:
-            self._keep_newest()
+            self._forget_versions()
 
     def versions(self, projection: Projection) -> str:
         """See `ports.projector.Projector.versions`; PostgreSQL keeps none."""

@@ -41,11 +41,11 @@ class LocalProjector(BesideDatabases):
         """See `ports.projector.Projector.touched`; what has changed in PostgreSQL is not known."""
         if one.sink in self._places:
             return None
-        folder = self._folder(one.sink, one.table)
-        old = self._earlier(folder, since)
+        known = self._versions(self._folder(one.sink, one.table))
+        old = known.earlier(since)
         if old is None:
             return None
-        versions = (old, self._version(folder, until))
+        versions = (old, known.at(until))
         found = apart(*versions, one.columns)
         if found is None or found.is_empty:
             return None if found is None else frozenset()
@@ -87,7 +87,7 @@ class LocalProjector(BesideDatabases):
     def _rows(self, one: Input, version: int, groups: Groups | None) -> ds.Dataset:
         """The rows of a version, without files that have none of the groups, where the key is a column and that can be
         told."""
-        found = self._version(self._folder(one.sink, one.table), version)
+        found = self._versions(self._folder(one.sink, one.table)).at(version)
         names = {source_name(name).lower(): name for name in found.schema.names}
         column = None if one.key is None else names.get(one.key.column or "")
         if column is None or groups is None:

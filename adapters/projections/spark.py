@@ -18,9 +18,7 @@ from ..delta.column_names import source_name, stored_name
 from ..delta.commits import Attempt
 from ..delta.projector import refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import RECORD, among, app_of, group_column, next_number, within
-from ..delta.tables import opened
 from ..delta.types import storable, storage_type
-from ..delta.versions_apart import earlier
 from ..spark.errors import translating
 from ..spark.frames import column, from_arrow, quoted, to_arrow
 from ..spark.session import split_later
@@ -56,10 +54,11 @@ class SparkProjector(BesideDatabases):
         if one.sink in self._places:
             return None
         folder = self._folder(one.sink, one.table)
-        old = earlier(folder, since)
+        known = self._versions(folder)
+        old = known.earlier(since)
         if old is None:
             return None
-        before, after = _files(old.table), _files(opened(folder, until))
+        before, after = old.marked_paths(), known.at(until).marked_paths()
         files = (before - after, after - before)
         if not any(files):
             return frozenset()
@@ -177,13 +176,6 @@ def _only(rows: DataFrame, files: set[tuple[object, ...]], sign: int) -> DataFra
     """The rows of these files."""
     names = sorted({str(path).rpartition("/")[2] for path, *_ in files})
     return rows.where(sf.col(FILE).isin(names)).drop(FILE).withColumn(SIGN, sf.lit(sign))
-
-
-def _files(table: DeltaTable) -> set[tuple[object, ...]]:
-    """The files of a version; one of which other rows are marked as deleted is another file."""
-    found = pa.table(table.get_add_actions(flatten=True))
-    marks = [name for name in found.column_names if "deletion" in name.lower()]
-    return set(zip(*(found[name].to_pylist() for name in ("path", *marks)), strict=True))
 
 
 def _refuse_repeated(rows: DataFrame, projection: Projection) -> None:

@@ -12,6 +12,7 @@ from replicator.domain.errors import EnvironmentProblem
 
 from ...delta.errors import first_line, is_damage, translating
 from ...delta.folders import Folder
+from ...delta.followed import FollowedTable
 from ...delta.layout import Lake
 from ...delta.storage import Storage
 from ...delta.tables import exists, opened
@@ -23,10 +24,9 @@ class OpenedTable:
 
     def __init__(self, path: str, missing: str, storage: Storage | None = None) -> None:
         self.root: Folder = Lake.at(path, storage).root
-        self.log = self.root / "_delta_log"
         self._missing = missing
-        self._table: DeltaTable | None = None
-        self._stamp: object = None
+        self._followed = FollowedTable(self.root, self._open)
+        self.log = self._followed.log
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -35,17 +35,8 @@ class OpenedTable:
             yield
 
     def newest(self) -> DeltaTable:
-        """The table at its newest version; another object when the last one known is another's, or was cleaned up. Raises
-        EnvironmentProblem when there is none."""
-        table, stamp = self._table, self._stamp
-        if table is None or stamp is None or self.log.stamp(entry(table.version())) != stamp:
-            table = self._open()
-        elif self.log.holds(entry(table.version() + 1)):
-            table.update_incremental()
-        else:
-            return table
-        self._table, self._stamp = table, self.log.stamp(entry(table.version()))
-        return table
+        """See `FollowedTable.newest`. Raises EnvironmentProblem when there is none."""
+        return self._followed.newest()
 
     def at(self, version: int) -> DeltaTable:
         """The table as it was in `version`."""
@@ -55,11 +46,6 @@ class OpenedTable:
         if not exists(self.root):
             raise EnvironmentProblem(f"There is no Delta table in {self.root}.", next_step=self._missing)
         return opened(self.root)
-
-
-def entry(version: int) -> str:
-    """The name of the file of a commit."""
-    return f"{version:020}.json"
 
 
 @contextmanager

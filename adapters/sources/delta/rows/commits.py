@@ -18,8 +18,8 @@ from replicator.domain.moments import FIRST_MS, LAST_MS
 from replicator.domain.table import RESERVED_PREFIXES
 
 from ....delta.folders import Folder
+from ....delta.followed import entry
 from ....delta.types import storage_type
-from ..opened import entry
 from ..table import READABLE as LOG_READABLE
 from .encode import OWN
 

@@ -11,9 +11,10 @@ from deltalake.exceptions import DeltaError
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 
 from ....delta.folders import Located
+from ....delta.followed import entry
 from ....delta.reading import table_name
 from ..files import Rewritten, parquet
-from ..opened import OpenedTable, entry
+from ..opened import OpenedTable
 from .commits import FEED_IS_ON, Commit, State, Stored, present
 from .losses import cleaned, rewritten, vacuumed, without_feed
 from .options import RowsOptions

@@ -1,0 +1,46 @@
+"""A Delta table whose newest version is asked for time and again, while others write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from deltalake import DeltaTable
+
+from .folders import Folder
+from .tables import opened
+
+
+class FollowedTable:
+    """The table in a folder, which `opens` opens. Not safe for use from several threads."""
+
+    def __init__(self, folder: Folder, opens: Callable[[], DeltaTable] | None = None) -> None:
+        self.log = folder / "_delta_log"
+        self._opens = opens or partial(opened, folder)
+        self._table: DeltaTable | None = None
+        self._seen: tuple[str, object] = ("", None)
+        """The commit that was the newest one when it was last asked for, and what tells it from one that takes its place."""
+
+    def newest(self) -> DeltaTable:
+        """The table at its newest version: the same object, which moves on, unless the table that it was is gone, or the
+        commit that it stood at was cleaned up. In between it may be committed to, or moved."""
+        table, (commit, stamp) = self._table, self._seen
+        if table is None or stamp is None or self.log.stamp(commit) != stamp:
+            table = self._opens()
+        elif self.log.holds(entry(table.version() + 1)):
+            table.update_incremental()
+        else:
+            return table
+        self._table = table
+        commit = entry(table.version())
+        self._seen = commit, self.log.stamp(commit)
+        return table
+
+    def let_go(self) -> None:
+        """Open the table anew the next time: who has it may keep it as it is."""
+        self._table = None
+
+
+def entry(version: int) -> str:
+    """The name of the file of a commit."""
+    return f"{version:020}.json"
