@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|freshness|memory|spark|policies|decode|columns|projections|replay]`, or the first."""
+"""`python -m benchmarks COMMAND`; without one, `throughput`. `--help` says which there are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import columns, decode, freshness, lanes, memory, policies, projections, replay, report, spark, throughput
+from . import columns, decode, freshness, gold, lanes, memory, policies, projections, replay, report, spark, throughput
 from .applying import Case
 
 
@@ -91,6 +91,13 @@ def measure_projections(options: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+def measure_gold(options: argparse.Namespace) -> dict[str, Any]:
+    """The gold tables of the examples: a refresh of the groups that were touched beside one of everything."""
+    figures = gold.measure(options.rows, options.groups, options.share, options.rounds, options.examples)
+    projections.show(figures)
+    return figures
+
+
 def measure_replay(options: argparse.Namespace) -> dict[str, Any]:
     """An event log into a table, beside DuckDB alone."""
     figures = replay.measure(options.events, options.policy, options.columns, options.rounds)
@@ -105,6 +112,14 @@ def _with_replay(replaying: argparse.ArgumentParser) -> None:
     replaying.add_argument(
         "--columns", choices=replay.COLUMNS, nargs="+", default=list(replay.COLUMNS), help="that DuckDB reads"
     )
+
+
+def _with_gold(computing: argparse.ArgumentParser) -> None:
+    computing.add_argument("--rows", type=int, default=10_000_000)
+    computing.add_argument("--groups", type=int, default=1_000)
+    computing.add_argument("--share", type=float, default=0.01, help="of the groups is touched")
+    computing.add_argument("--rounds", type=int, default=3, help="of each, in turns; the least counts")
+    computing.add_argument("--examples", choices=tuple(gold.EXAMPLES), nargs="+", default=list(gold.EXAMPLES))
 
 
 def _with_projections(computing: argparse.ArgumentParser) -> None:
@@ -129,7 +144,9 @@ def _with_policies(applying: argparse.ArgumentParser) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     _with_throughput(parser)
-    commands = parser.add_subparsers(metavar="throughput|freshness|memory|spark|policies|decode|columns|projections|replay")
+    commands = parser.add_subparsers(
+        metavar="throughput|freshness|memory|spark|policies|decode|columns|projections|gold|replay"
+    )
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
     fresh.add_argument("--rate", type=int, default=500, help="rows a second")
@@ -154,6 +171,8 @@ def _parser() -> argparse.ArgumentParser:
     ruled.add_argument("--batch", type=int, default=20_000, metavar="EVENTS")
     computing = commands.add_parser("projections", help=measure_projections.__doc__)
     _with_projections(computing)
+    of_examples = commands.add_parser("gold", help=measure_gold.__doc__)
+    _with_gold(of_examples)
     replaying = commands.add_parser("replay", help=measure_replay.__doc__)
     _with_replay(replaying)
     measures = {
@@ -164,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
         decoding: measure_decode,
         ruled: measure_columns,
         computing: measure_projections,
+        of_examples: measure_gold,
         replaying: measure_replay,
     }
     for command, run in measures.items():

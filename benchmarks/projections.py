@@ -54,28 +54,28 @@ def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence
             for number in range(rounds):
                 touched = (_append if layout == "appended" else _merge)(lake, rows, groups, share, number)
                 cases += [_case(refreshing, layout, name, touched) for name in QUERIES]
-    return {"rows": rows, "groups": groups, "cases": _least(cases)}
+    return {"rows": rows, "groups": groups, "cases": least(cases)}
 
 
 def _case(refreshing: Refreshing, layout: str, name: str, touched: int) -> dict[str, Any]:
-    part, taken = _timed(refreshing, name, full=False)
+    part, taken = timed(refreshing, _projection(name), full=False)
     if (part.kind, part.groups) != ("groups", touched):
         raise SystemExit(f"{name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")
-    whole, of_all = _timed(refreshing, name, full=True)
+    whole, of_all = timed(refreshing, _projection(name), full=True)
     return {"layout": layout, "query": name, "touched": touched, "rows": part.rows, "of": whole.rows,
             **dict(zip(TAKEN, (*taken, *of_all), strict=True))}  # fmt: skip
 
 
-def _timed(refreshing: Refreshing, name: str, *, full: bool) -> tuple[Refreshed, tuple[float, float]]:
+def timed(refreshing: Refreshing, projection: Projection, *, full: bool) -> tuple[Refreshed, tuple[float, float]]:
     """Memory that changing the input took is given back before, not at whose expense it happens to be: it is 40 ms."""
-    projection = _projection(name)
     pa.default_memory_pool().release_unused()
     began, used = time.perf_counter(), time.process_time()
     done = refreshing.refresh(projection, full=full)
     return done, (time.perf_counter() - began, time.process_time() - used)
 
 
-def _least(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def least(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of each query and layout, the least of the rounds."""
     kept: dict[tuple[str, str], dict[str, Any]] = {}
     for case in cases:
         best = kept.setdefault((case["layout"], case["query"]), dict(case))

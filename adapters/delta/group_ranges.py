@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import compress, pairwise
@@ -41,6 +41,10 @@ LARGEST_FILE = 256 * 1024 * 1024
 """Bytes of a file that is rewritten here; of larger ones rows should not be held in memory."""
 FILES_TOO_MANY = 2
 """How many times as many files as there should be lead to a rewriting of all."""
+SAMPLE = 20_000
+"""Rows by which those of a table are judged."""
+LIKE_OTHERS: Mapping[str, Any] = {"compression": "snappy", "store_schema": False}
+"""How files are written here, as delta-rs does."""
 LONGEST_BOUND = 64
 """Letters of a text that is told as a bound."""
 
@@ -67,6 +71,21 @@ class Rewriting:
 def file_bytes(table_bytes: int) -> int:
     """How large the files of a table of that size should be."""
     return max(SMALLEST, min(FILE_BYTES, table_bytes // MOST_FILES))
+
+
+def counted_bytes(rows: pa.Table) -> int:
+    """What delta-rs is to be told, for files with these rows to be of the right size: it counts bytes as they are before
+    they are compressed."""
+    if not rows.num_rows:
+        return FILE_BYTES
+    sample = rows.slice(max(0, rows.num_rows - SAMPLE) // 2, SAMPLE)
+    sink = pa.BufferOutputStream()
+    pq.write_table(sample, sink, **LIKE_OTHERS)
+    said = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    groups = [said.row_group(number) for number in range(said.num_row_groups)]
+    plain = sum(group.total_byte_size for group in groups)
+    stored = sum(group.column(number).total_compressed_size for group in groups for number in range(said.num_columns))
+    return file_bytes(stored * rows.num_rows // sample.num_rows) * int(plain) // int(stored)
 
 
 def in_order(rows: pa.Table, column: str) -> pa.Table:
@@ -194,7 +213,7 @@ class _Writer:
     def _file(self, rows: pa.Table) -> AddAction:
         path = f"part-{uuid4()}.snappy.parquet"
         with self._filesystem.open_output_stream(path) as sink:
-            pq.write_table(rows, sink, compression="snappy", store_schema=False)
+            pq.write_table(rows, sink, **LIKE_OTHERS)
             size = int(sink.tell())
         stats = json.dumps(_statistics(rows.select(self._told), rows.num_rows))
         return AddAction(path, size, {}, int(time.time() * 1000), data_change=True, stats=stats)

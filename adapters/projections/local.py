@@ -14,7 +14,7 @@ from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
 from ..delta.errors import translating
-from ..delta.group_ranges import file_bytes, is_plain, replace, replaceable
+from ..delta.group_ranges import counted_bytes, is_plain, replace, replaceable
 from ..delta.projector import refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import among, group_column, properties
 from ..delta.table_version import TableVersion
@@ -24,9 +24,6 @@ from ..delta.versions_apart import Apart, apart, columns_of, fed, stream
 from ..sql.dialect import DELTA_RS
 from ..sql.projecting import ADDED, Side, asking, differing, of_groups, offer, offer_groups, repeated, result, unreadable
 from .beside import BesideDatabases
-
-IN_MEMORY = 2
-"""Bytes of rows in memory for one in a file, about."""
 
 
 class LocalProjector(BesideDatabases):
@@ -140,7 +137,7 @@ def _stored(rows: pa.Table) -> pa.Table:
 
 def _write_all(table: DeltaTable, rows: pa.Table, projection: Projection, said: CommitProperties) -> None:
     """Replace every row. Where there are groups the rows come in their order, and files hold ranges of them."""
-    size = FILE_BYTES if projection.partition_by is None else file_bytes(rows.nbytes // IN_MEMORY)
+    size = FILE_BYTES if projection.partition_by is None else counted_bytes(rows)
     write_deltalake(
         table,
         rows,
