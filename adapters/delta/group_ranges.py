@@ -85,7 +85,7 @@ def counted_bytes(rows: pa.Table) -> int:
     groups = [said.row_group(number) for number in range(said.num_row_groups)]
     plain = sum(group.total_byte_size for group in groups)
     stored = sum(group.column(number).total_compressed_size for group in groups for number in range(said.num_columns))
-    return file_bytes(stored * rows.num_rows // sample.num_rows) * int(plain) // int(stored)
+    return max(1, file_bytes(stored * rows.num_rows // sample.num_rows) * int(plain) // int(stored))
 
 
 def in_order(rows: pa.Table, column: str) -> pa.Table:

@@ -87,6 +87,11 @@ class TableVersion:
         ]
         return ds.FileSystemDataset(fragments, empty.schema, empty.format, empty.filesystem)
 
+    def changes(self, since: int, columns: Sequence[str]) -> pa.RecordBatchReader:
+        """What the change data feed has after the version `since`, up to this one: these columns, and `_change_type`."""
+        feed = self.table.load_cdf(since + 1, self.number, columns=[*columns, "_change_type"])
+        return pa.RecordBatchReader.from_stream(feed)
+
     @cached_property
     def without_files(self) -> ds.FileSystemDataset:
         """`rows` of no file, which says where files are and how they are read."""

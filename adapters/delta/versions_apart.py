@@ -25,15 +25,40 @@ LONGEST_FEED = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """The rows in files of the older version alone, and those in files of the newer one: rows that were only moved to
-    another file are in both. `names`: the columns that are compared, as they are stored and as the
-    source calls them."""
+    """Two versions that have the same columns. `names`: those that are compared, as they are stored and as the source calls
+    them."""
 
-    removed: ds.Dataset
-    added: ds.Dataset
+    old: TableVersion
+    new: TableVersion
     names: Mapping[str, str]
-    is_empty: bool
-    """True when both versions have the same files."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True when both versions have the same files."""
+        return self.old.paths == self.new.paths
+
+    def files(self) -> tuple[ds.Dataset, ds.Dataset] | None:
+        """The rows in files of the older version alone, and those in files of the newer one: rows that were only moved to
+        another file are in both. None when files of the older one were cleaned away."""
+        old, new = self.old.paths, self.new.paths
+        removed = self.old.rows(self.old.files(only=old - new))
+        return None if _is_lacking(removed) else (removed, self.new.rows(self.new.files(only=new - old)))
+
+    def feed(self) -> pa.Table | None:
+        """What the change data feed has between the versions, with `_change_type`; None where it was not on, is not there
+        any more, or is too long to be held."""
+        if self.old.configuration.get(CHANGE_DATA_FEED) != ON:
+            return None
+        batches, rows = [], 0
+        try:
+            for batch in self.new.changes(self.old.number, [*self.names]):
+                batches.append(batch)
+                rows += batch.num_rows
+                if rows > LONGEST_FEED:
+                    return None
+        except (DeltaError, OSError, pa.ArrowException):
+            return None  # It was off for a while, or its files are cleaned away.
+        return pa.Table.from_batches(batches) if batches else None
 
 
 def earlier(folder: Folder, version: int) -> TableVersion | None:
@@ -61,33 +86,10 @@ def stream(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
 
 
 def apart(old: TableVersion, new: TableVersion, columns: Collection[str] | None) -> Apart | None:
-    """The files that differ, as to `columns` (lower case; None: all). None when the columns themselves differ, or files of
-    the older version were cleaned away."""
+    """What may differ between them, as to `columns` (lower case; None: all). None when the columns themselves differ."""
     if _kinds(old.schema, columns) != _kinds(new.schema, columns):
         return None
-    removed = old.rows(old.files(only=old.paths - new.paths))
-    if _is_lacking(removed):
-        return None
-    added = new.rows(new.files(only=new.paths - old.paths))
-    return Apart(removed, added, columns_of(new.schema, columns), old.paths == new.paths)
-
-
-def fed(old: TableVersion, new: TableVersion, names: Collection[str]) -> pa.Table | None:
-    """What the change data feed has between two versions, with `_change_type`; None where it was not on, is not there any
-    more, or is too long to be held."""
-    if old.configuration.get(CHANGE_DATA_FEED) != ON:
-        return None
-    batches, rows = [], 0
-    try:
-        feed = new.table.load_cdf(old.number + 1, new.number, columns=[*names, "_change_type"])
-        for batch in pa.RecordBatchReader.from_stream(feed):
-            batches.append(batch)
-            rows += batch.num_rows
-            if rows > LONGEST_FEED:
-                return None
-    except (DeltaError, OSError, pa.ArrowException):
-        return None  # It was off for a while, or its files are cleaned away.
-    return pa.Table.from_batches(batches) if batches else None
+    return Apart(old, new, columns_of(new.schema, columns))
 
 
 def _is_lacking(rows: ds.FileSystemDataset) -> bool:

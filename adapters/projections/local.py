@@ -20,7 +20,7 @@ from ..delta.refreshes import among, group_column, properties
 from ..delta.table_version import TableVersion
 from ..delta.tables import FILE_BYTES
 from ..delta.types import storable
-from ..delta.versions_apart import Apart, apart, columns_of, fed, stream
+from ..delta.versions_apart import Apart, apart, columns_of, stream
 from ..sql.dialect import DELTA_RS
 from ..sql.projecting import ADDED, Side, asking, differing, of_groups, offer, offer_groups, repeated, result, unreadable
 from .beside import BesideDatabases
@@ -42,13 +42,15 @@ class LocalProjector(BesideDatabases):
         old = known.earlier(since)
         if old is None:
             return None
-        versions = (old, known.at(until))
-        found = apart(*versions, one.columns)
-        if found is None or found.is_empty:
-            return None if found is None else frozenset()
+        found = apart(old, known.at(until), one.columns)
+        if found is not None and found.is_empty:
+            return frozenset()
+        sides = None if found is None else _sides(found)
+        if found is None or sides is None:
+            return None
         with asking(projection.name) as connection:
             key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
-            groups = differing(connection, _sides(*versions, found), found.names, key, most)
+            groups = differing(connection, sides, found.names, key, most)
         if one.key is None:
             return None if groups else frozenset()
         return frozenset(groups) if self._are_groups(projection, groups) else None
@@ -121,13 +123,18 @@ class LocalProjector(BesideDatabases):
         return found
 
 
-def _sides(old: TableVersion, new: TableVersion, found: Apart) -> tuple[Side, Side]:
-    """The rows that are compared: of the change data feed, which has few, or else of whole files."""
-    feed = fed(old, new, found.names)
-    if feed is None:
-        return (stream(found.removed, found.names), "TRUE"), (stream(found.added, found.names), "TRUE")
-    rows = stream(ds.dataset(feed), feed.column_names)
-    return (rows, f"NOT {ADDED}"), (rows, ADDED)
+def _sides(found: Apart) -> tuple[Side, Side] | None:
+    """The rows that are compared: of the change data feed, which has few, or else of whole files; None where neither is
+    there any more."""
+    feed = found.feed()
+    if feed is not None:
+        rows = stream(ds.dataset(feed), feed.column_names)
+        return (rows, f"NOT {ADDED}"), (rows, ADDED)
+    files = found.files()
+    if files is None:
+        return None
+    removed, added = (stream(rows, found.names) for rows in files)
+    return (removed, "TRUE"), (added, "TRUE")
 
 
 def _stored(rows: pa.Table) -> pa.Table:

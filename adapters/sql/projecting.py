@@ -72,10 +72,8 @@ def differing(
         sums.append(f"SELECT _group, {sign}count(*) AS _number, {sign}sum(_hash) AS _sum FROM ({each}) GROUP BY _group")
     # The same rows on both sides have the same sums; others have them once in 2^64.
     unlike = "sum(_number) <> 0 OR sum(_sum) <> 0"
-    found = connection.sql(
-        f"SELECT _group FROM ({' UNION ALL '.join(sums)}) GROUP BY _group HAVING {unlike} LIMIT {most + 1}"
-    )
-    return [one for (one,) in found.fetchall()]
+    text = f"SELECT _group FROM ({' UNION ALL '.join(sums)}) GROUP BY _group HAVING {unlike} LIMIT {most + 1}"
+    return [one for (one,) in connection.execute(text).fetchall()]
 
 
 def _columns(names: Mapping[str, str]) -> str:

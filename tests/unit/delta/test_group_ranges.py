@@ -16,9 +16,10 @@ from deltalake.exceptions import CommitFailedError
 from adapters.delta import group_ranges
 from adapters.delta.data_files import Bounds, DataFile
 from adapters.delta.folders import LocalFolder
-from adapters.delta.group_ranges import Rewriting, in_order, replace, replaceable, stretches
+from adapters.delta.group_ranges import Rewriting, counted_bytes, in_order, replace, replaceable, stretches
 from adapters.delta.mirrors import CHANGE_DATA_FEED
 from adapters.delta.table_version import TableVersion
+from adapters.delta.tables import FILE_BYTES
 
 LONG = "x" * 70
 VALUES: dict[str, list[Any]] = {
@@ -119,6 +120,24 @@ def test_files_too_many_become_fewer(tmp_path: Path) -> None:
     table = DeltaTable(tmp_path)
     assert len(table.file_uris()) == 1
     assert table.to_pyarrow_table()["city"].to_pylist() == list(range(30))
+
+
+@pytest.mark.parametrize("text", ["a word that comes again and again, {n}", "{n}"])
+def test_files_are_as_large_as_they_should_be(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However well their rows are compressed; otherwise the next refresh would take them for too many."""
+    monkeypatch.setattr(group_ranges, "SMALLEST", 40_000)
+    groups = sorted(n % 1000 for n in range(100_000))
+    values = {"n": pa.array(range(100_000)), "text": [text.format(n=n * 7919 % 100_003) for n in range(100_000)]}
+    rows = pa.table({"city": pa.array(groups, pa.int32()), **values})
+    write_deltalake(tmp_path, rows, target_file_size=counted_bytes(rows))
+    files = version_of(tmp_path).files("city")
+    assert len(files) > 10 and all(25_000 < file.size < 60_000 for file in files[:-1]), [file.size for file in files]
+    gone, came = rewritten(tmp_path, rows.slice(0, 1), frozenset({0}))
+    assert gone == came == 1
+
+
+def test_no_rows_make_no_small_files() -> None:
+    assert counted_bytes(pa.table({"n": pa.array([], pa.int64())})) == FILE_BYTES
 
 
 def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
