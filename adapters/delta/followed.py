@@ -23,18 +23,26 @@ class FollowedTable:
 
     def newest(self) -> DeltaTable:
         """The table at its newest version: the same object, which moves on, unless the table that it was is gone, or the
-        commit that it stood at was cleaned up. In between it may be committed to, or moved."""
-        table, (commit, stamp) = self._table, self._seen
-        if table is None or stamp is None or self.log.stamp(commit) != stamp:
+        commit that it stands at was cleaned up. Who moves it says so by `stands`, or it is opened anew."""
+        table, self._table = self._table, None
+        if table is None or not self._is_what_it_was(table):
             table = self._opens()
         elif self.log.holds(entry(table.version() + 1)):
             table.update_incremental()
         else:
+            self._table = table
             return table
-        self._table = table
-        commit = entry(table.version())
-        self._seen = commit, self.log.stamp(commit)
+        self.stands(table)
         return table
+
+    def stands(self, table: DeltaTable) -> None:
+        """This is the table now, right after a commit, or opened."""
+        commit = entry(table.version())
+        self._table, self._seen = table, (commit, self.log.stamp(commit))
+
+    def _is_what_it_was(self, table: DeltaTable) -> bool:
+        commit, stamp = self._seen
+        return stamp is not None and commit == entry(table.version()) and self.log.stamp(commit) == stamp
 
     def let_go(self) -> None:
         """Open the table anew the next time: who has it may keep it as it is."""

@@ -41,8 +41,10 @@ LARGEST_FILE = 256 * 1024 * 1024
 """Bytes of a file that is rewritten here; of larger ones rows should not be held in memory."""
 FILES_TOO_MANY = 2
 """How many times as many files as there should be lead to a rewriting of all."""
-SAMPLE = 20_000
-"""Rows by which those of a table are judged."""
+SAMPLE, SAMPLE_BYTES = 20_000, 16 * 1024 * 1024
+"""Rows by which those of a table are judged, and how many bytes of memory they may have."""
+MOST_COMPRESSED = 8
+"""How many times as many bytes of a file delta-rs may hold before they are compressed."""
 LIKE_OTHERS: Mapping[str, Any] = {"compression": "snappy", "store_schema": False}
 """How files are written here, as delta-rs does."""
 LONGEST_BOUND = 64
@@ -78,14 +80,16 @@ def counted_bytes(rows: pa.Table) -> int:
     they are compressed."""
     if not rows.num_rows:
         return FILE_BYTES
-    sample = rows.slice(max(0, rows.num_rows - SAMPLE) // 2, SAMPLE)
+    number = max(1, min(SAMPLE, SAMPLE_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    sample = rows.slice(max(0, rows.num_rows - number) // 2, number)
     sink = pa.BufferOutputStream()
     pq.write_table(sample, sink, **LIKE_OTHERS)
     said = pq.read_metadata(pa.BufferReader(sink.getvalue()))
     groups = [said.row_group(number) for number in range(said.num_row_groups)]
     plain = sum(group.total_byte_size for group in groups)
     stored = sum(group.column(number).total_compressed_size for group in groups for number in range(said.num_columns))
-    return max(1, file_bytes(stored * rows.num_rows // sample.num_rows) * int(plain) // int(stored))
+    size = file_bytes(stored * rows.num_rows // sample.num_rows)
+    return max(1, min(size * int(plain) // int(stored), size * MOST_COMPRESSED))
 
 
 def in_order(rows: pa.Table, column: str) -> pa.Table:

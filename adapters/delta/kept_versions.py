@@ -24,7 +24,7 @@ class KeptVersions:
     def newest(self) -> TableVersion:
         """The version that is the newest one now."""
         for one in self._known.values():
-            if not one.is_settled():
+            if not one.settle():
                 self._followed.let_go()
         table = self._followed.newest()
         found = self._known.get(int(table.version()))

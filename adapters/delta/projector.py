@@ -90,11 +90,12 @@ class DeltaProjector:
                 raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
             finally:
                 self._targets.pop(projection.name, None)
-                self._forget_versions()
             return Replaced(version, rows)
 
     def let_go(self) -> None:
-        """See `ports.projector.Projector.let_go`: versions of a lake are kept by their table."""
+        """See `ports.projector.Projector.let_go`: versions of a lake are kept by their table. The newest stay known."""
+        for one in self._read.values():
+            one.keep_newest()
 
     def versions(self, projection: Projection) -> str:
         """See `ports.projector.Projector.versions`."""
@@ -136,10 +137,6 @@ class DeltaProjector:
         """Of an input."""
         return self._read.setdefault(folder.uri, KeptVersions(folder))
 
-    def _forget_versions(self) -> None:
-        for one in self._read.values():
-            one.keep_newest()
-
     def _target_folder(self, projection: Projection) -> Folder:
         return self._folder(projection.sink, projection.into)
 
@@ -147,9 +144,12 @@ class DeltaProjector:
         folder = self._target_folder(projection)
         if not exists(folder):
             return None
-        table = self._written.setdefault(folder.uri, FollowedTable(folder)).newest()
+        table = self._followed_target(folder).newest()
         refuse_others(table, projection)
         return table
+
+    def _followed_target(self, folder: Folder) -> FollowedTable:
+        return self._written.setdefault(folder.uri, FollowedTable(folder))
 
     def _target(self, projection: Projection) -> DeltaTable | None:
         """The table as `last` saw it."""
@@ -194,6 +194,7 @@ class DeltaProjector:
             sync_commit(folder, version)
         if not self._keeps_sizes(projection, table):
             self._upkeep[projection.sink].after_commit(table, next_number(table, projection) - 1)
+        self._followed_target(folder).stands(table)
         return version
 
     def _keeps_sizes(self, projection: Projection, table: DeltaTable) -> bool:  # noqa: ARG002

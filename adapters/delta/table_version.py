@@ -27,7 +27,8 @@ PARTITION = "partition."
 
 
 class TableVersion:
-    """The version that `table` is at, and may leave after `is_settled`."""
+    """The version that `table` is at. After `settle` it may be at a later one, and is then only asked for `changes`, and how
+    files are read."""
 
     def __init__(self, table: DeltaTable, folder: Folder) -> None:
         self.table = table
@@ -36,11 +37,17 @@ class TableVersion:
         self.table_id = str(said.id)
         """What tells the table from another that takes its place."""
         self.configuration: Mapping[str, str] = said.configuration
+        self.features = frozenset(table.protocol().reader_features or ())
+        """What readers have to know (protocol version 3)."""
         self._folder = folder
 
-    def is_settled(self) -> bool:
+    def settle(self) -> bool:
         """Ask now what may be asked later, when `table` is at another version. False where that is not enough: files that
         lie elsewhere are only found by the table as it is now."""
+        return self._is_settled
+
+    @cached_property
+    def _is_settled(self) -> bool:
         return self.schema is not None and not any("://" in path for path in self.paths)
 
     @cached_property
@@ -52,11 +59,6 @@ class TableVersion:
     def paths(self) -> frozenset[str]:
         """Its files, as the log spells their paths."""
         return frozenset(self._added["path"].to_pylist())
-
-    def marked_paths(self) -> set[tuple[object, ...]]:
-        """Its files; one of which other rows are marked as deleted is another file."""
-        marks = [name for name in self._added.column_names if "deletion" in name.lower()]
-        return set(zip(*(self._added[name].to_pylist() for name in ("path", *marks)), strict=True))
 
     def files(self, column: str | None = None, only: Collection[str] | None = None) -> list[DataFile]:
         """Its files, or those of these paths, with the bounds of one column; a column of the partition has its value for

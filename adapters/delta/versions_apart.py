@@ -25,24 +25,19 @@ LONGEST_FEED = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Two versions that have the same columns. `names`: those that are compared, as they are stored and as the source calls
-    them."""
+    """The rows in files of the older version alone, and those in files of the newer one: rows that were only moved to
+    another file are in both. `names`: the columns that are compared, as they are stored and as the source calls them."""
 
     old: TableVersion
     new: TableVersion
+    removed: ds.Dataset
+    added: ds.Dataset
     names: Mapping[str, str]
 
     @property
     def is_empty(self) -> bool:
         """True when both versions have the same files."""
         return self.old.paths == self.new.paths
-
-    def files(self) -> tuple[ds.Dataset, ds.Dataset] | None:
-        """The rows in files of the older version alone, and those in files of the newer one: rows that were only moved to
-        another file are in both. None when files of the older one were cleaned away."""
-        old, new = self.old.paths, self.new.paths
-        removed = self.old.rows(self.old.files(only=old - new))
-        return None if _is_lacking(removed) else (removed, self.new.rows(self.new.files(only=new - old)))
 
     def feed(self) -> pa.Table | None:
         """What the change data feed has between the versions, with `_change_type`; None where it was not on, is not there
@@ -86,10 +81,16 @@ def stream(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
 
 
 def apart(old: TableVersion, new: TableVersion, columns: Collection[str] | None) -> Apart | None:
-    """What may differ between them, as to `columns` (lower case; None: all). None when the columns themselves differ."""
+    """The files that differ, as to `columns` (lower case; None: all). None when the columns themselves differ, or files of
+    the older version were cleaned away. DeltaProtocolError as `TableVersion.rows`."""
     if _kinds(old.schema, columns) != _kinds(new.schema, columns):
         return None
-    return Apart(old, new, columns_of(new.schema, columns))
+    removed = old.rows(old.files(only=old.paths - new.paths))
+    # Where the table was put back from a copy the older version is another's, though the feed may have one of its number.
+    if _is_lacking(removed):
+        return None
+    added = new.rows(new.files(only=new.paths - old.paths))
+    return Apart(old, new, removed, added, columns_of(new.schema, columns))
 
 
 def _is_lacking(rows: ds.FileSystemDataset) -> bool:

@@ -51,12 +51,9 @@ class BesideDatabases(DeltaProjector):
         """See `ports.projector.Projector.replace`."""
         if projection.sink not in self._places:
             return super().replace(projection, work, record)
-        try:
-            rows = None if work.groups == frozenset() else self._in_memory(projection, work.groups, record)
-            self.looked_up()
-            return self._tables.replace(projection, work, record, rows)
-        finally:
-            self._forget_versions()
+        rows = None if work.groups == frozenset() else self._in_memory(projection, work.groups, record)
+        self.looked_up()
+        return self._tables.replace(projection, work, record, rows)
 
     def versions(self, projection: Projection) -> str:
         """See `ports.projector.Projector.versions`; PostgreSQL keeps none."""
@@ -70,6 +67,7 @@ class BesideDatabases(DeltaProjector):
     def let_go(self) -> None:
         """See `ports.projector.Projector.let_go`."""
         self._inputs.let_go()
+        super().let_go()
 
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""

@@ -39,18 +39,14 @@ class LocalProjector(BesideDatabases):
         if one.sink in self._places:
             return None
         known = self._versions(self._folder(one.sink, one.table))
-        old = known.earlier(since)
-        if old is None:
-            return None
-        found = apart(old, known.at(until), one.columns)
-        if found is not None and found.is_empty:
-            return frozenset()
-        sides = None if found is None else _sides(found)
-        if found is None or sides is None:
-            return None
+        with translating(one.label):
+            old = known.earlier(since)
+            found = None if old is None else apart(old, known.at(until), one.columns)
+        if found is None or found.is_empty:
+            return None if found is None else frozenset()
         with asking(projection.name) as connection:
             key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
-            groups = differing(connection, sides, found.names, key, most)
+            groups = differing(connection, _sides(found), found.names, key, most)
         if one.key is None:
             return None if groups else frozenset()
         return frozenset(groups) if self._are_groups(projection, groups) else None
@@ -123,18 +119,13 @@ class LocalProjector(BesideDatabases):
         return found
 
 
-def _sides(found: Apart) -> tuple[Side, Side] | None:
-    """The rows that are compared: of the change data feed, which has few, or else of whole files; None where neither is
-    there any more."""
+def _sides(found: Apart) -> tuple[Side, Side]:
+    """The rows that are compared: of the change data feed, which has few, or else of whole files."""
     feed = found.feed()
-    if feed is not None:
-        rows = stream(ds.dataset(feed), feed.column_names)
-        return (rows, f"NOT {ADDED}"), (rows, ADDED)
-    files = found.files()
-    if files is None:
-        return None
-    removed, added = (stream(rows, found.names) for rows in files)
-    return (removed, "TRUE"), (added, "TRUE")
+    if feed is None:
+        return (stream(found.removed, found.names), "TRUE"), (stream(found.added, found.names), "TRUE")
+    rows = stream(ds.dataset(feed), feed.column_names)
+    return (rows, f"NOT {ADDED}"), (rows, ADDED)
 
 
 def _stored(rows: pa.Table) -> pa.Table:

@@ -31,6 +31,7 @@ from ..sql.projecting import repeated
 from .beside import BesideDatabases
 
 SIGN = "_by"
+DELETION_VECTORS = "deletionVectors"
 
 
 class SparkProjector(BesideDatabases):
@@ -55,11 +56,11 @@ class SparkProjector(BesideDatabases):
             return None
         folder = self._folder(one.sink, one.table)
         known = self._versions(folder)
-        old = known.earlier(since)
-        if old is None:
+        old, new = known.earlier(since), known.at(until)
+        # delta-rs does not say of which files other rows are marked as deleted.
+        if old is None or DELETION_VECTORS in old.features | new.features:
             return None
-        before, after = old.marked_paths(), known.at(until).marked_paths()
-        files = (before - after, after - before)
+        files = (old.paths - new.paths, new.paths - old.paths)
         if not any(files):
             return frozenset()
         with translating(f"comparing versions of {one.label}"):
@@ -172,9 +173,9 @@ def _looked_at(rows: DataFrame, columns: Collection[str] | None) -> DataFrame:
     return rows.select(*chosen, sf.col("_metadata.file_name").alias(FILE))
 
 
-def _only(rows: DataFrame, files: set[tuple[object, ...]], sign: int) -> DataFrame:
+def _only(rows: DataFrame, files: Collection[str], sign: int) -> DataFrame:
     """The rows of these files."""
-    names = sorted({str(path).rpartition("/")[2] for path, *_ in files})
+    names = sorted({path.rpartition("/")[2] for path in files})
     return rows.where(sf.col(FILE).isin(names)).drop(FILE).withColumn(SIGN, sf.lit(sign))
 
 

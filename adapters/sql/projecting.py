@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from replicator.domain.errors import Fatal
 from replicator.domain.projections import Groups
@@ -19,7 +20,7 @@ GROUPS = "_groups"
 NARROWER = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"}
 """Sums of whole numbers are wider here than on other engines."""
 
-Side = tuple[Any, str]
+Side = tuple[ds.Scanner, str]
 """Rows, to be read any number of times, and the condition that those are under which count."""
 
 q = DUCKDB.quoted
@@ -60,20 +61,31 @@ def differing(
 ) -> list[Any]:
     """The groups of which rows differ between two sides, at most one more than `most`; without a key something where any
     differ. `names`: the columns that are compared, and what the query calls them."""
-    listed = ", ".join(q(name) for name in names.values())
     sums = []
     for sign, (rows, condition) in zip("-+", sides, strict=True):
         connection.register(f"_rows_{sign}", rows)
-        # Hashed twice: sums of what DuckDB makes of several columns stay the same where two rows swap a value more often
-        # than others do. Those of one side are summed alone: a sign for each row takes twice the time.
-        hashed = f"hash(hash({listed})) AS _hash"
         of_side = f"SELECT {_columns(names)} FROM {q(f'_rows_{sign}')} WHERE {condition}"
-        each = f"SELECT {key or 'TRUE'} AS _group, {hashed} FROM ({of_side})"
-        sums.append(f"SELECT _group, {sign}count(*) AS _number, {sign}sum(_hash) AS _sum FROM ({each}) GROUP BY _group")
+        listed = ", ".join(_hashable(name, rows.projected_schema.field(stored).type) for stored, name in names.items())
+        each = f"SELECT {key or 'TRUE'} AS _group, {', '.join(_hashes(listed))} FROM ({of_side})"
+        # Sides are summed alone: a sign for each row takes twice the time.
+        of_group = f"{sign}count(*) AS _number, {sign}sum(_one) AS _ones, {sign}sum(_other) AS _others"
+        sums.append(f"SELECT _group, {of_group} FROM ({each}) GROUP BY _group")
     # The same rows on both sides have the same sums; others have them once in 2^64.
-    unlike = "sum(_number) <> 0 OR sum(_sum) <> 0"
+    unlike = "sum(_number) <> 0 OR sum(_ones) <> 0 OR sum(_others) <> 0"
     text = f"SELECT _group FROM ({' UNION ALL '.join(sums)}) GROUP BY _group HAVING {unlike} LIMIT {most + 1}"
     return [one for (one,) in connection.execute(text).fetchall()]
+
+
+def _hashes(listed: str) -> tuple[str, str]:
+    """Two for each row. They begin with a number of their own, and are hashed twice: what DuckDB makes of small numbers, of
+    0 above all, and of several columns, adds up to the same more often than by chance."""
+    return f"hash(hash(1, {listed})) AS _one", f"hash(hash(2, {listed})) AS _other"
+
+
+def _hashable(name: str, kind: pa.DataType) -> str:
+    """A column, so that DuckDB makes the same of equal values only: nested ones as text, since it makes the same of NULL, of
+    an empty list, and of one of NULL."""
+    return f"CAST({q(name)} AS VARCHAR)" if pa.types.is_nested(kind) else q(name)
 
 
 def _columns(names: Mapping[str, str]) -> str:

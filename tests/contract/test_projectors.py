@@ -6,7 +6,7 @@ import shutil
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 from projected_lake import ProjectedLake
 
 from adapters.delta.folders import LocalFolder
@@ -14,6 +14,7 @@ from adapters.delta.tables import opened
 from adapters.delta.versions import end_versions
 from adapters.projections import LocalProjector
 from replicator.application.refreshing import Refreshing
+from replicator.domain.errors import Fatal
 from replicator.ports.projector import Projector
 from replicator.testing.projector_contract import FIRST, SCHEMA, sums
 
@@ -90,6 +91,55 @@ class TestLocalProjector(ProjectedLake):
         self.add("orders", rows.slice(2, 1))
         done = refreshing.refresh(sums())
         assert (done.kind, done.groups) == ("groups", 1)
+
+    def test_an_input_that_is_put_back_from_a_copy(self) -> None:
+        """It has the same id, and after a while other versions of the same numbers."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows.slice(0, 2))
+        shutil.copytree(self.folder / "orders", self.folder / "copy")
+        self.add("orders", rows.slice(2, 1))
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+        assert self._found() == {("Oslo", 2, 30), ("Rome", 1, 5)}
+        shutil.rmtree(self.folder / "orders")
+        shutil.copytree(self.folder / "copy", self.folder / "orders")
+        self.add("orders", rows.slice(3, 1))
+        self.add("orders", rows.slice(4, 1))
+        refreshing.refresh(sums())
+        assert self._found() == {("Oslo", 2, 30), (None, 1, 1), ("it's", 1, 7)}
+
+    @pytest.mark.parametrize("others", [0, 1, 2])
+    def test_a_result_that_is_put_back_from_a_copy(self, others: int) -> None:
+        """Older commits are the same files; others may have refreshed it since."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+        self.add("orders", rows.slice(2, 1))
+        refreshing.refresh(sums())
+        log = self.folder / "sums" / "_delta_log"
+        before = {path.name for path in log.iterdir()}
+        self.add("orders", rows.slice(2, 1))
+        refreshing.refresh(sums())
+        for path in log.iterdir():
+            if path.name not in before:
+                path.unlink()
+        for _ in range(others):
+            self.add("orders", rows.slice(4, 1))
+            self._refresh(sums())
+        self.add("orders", rows.slice(2, 1))
+        refreshing.refresh(sums())
+        assert self._found() == {("Oslo", 2, 30), ("Rome", 4, 20), (None, 1, 1), ("it's", 1 + others, 7 * (1 + others))}
+
+    def test_rows_that_are_marked_as_deleted_are_refused(self) -> None:
+        """Arrow's datasets do not know of them."""
+        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA))
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+        table = DeltaTable(self.folder / "orders")
+        table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+        with pytest.raises(Fatal, match=r"lake\.orders uses a Delta feature"):
+            refreshing.refresh(sums())
 
 
 class Killed(BaseException):

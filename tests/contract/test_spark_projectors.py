@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from itertools import count
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from projected_database import ProjectedDatabase
 from projected_lake import ProjectedLake
-from spark_case import OPTIONS
+from spark_case import OPTIONS, engine
 
 from adapters.projections import LocalProjector
 from adapters.projections.spark import SparkProjector
 from replicator.ports.projector import Projector
+from replicator.testing.projector_contract import FIRST, SCHEMA, sums
 
 
 @pytest.mark.long
@@ -20,6 +23,19 @@ class TestSparkProjector(ProjectedLake):
 
     def new_projector(self) -> Projector:
         return SparkProjector({**self.options, **OPTIONS})
+
+    def test_rows_that_are_marked_as_deleted(self) -> None:
+        """Which rows of a file are is not known without reading it, so everything is computed."""
+        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA))
+        self._refresh(sums())
+        there = f"delta.`{self.folder / 'orders'}`"
+        engine().spark.sql(f"ALTER TABLE {there} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        self._refresh(sums())
+        paths = DeltaTable(self.folder / "orders").file_uris()
+        engine().spark.sql(f"DELETE FROM {there} WHERE id = 1")
+        assert DeltaTable(self.folder / "orders").file_uris() == paths, "the same file, of which a row is deleted"
+        assert self._refresh(sums()).kind == "full"
+        assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
 
 
 @pytest.mark.long
