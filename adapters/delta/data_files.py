@@ -43,19 +43,15 @@ class DataFile:
 
 def may_hold(bounds: Iterable[Bounds], groups: Groups) -> list[bool]:
     """For each file, whether it may have rows whose value of the column is one of `groups`."""
-    wanted = sorted(group for group in groups if group is not None)
-    return [_may_hold(one, wanted, with_null=None in groups) for one in bounds]
+    wanted, with_null = sorted(group for group in groups if group is not None), None in groups
+    return [not one.are_known or (with_null and one.nulls != 0) or _is_among(one, wanted) for one in bounds]
 
 
-def _may_hold(one: Bounds, wanted: Sequence[Any], *, with_null: bool) -> bool:
-    _, low, high, nulls = one
-    if not one.are_known:
-        return True
-    if with_null and nulls != 0:
-        return True
+def _is_among(one: Bounds, wanted: Sequence[Any]) -> bool:
+    low = one.low
     if low is None or not wanted:
         return False
     if type(low) is not type(wanted[0]):
         return True  # Values of another type may be equal in the eyes of the query.
     first = bisect_left(wanted, low)
-    return first < len(wanted) and bool(wanted[first] <= high)
+    return first < len(wanted) and bool(wanted[first] <= one.high)

@@ -178,15 +178,21 @@ def replace(version: TableVersion, rows: pa.Table, what: Rewriting, said: Commit
         together = pa.concat_tables([kept.filter(pc.invert(gone)), new])
         actions += writer.write(in_order(together, what.column))
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=said)
-    table.load_as_version(number + 1)
+    table.update_incremental()
+    if table.version() != number + 1:  # Somebody else has committed since.
+        table.load_as_version(number + 1)
     return table
 
 
 def _shared_out(found: Sequence[Stretch], rows: pa.Table, column: str) -> Iterator[tuple[Stretch, pa.Table]]:
     """Each stretch, and those of the rows (in order) that belong to it."""
-    values = rows[column].to_pylist()
-    nulls = rows[column].null_count
-    begins = [0, *(bisect_left(values, one.low, nulls) for one in found[1:]), len(values)]
+    values, nulls = rows[column].combine_chunks(), rows[column].null_count
+    places = range(nulls, len(values))
+    begins = [
+        0,
+        *(nulls + bisect_left(places, one.low, key=lambda at: values[at].as_py()) for one in found[1:]),
+        len(values),
+    ]
     for number, one in enumerate(found or [Stretch(None, ())]):
         yield one, rows.slice(begins[number], begins[number + 1] - begins[number])
 

@@ -119,8 +119,10 @@ def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None
     else:
         which = "" if column is None else f" WHERE {of_groups(q(column), groups)}"
     found = connection.sql(f"SELECT * FROM ({query}) AS _result{which}")
-    kinds = zip(found.columns, map(str, found.types), strict=True)
-    narrowed = ", ".join(f"CAST({q(n)} AS {NARROWER[k]}) AS {q(n)}" if k in NARROWER else q(n) for n, k in kinds)
+    kinds = dict(zip(found.columns, map(str, found.types), strict=True))
+    if not NARROWER.keys() & {*kinds.values()}:
+        return found.to_arrow_table()
+    narrowed = ", ".join(f"CAST({q(n)} AS {NARROWER[k]}) AS {q(n)}" if k in NARROWER else q(n) for n, k in kinds.items())
     return found.project(narrowed).to_arrow_table()
 
 
@@ -129,5 +131,5 @@ def repeated(rows: pa.Table, keys: Sequence[str]) -> bool:
     listed = ", ".join(q(name) for name in keys)
     with session() as connection:
         connection.register("_rows", rows)
-        found = connection.sql(f"SELECT 1 FROM _rows GROUP BY {listed} HAVING count(*) > 1 LIMIT 1")
+        found = connection.execute(f"SELECT 1 FROM _rows GROUP BY {listed} HAVING count(*) > 1 LIMIT 1")
         return bool(found.fetchall())
