@@ -19,7 +19,7 @@ from replicator.application.refreshing import Refreshing
 from replicator.domain.projections import Input, Projection
 from replicator.settings.queries import Said, read_query
 
-from .projections import FILES, TAKEN, least, timed
+from .projections import FILES, case, least
 
 SQL = Path(__file__).parents[1] / "config" / "examples" / "sql"
 FIRST_DAY = 18_500
@@ -114,21 +114,12 @@ def measure(rows: int, groups: int, share: float, rounds: int, examples: Sequenc
             lake = Path(folder)
             group = _make(lake, example, rows, groups)
             refreshing = Refreshing(LocalProjector({"sinks": {"lake": {"path": folder, "compact_every": 0}}}), "benchmarks")
-            projection = example.projection("gold")
+            projection = example.projection(name)
             refreshing.refresh(projection)
             for number in range(rounds):
                 touched = _change(lake, example, group, share, number)
-                cases.append(_case(refreshing, projection, name, touched))
+                cases.append(case(refreshing, "example", projection, touched))
     return {"rows": rows, "groups": groups, "cases": least(cases)}
-
-
-def _case(refreshing: Refreshing, projection: Projection, name: str, touched: int) -> dict[str, Any]:
-    part, taken = timed(refreshing, projection, full=False)
-    if (part.kind, part.groups) != ("groups", touched):
-        raise SystemExit(f"{name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")
-    whole, of_all = timed(refreshing, projection, full=True)
-    said = {"layout": "example", "query": name, "touched": touched, "rows": part.rows, "of": whole.rows}
-    return {**said, **dict(zip(TAKEN, (*taken, *of_all), strict=True))}
 
 
 def _make(lake: Path, example: Example, rows: int, groups: int) -> np.ndarray:

@@ -53,16 +53,17 @@ def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence
                 refreshing.refresh(_projection(name))
             for number in range(rounds):
                 touched = (_append if layout == "appended" else _merge)(lake, rows, groups, share, number)
-                cases += [_case(refreshing, layout, name, touched) for name in QUERIES]
+                cases += [case(refreshing, layout, _projection(name), touched) for name in QUERIES]
     return {"rows": rows, "groups": groups, "cases": least(cases)}
 
 
-def _case(refreshing: Refreshing, layout: str, name: str, touched: int) -> dict[str, Any]:
-    part, taken = timed(refreshing, _projection(name), full=False)
+def case(refreshing: Refreshing, layout: str, projection: Projection, touched: int) -> dict[str, Any]:
+    """Both refreshes, after so many groups were touched."""
+    part, taken = timed(refreshing, projection, full=False)
     if (part.kind, part.groups) != ("groups", touched):
-        raise SystemExit(f"{name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")
-    whole, of_all = timed(refreshing, _projection(name), full=True)
-    return {"layout": layout, "query": name, "touched": touched, "rows": part.rows, "of": whole.rows,
+        raise SystemExit(f"{projection.name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")
+    whole, of_all = timed(refreshing, projection, full=True)
+    return {"layout": layout, "query": projection.name, "touched": touched, "rows": part.rows, "of": whole.rows,
             **dict(zip(TAKEN, (*taken, *of_all), strict=True))}  # fmt: skip
 
 
