@@ -19,12 +19,12 @@ class FollowedTable:
         self._opens = opens or partial(opened, folder)
         self._table: DeltaTable | None = None
         self._seen: tuple[str, object] = ("", None)
-        """The commit that was the newest one when it was last asked for, and what tells it from one that takes its place."""
+        """The commit that the table stands at, and what tells it from one that takes its place."""
 
     def newest(self) -> DeltaTable:
         """The table at its newest version: the same object, which moves on, unless the table that it was is gone, or the
         commit that it stands at was cleaned up. Who moves it says so by `stands`, or it is opened anew."""
-        table, self._table = self._table, None
+        table, self._table = self._table, None  # One that cannot be moved on is opened anew the next time.
         if table is None or not self._is_what_it_was(table):
             table = self._opens()
         elif self.log.holds(entry(table.version() + 1)):
