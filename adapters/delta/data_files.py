@@ -10,6 +10,9 @@ from urllib.parse import unquote
 
 from replicator.domain.projections import Groups
 
+FEW_BYTES, FEW_ROWS = 16 * 1024 * 1024, 2_000_000
+"""Of files, and in them."""
+
 
 class Bounds(NamedTuple):
     """Of a column in a file: its rows, what its values lie between, and the count of its nulls; None where they are not
@@ -39,6 +42,13 @@ class DataFile:
     def place(self) -> str:
         """Where it lies in the table's folder."""
         return unquote(self.path)
+
+
+def are_few(files: Sequence[DataFile]) -> bool:
+    """Whether the rows of all these files may be held in memory: queries over them there take half the time. A file may have
+    far more rows than its size tells."""
+    sizes, rows = [file.size for file in files], [file.bounds.rows for file in files]
+    return sum(sizes) <= FEW_BYTES and None not in rows and sum(n for n in rows if n is not None) <= FEW_ROWS
 
 
 def may_hold(bounds: Iterable[Bounds], groups: Groups) -> list[bool]:

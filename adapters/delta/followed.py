@@ -18,7 +18,7 @@ class FollowedTable:
         self.log = folder / "_delta_log"
         self._opens = opens or partial(opened, folder)
         self._table: DeltaTable | None = None
-        self._seen: tuple[str, object] = ("", None)
+        self.seen: tuple[str, object] = ("", None)
         """The commit that the table stands at, and what tells it from one that takes its place."""
 
     def newest(self) -> DeltaTable:
@@ -37,11 +37,15 @@ class FollowedTable:
 
     def stands(self, table: DeltaTable) -> None:
         """This is the table now, right after a commit, or opened."""
-        commit = entry(table.version())
-        self._table, self._seen = table, (commit, self.log.stamp(commit))
+        self._table, self.seen = table, self.commit(table.version())
+
+    def commit(self, version: int) -> tuple[str, object]:
+        """The commit of that version, and what tells it from one that takes its place."""
+        name = entry(version)
+        return name, self.log.stamp(name)
 
     def _is_what_it_was(self, table: DeltaTable) -> bool:
-        commit, stamp = self._seen
+        commit, stamp = self.seen
         return stamp is not None and commit == entry(table.version()) and self.log.stamp(commit) == stamp
 
     def let_go(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import compress, pairwise
@@ -26,7 +26,7 @@ from pyarrow import fs
 
 from replicator.domain.projections import Groups
 
-from .data_files import DataFile, may_hold
+from .data_files import DataFile, are_few, may_hold
 from .mirrors import CHANGE_DATA_FEED, ON
 from .table_version import TableVersion
 from .tables import FILE_BYTES, columns_with_statistics
@@ -68,6 +68,9 @@ class Rewriting:
     stretches: Sequence[Stretch]
     rows: int
     """Of a file, about."""
+
+    stay: Iterable[pa.Table]
+    """Of each stretch, the rows that are of none of the groups. Read once."""
 
 
 def file_bytes(table_bytes: int) -> int:
@@ -160,28 +163,33 @@ def replaceable(version: TableVersion, column: str, groups: Groups) -> Rewriting
     kinds |= {type(group) for group in groups if group is not None}
     if len(kinds) > 1:
         return None
-    found = stretches(files, groups)
-    large = any(file.size > LARGEST_FILE for one in found for file in one.files)
-    return None if large else Rewriting(column, groups, found, _rows_of(files))
+    found = stretches(files, groups) or [Stretch(None, ())]
+    touched = [file for one in found for file in one.files]
+    if any(file.size > LARGEST_FILE for file in touched):
+        return None
+    stay = _staying(version, found, column, groups)
+    return Rewriting(column, groups, found, _rows_of(files), [*stay] if are_few(touched) else stay)
 
 
-def replace(version: TableVersion, rows: pa.Table, what: Rewriting, said: CommitProperties) -> DeltaTable:
-    """Replace the rows of the groups by `rows`, in one commit on exactly this version, which is over then; the table as it
-    is after it. CommitFailedError when somebody else committed first."""
-    table, number = version.table, version.number
+def _staying(version: TableVersion, found: Sequence[Stretch], column: str, groups: Groups) -> Iterator[pa.Table]:
+    for one in found:
+        kept = version.rows(one.files).to_table()
+        gone = pc.is_in(kept[column], value_set=pa.array([*groups], kept[column].type))
+        yield kept.filter(pc.invert(gone))
+
+
+def replace(version: TableVersion, rows: pa.Table, what: Rewriting, said: CommitProperties) -> int:
+    """Replace the rows of the groups by `rows`, in one commit on exactly this version; its number, which `version.table` is
+    not at yet. CommitFailedError when somebody else committed first."""
     actions: list[AddAction | RemoveAction] = []
     writer = _Writer(version, what)
-    for one, new in _shared_out(what.stretches, in_order(rows.cast(version.schema), what.column), what.column):
+    shares = _shared_out(what.stretches, in_order(rows.cast(version.schema), what.column), what.column)
+    for (one, new), kept in zip(shares, what.stay, strict=True):
         actions += [_removed(file) for file in one.files]
-        kept = version.rows(one.files).to_table()
-        gone = pc.is_in(kept[what.column], value_set=pa.array([*what.groups], kept[what.column].type))
-        together = pa.concat_tables([kept.filter(pc.invert(gone)), new])
-        actions += writer.write(in_order(together, what.column))
+        actions += writer.write(in_order(pa.concat_tables([kept, new]), what.column))
+    table = version.table
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=said)
-    table.update_incremental()
-    if table.version() != number + 1:  # Somebody else has committed since.
-        table.load_as_version(number + 1)
-    return table
+    return version.number + 1
 
 
 def _shared_out(found: Sequence[Stretch], rows: pa.Table, column: str) -> Iterator[tuple[Stretch, pa.Table]]:
@@ -193,7 +201,7 @@ def _shared_out(found: Sequence[Stretch], rows: pa.Table, column: str) -> Iterat
         *(nulls + bisect_left(places, one.low, key=lambda at: values[at].as_py()) for one in found[1:]),
         len(values),
     ]
-    for number, one in enumerate(found or [Stretch(None, ())]):
+    for number, one in enumerate(found):
         yield one, rows.slice(begins[number], begins[number + 1] - begins[number])
 
 

@@ -29,7 +29,7 @@ class KeptVersions:
         table = self._followed.newest()
         found = self._known.get(int(table.version()))
         if found is None or found.table is not table:
-            found = TableVersion(table, self._folder)
+            found = TableVersion(table, self._folder, self._known[max(self._known)] if self._known else None)
         # Another table may have taken the place of the one that was there.
         same = {n: one for n, one in self._known.items() if one.table_id == found.table_id and n <= found.number}
         self._known = {**same, found.number: found}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -36,6 +40,8 @@ from .tables import STATISTICS, exists, opened, schema_of, statistics_columns
 from .upkeep import Upkeep
 from .versions import end_versions, held_by_versions
 
+T = TypeVar("T")
+
 
 class DeltaProjector:
     """`ports.projector.Projector` for tables in Delta; an engine says how rows are compared and computed. Options:
@@ -52,6 +58,12 @@ class DeltaProjector:
         self._read: dict[str, KeptVersions] = {}
         """By URI, the tables that were looked at. Versions of inputs are kept for the next refresh, which compares with what
         the last one read."""
+        self._looked: dict[str, Future[DeltaTable | None]] = {}
+        """By projection its table, as it was when the inputs were looked at."""
+        self._said: dict[str, tuple[tuple[str, object], Record]] = {}
+        """By projection the last commit that was made here, as `FollowedTable` knows it, and what it said."""
+        self._beside = ThreadPoolExecutor(1, "refresh")
+        """For what is done while the thread of who calls does something else."""
         self.looked_up: Callable[[], None] = lambda: None
         """Called before a commit; for tests of races."""
 
@@ -60,7 +72,13 @@ class DeltaProjector:
         return self._folder(sink, table).uri
 
     def reads(self, projection: Projection) -> Reads:
-        """See `ports.projector.Projector.reads`."""
+        """See `ports.projector.Projector.reads`. The table is looked at meanwhile, for `last`."""
+        with self._meanwhile(partial(self._newest_target, projection)) as looking:
+            found = self._newest(projection)
+        self._looked[projection.name] = looking
+        return found
+
+    def _newest(self, projection: Projection) -> Reads:
         found = {}
         for one in projection.inputs:
             folder = self._folder(one.sink, one.table)
@@ -74,8 +92,13 @@ class DeltaProjector:
     def last(self, projection: Projection) -> Record | None:
         """See `ports.projector.Projector.last`."""
         with translating(projection.label):
-            table = self._targets[projection.name] = self._newest_target(projection)
-            return None if table is None else last_record(table)
+            looked = self._looked.pop(projection.name, None)
+            table = self._newest_target(projection) if looked is None else looked.result()
+            self._targets[projection.name] = table
+            if table is None:
+                return None
+            commit, record = self._said.get(projection.name, (None, None))
+            return record if commit == self._followed_target(projection).seen else last_record(table)
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
         """See `ports.projector.Projector.touched`."""
@@ -86,6 +109,7 @@ class DeltaProjector:
         with translating(projection.label):
             try:
                 version, rows = self._replaced(projection, work, record)
+                self._said[projection.name] = (self._followed_target(projection).commit(version), record)
             except (CommitFailedError, LostRace) as lost:
                 raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
             finally:
@@ -111,7 +135,8 @@ class DeltaProjector:
 
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""
-        for known in (self._targets, self._written, self._read):
+        self._beside.shutdown()
+        for known in (self._targets, self._written, self._read, self._looked, self._said):
             known.clear()
 
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
@@ -144,11 +169,12 @@ class DeltaProjector:
         folder = self._target_folder(projection)
         if not exists(folder):
             return None
-        table = self._followed_target(folder).newest()
+        table = self._followed_target(projection).newest()
         refuse_others(table, projection)
         return table
 
-    def _followed_target(self, folder: Folder) -> FollowedTable:
+    def _followed_target(self, projection: Projection) -> FollowedTable:
+        folder = self._target_folder(projection)
         return self._written.setdefault(folder.uri, FollowedTable(folder))
 
     def _target(self, projection: Projection) -> DeltaTable | None:
@@ -156,6 +182,22 @@ class DeltaProjector:
         if projection.name not in self._targets:
             self.last(projection)
         return self._targets[projection.name]
+
+    def _there(self, projection: Projection) -> DeltaTable:
+        """The same, where `last` has found a record in it."""
+        table = self._target(projection)
+        if table is None:
+            raise Fatal(f"table {projection.label} is gone", next_step="Refresh again.")
+        return table
+
+    @contextmanager
+    def _meanwhile(self, does: Callable[[], T]) -> Iterator[Future[T]]:
+        """What is done in another thread; it has ended when this has, and its errors are those of its result."""
+        coming = self._beside.submit(does)
+        try:
+            yield coming
+        finally:
+            wait([coming])
 
     def _ready(self, projection: Projection, schema: pa.Schema, work: Work) -> DeltaTable:
         """The table for rows of these stored types: made when it is not there; Fatal where only some groups are to be
@@ -178,28 +220,37 @@ class DeltaProjector:
 
     def _nothing(self, projection: Projection, record: Record) -> tuple[int, int]:
         """Commit the record alone."""
-        table = self._target(projection)
-        if table is None:
-            raise Fatal(f"table {projection.label} is gone", next_step="Refresh again.")
+        table = self._there(projection)
         self.looked_up()
         said = properties(table, projection, record)
         write_deltalake(table, schema_of(table).empty_table(), mode="append", commit_properties=said)
-        return self._settled(projection, table), 0
-
-    def _settled(self, projection: Projection, table: DeltaTable) -> int:
-        """After the commit: durable, and compacted now and then. The version that the commit made."""
         version = int(table.version())
+        self._settle(projection, table, version)
+        return version, 0
+
+    def _settle(self, projection: Projection, table: DeltaTable, version: int) -> None:
+        """After the commit of that version: it is durable, and the table is compacted now and then. `table` may be at the
+        version before; whoever asks for the newest one moves it on."""
         folder = self._target_folder(projection)
         if isinstance(folder, LocalFolder):
             sync_commit(folder, version)
         if not self._keeps_sizes(projection, table):
+            go_on_to(table, version)
             self._upkeep[projection.sink].after_commit(table, next_number(table, projection) - 1)
-        self._followed_target(folder).stands(table)
-        return version
+        if table.version() >= version:
+            self._followed_target(projection).stands(table)
 
     def _keeps_sizes(self, projection: Projection, table: DeltaTable) -> bool:  # noqa: ARG002
         """True where refreshes themselves see to the sizes of files, and compaction would undo what they are for."""
         return False
+
+
+def go_on_to(table: DeltaTable, version: int) -> None:
+    """Have the table at a version that there is by now."""
+    if table.version() < version:
+        table.update_incremental()
+    if table.version() != version:  # Somebody else has committed since.
+        table.load_as_version(version)
 
 
 def other_columns(projection: Projection) -> Fatal:

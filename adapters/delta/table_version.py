@@ -23,23 +23,29 @@ SPARKS_TIMES = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 """Spark may write times in a form that Arrow reads as nanoseconds, which end in 2262."""
 NO_FILES = "false"
 """A condition that leaves out every file."""
-PARTITION = "partition."
+LISTED, PARTITION = ("path", "size_bytes", "num_records"), "partition."
+"""What is said of every file, and how those columns begin that have values of its partition."""
 
 
 class TableVersion:
     """The version that `table` is at. After `settle` it may be at a later one, and is then only asked for `changes`, and how
     files are read."""
 
-    def __init__(self, table: DeltaTable, folder: Folder) -> None:
+    def __init__(self, table: DeltaTable, folder: Folder, like: TableVersion | None = None) -> None:
+        """`like`: an earlier version, of which is taken over how files are read where that is the same."""
         self.table = table
         self.number = int(table.version())
         said = table.metadata()
         self.table_id = str(said.id)
         """What tells the table from another that takes its place."""
         self.configuration: Mapping[str, str] = said.configuration
-        self.features = frozenset(table.protocol().reader_features or ())
+        protocol = table.protocol()
+        self.features = frozenset(protocol.reader_features or ())
         """What readers have to know (protocol version 3)."""
         self._folder = folder
+        self._kind = (folder, self.table_id, protocol.min_reader_version, self.features, self.configuration)
+        if like is not None and like._is_read_as(self):
+            self.without_files = like.without_files
 
     def settle(self) -> bool:
         """Ask now what may be asked later, when `table` is at another version. False where that is not enough: files that
@@ -60,19 +66,20 @@ class TableVersion:
         """Its files, as the log spells their paths."""
         return frozenset(self._added["path"].to_pylist())
 
-    def files(self, column: str | None = None, only: Collection[str] | None = None) -> list[DataFile]:
-        """Its files, or those of these paths, with the bounds of one column; a column of the partition has its value for
-        both."""
-        found = self._added
-        if only is not None:
-            found = found.filter(pc.is_in(found["path"], pa.array([*only], pa.string())))
-        return _files(found, _bounds(found, column))
+    def files(self, column: str | None = None) -> list[DataFile]:
+        """Its files, with the bounds of one column; a column of the partition has its value for both."""
+        return _files(self._listed, _bounds(self._added, column))
+
+    def files_at(self, paths: Collection[str]) -> list[DataFile]:
+        """Those of its files that have these paths, without bounds."""
+        found = self._listed.filter(pc.is_in(self._listed["path"], pa.array([*paths], pa.string())))
+        return _files(found, _bounds(found, None))
 
     def holding(self, column: str, groups: Groups) -> list[DataFile]:
         """Those files that may have rows whose value of the column is one of `groups`."""
         bounds = _bounds(self._added, column)
         held = may_hold(bounds, groups)
-        return _files(self._added.filter(pa.array(held, pa.bool_())), compress(bounds, held))
+        return _files(self._listed.filter(pa.array(held, pa.bool_())), compress(bounds, held))
 
     def rows(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
         """Its rows, or those of some of its files. DeltaProtocolError where the table has features that Arrow's datasets do
@@ -99,9 +106,21 @@ class TableVersion:
         """`rows` of no file, which says where files are and how they are read."""
         return self._dataset(NO_FILES)
 
+    def _is_read_as(self, other: TableVersion) -> bool:
+        """Whether `without_files` was asked for, and is the same of another version: asking takes a millisecond. What reads
+        from an object store belongs to its own version."""
+        is_known = "without_files" in vars(self) and isinstance(self._folder, LocalFolder)
+        return is_known and self._kind == other._kind and self.schema.equals(other.schema, check_metadata=True)
+
     @cached_property
     def _added(self) -> pa.Table:
         return pa.table(self.table.get_add_actions(flatten=True))
+
+    @cached_property
+    def _listed(self) -> pa.Table:
+        """Without what concerns one column."""
+        names = [name for name in self._added.column_names if name in LISTED or name.startswith(PARTITION)]
+        return self._added.select(names)
 
     def _dataset(self, only: str | None) -> ds.FileSystemDataset:
         # Arrow's own files need no Python for each read.

@@ -13,6 +13,7 @@ from pyarrow import fs
 from replicator.domain.errors import Retryable
 
 from .column_names import source_name
+from .data_files import are_few
 from .errors import translated
 from .folders import Folder
 from .mirrors import CHANGE_DATA_FEED, ON
@@ -30,8 +31,10 @@ class Apart:
 
     old: TableVersion
     new: TableVersion
-    removed: ds.Dataset
-    added: ds.Dataset
+    removed: ds.FileSystemDataset
+    added: ds.FileSystemDataset
+    are_few: bool
+    """See `data_files.are_few`, of all these files together."""
     names: Mapping[str, str]
 
     @property
@@ -85,12 +88,12 @@ def apart(old: TableVersion, new: TableVersion, columns: Collection[str] | None)
     the older version were cleaned away. DeltaProtocolError as `TableVersion.rows`."""
     if _kinds(old.schema, columns) != _kinds(new.schema, columns):
         return None
-    removed = old.rows(old.files(only=old.paths - new.paths))
+    gone, come = old.files_at(old.paths - new.paths), new.files_at(new.paths - old.paths)
+    removed = old.rows(gone)
     # Where the table was put back from a copy the older version is another's, though the feed may have one of its number.
     if _is_lacking(removed):
         return None
-    added = new.rows(new.files(only=new.paths - old.paths))
-    return Apart(old, new, removed, added, columns_of(new.schema, columns))
+    return Apart(old, new, removed, new.rows(come), are_few([*gone, *come]), columns_of(new.schema, columns))
 
 
 def _is_lacking(rows: ds.FileSystemDataset) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.projections import Groups, Projection, Reads, Record, Work
@@ -78,6 +79,9 @@ class BesideDatabases(DeltaProjector):
     def _in_memory(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         """The rows of the groups, or all, as the query names their columns."""
         raise NotImplementedError
+
+    def _newest_target(self, projection: Projection) -> DeltaTable | None:
+        return None if projection.sink in self._places else super()._newest_target(projection)
 
     def _group_type(self, projection: Projection) -> pa.DataType | None:
         mine = projection.sink in self._places

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection, Record, Work
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
+from ..delta.data_files import are_few
 from ..delta.errors import translating
-from ..delta.group_ranges import counted_bytes, is_plain, replace, replaceable
+from ..delta.group_ranges import Rewriting, counted_bytes, is_plain, replace, replaceable
 from ..delta.projector import refuse_lacking_keys, repeated_keys
 from ..delta.refreshes import among, group_column, properties
 from ..delta.table_version import TableVersion
-from ..delta.tables import FILE_BYTES
+from ..delta.tables import FILE_BYTES, schema_of
 from ..delta.types import storable
 from ..delta.versions_apart import Apart, apart, columns_of, stream
 from ..sql.dialect import DELTA_RS
-from ..sql.projecting import ADDED, Side, asking, differing, of_groups, offer, offer_groups, repeated, result, unreadable
+from ..sql.projecting import Rows, asking, changed, differing, of_groups, offer, offer_groups, repeated, result, unreadable
 from .beside import BesideDatabases
+from .read_ahead import ReadAhead, in_memory
 
 
 class LocalProjector(BesideDatabases):
     """`ports.projector.Projector` in this process; options as `BesideDatabases`. A result is held in memory."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        super().__init__(options)
+        self._ahead = ReadAhead(self._beside)
+        self._rewritten: dict[str, TableVersion] = {}
+        """By projection the version of its table that was the newest when its groups were last replaced."""
 
     @staticmethod
     def unreadable(query: str) -> str:
@@ -44,50 +54,75 @@ class LocalProjector(BesideDatabases):
             found = None if old is None else apart(old, known.at(until), one.columns)
         if found is None or found.is_empty:
             return None if found is None else frozenset()
-        with asking(projection.name) as connection:
+        with translating(one.label), asking(projection.name) as connection:
             key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
-            groups = differing(connection, _sides(found), found.names, key, most)
+            groups = self._differing(connection, found, key, most)
         if one.key is None:
             return None if groups else frozenset()
         return frozenset(groups) if self._are_groups(projection, groups) else None
 
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
-        if work.groups == frozenset():
-            return self._nothing(projection, record)
-        rows = _stored(self._computed(projection, work.groups, record))
-        table = self._ready(projection, rows.schema, work)
-        self.looked_up()
-        said = properties(table, projection, record)
         if work.groups is None:
-            _write_all(table, rows, projection, said)
+            rows = _stored(self._computed(projection, None, record))
+            table = self._ready(projection, rows.schema, work)
+            self.looked_up()
+            _write_all(table, rows, projection, properties(table, projection, record))
+            version = int(table.version())
+        elif work.groups:
+            table = self._there(projection)
+            with self._meanwhile(partial(self._foreseen, table, projection, work.groups, record)) as coming:
+                rows = _stored(self._computed(projection, work.groups, record))
+            self._ready(projection, rows.schema, work)
+            self.looked_up()
+            version = _write_groups(table, rows, coming.result())
         else:
-            self._write_groups(table, rows, projection, work.groups, said)
-        return self._settled(projection, table), rows.num_rows
+            return self._nothing(projection, record)
+        self._settle(projection, table, version)
+        return version, rows.num_rows
 
-    def _write_groups(
-        self, table: DeltaTable, rows: pa.Table, projection: Projection, groups: Groups, said: CommitProperties
-    ) -> None:
-        column = group_column(projection, rows.schema).name
-        version = TableVersion(table, self._target_folder(projection))
-        found = replaceable(version, column, groups)
-        if found is not None:
-            replace(version, rows, found, said)
-            return
-        condition = among(column, groups, DELTA_RS)
-        write_deltalake(table, rows, mode="overwrite", predicate=condition, writer_properties=WRITER, commit_properties=said)
+    def _foreseen(self, table: DeltaTable, projection: Projection, groups: Groups, record: Record) -> Foreseen:
+        column = group_column(projection, schema_of(table)).name
+        version = TableVersion(table, self._target_folder(projection), self._rewritten.get(projection.name))
+        self._rewritten[projection.name] = version
+        said = properties(table, projection, record)
+        return Foreseen(version, among(column, groups, DELTA_RS), replaceable(version, column, groups), said)
 
     def _keeps_sizes(self, projection: Projection, table: DeltaTable) -> bool:
         return projection.partition_by is not None and is_plain(table)
 
-    def _rows(self, one: Input, version: int, groups: Groups | None) -> ds.Dataset:
+    def let_go(self) -> None:
+        """See `ports.projector.Projector.let_go`."""
+        self._ahead.let_go()
+        super().let_go()
+
+    def close(self) -> None:
+        """See `ports.projector.Projector.close`."""
+        super().close()
+        self._rewritten.clear()
+
+    def _differing(self, connection: duckdb.DuckDBPyConnection, found: Apart, key: str | None, most: int) -> list[Any]:
+        """See `differing`. Where files are few those that have come are read meanwhile: what is computed anew is in them."""
+        names = found.names
+        coming = self._ahead.begin(found.new, found.added, names) if found.are_few else None
+        feed = found.feed()
+        if feed is not None:
+            return changed(connection, feed, names, key, most)
+        if coming is not None:
+            return differing(connection, (in_memory(found.removed, names), coming.result()), names, key, most)
+        return differing(connection, (stream(found.removed, names), stream(found.added, names)), names, key, most)
+
+    def _rows(self, version: TableVersion, one: Input, groups: Groups | None, names: Mapping[str, str]) -> Rows:
         """The rows of a version, without files that have none of the groups, where the key is a column and that can be
         told."""
-        found = self._versions(self._folder(one.sink, one.table)).at(version)
-        names = {source_name(name).lower(): name for name in found.schema.names}
-        column = None if one.key is None else names.get(one.key.column or "")
-        if column is None or groups is None:
-            return found.rows()
-        return found.rows(found.holding(column, groups))
+        if groups is None:
+            return stream(version.rows(), names)
+        stored = {source_name(name).lower(): name for name in version.schema.names}
+        column = None if one.key is None else stored.get(one.key.column or "")
+        files = version.files() if column is None else version.holding(column, groups)
+        ahead = self._ahead.rows(version, files, names)
+        if ahead is not None:
+            return ahead
+        return (in_memory if are_few(files) else stream)(version.rows(files), names)
 
     def _in_memory(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         with translating(projection.label):
@@ -98,9 +133,9 @@ class LocalProjector(BesideDatabases):
         if one.sink in self._places:
             table = self._inputs.rows(one)
             return table, {name: name for name in table.column_names}
-        rows = self._rows(one, record.reads[one.name].version, groups)
-        names = columns_of(rows.schema, one.columns)
-        return stream(rows, names), names
+        version = self._versions(self._folder(one.sink, one.table)).at(record.reads[one.name].version)
+        names = columns_of(version.schema, one.columns)
+        return self._rows(version, one, groups, names), names
 
     def _computed(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         """The rows of the groups, or all."""
@@ -119,13 +154,25 @@ class LocalProjector(BesideDatabases):
         return found
 
 
-def _sides(found: Apart) -> tuple[Side, Side]:
-    """The rows that are compared: of the change data feed, which has few, or else of whole files."""
-    feed = found.feed()
-    if feed is None:
-        return (stream(found.removed, found.names), "TRUE"), (stream(found.added, found.names), "TRUE")
-    rows = stream(ds.dataset(feed), feed.column_names)
-    return (rows, f"NOT {ADDED}"), (rows, ADDED)
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """How the rows of some groups will be replaced, whatever they are: the condition that they are under, and how files are
+    rewritten where that can be done here; and what the commit says of itself."""
+
+    version: TableVersion
+    condition: str
+    rewriting: Rewriting | None
+    said: CommitProperties
+
+
+def _write_groups(table: DeltaTable, rows: pa.Table, how: Foreseen) -> int:
+    """The version that the commit made."""
+    if how.rewriting is not None:
+        return replace(how.version, rows, how.rewriting, how.said)
+    write_deltalake(
+        table, rows, mode="overwrite", predicate=how.condition, writer_properties=WRITER, commit_properties=how.said
+    )
+    return int(table.version())
 
 
 def _stored(rows: pa.Table) -> pa.Table:

@@ -92,7 +92,9 @@ class SparkProjector(BesideDatabases):
                 self._write(table, rows, projection, work, record)
             finally:
                 rows.unpersist()
-        return self._settled(projection, table), number
+        version = int(table.version())
+        self._settle(projection, table, version)
+        return version, number
 
     def _own_session(self) -> SparkSession:
         """A session with tables of its own, whose names are the same in upper and lower case."""

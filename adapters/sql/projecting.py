@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -17,11 +17,11 @@ from .dialect import DUCKDB
 from .duck import session
 
 GROUPS = "_groups"
-NARROWER = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT"}
-"""Sums of whole numbers are wider here than on other engines."""
+WIDER = {"HUGEINT", "UHUGEINT"}
+"""What sums of whole numbers are here; on other engines they have 64 bits."""
 
-Side = tuple[ds.Scanner, str]
-"""Rows, to be read any number of times, and the condition that those are under which count."""
+Rows: TypeAlias = ds.Scanner | pa.Table
+"""Rows that can be read any number of times."""
 
 q = DUCKDB.quoted
 
@@ -41,12 +41,11 @@ def _words(error: Exception) -> str:
 
 @contextmanager
 def asking(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection whose times are of UTC; what it cannot do is a Fatal of the projection `name`."""
+    """A connection; what it cannot do is a Fatal of the projection `name`."""
     with session() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
         try:
             yield connection
-        except duckdb.Error as error:
+        except (duckdb.Error, pa.ArrowException) as error:
             raise Fatal(
                 f"projection {name} cannot be computed: {_words(error)}", next_step="Correct its query, or what it reads."
             ) from error
@@ -57,15 +56,15 @@ ADDED = "_change_type IN ('insert', 'update_postimage')"
 
 
 def differing(
-    connection: duckdb.DuckDBPyConnection, sides: tuple[Side, Side], names: Mapping[str, str], key: str | None, most: int
+    connection: duckdb.DuckDBPyConnection, sides: tuple[Rows, Rows], names: Mapping[str, str], key: str | None, most: int
 ) -> list[Any]:
     """The groups of which rows differ between two sides, at most one more than `most`; without a key something where any
     differ. `names`: the columns that are compared, and what the query calls them."""
     sums = []
-    for sign, (rows, condition) in zip("-+", sides, strict=True):
+    for sign, rows in zip("-+", sides, strict=True):
         connection.register(f"_rows_{sign}", rows)
-        of_side = f"SELECT {_columns(names)} FROM {q(f'_rows_{sign}')} WHERE {condition}"
-        listed = ", ".join(_hashable(name, rows.projected_schema.field(stored).type) for stored, name in names.items())
+        of_side = f"SELECT {_columns(names)} FROM {q(f'_rows_{sign}')}"
+        listed = _comparable(names, rows.schema if isinstance(rows, pa.Table) else rows.projected_schema)
         each = f"SELECT {key or 'TRUE'} AS _group, {', '.join(_hashes(listed))} FROM ({of_side})"
         # Sides are summed alone: a sign for each row takes twice the time.
         of_group = f"{sign}count(*) AS _number, {sign}sum(_one) AS _ones, {sign}sum(_other) AS _others"
@@ -76,16 +75,31 @@ def differing(
     return [one for (one,) in connection.execute(text).fetchall()]
 
 
+def changed(
+    connection: duckdb.DuckDBPyConnection, feed: pa.Table, names: Mapping[str, str], key: str | None, most: int
+) -> list[Any]:
+    """As `differing`, of the rows of a change data feed: what is there as often after the changes as before is the same."""
+    connection.register("_feed", feed)
+    columns = f"SELECT {_columns(names)}, _change_type FROM _feed"
+    often = f"sum(CASE WHEN {ADDED} THEN 1 ELSE -1 END) <> 0"
+    unlike = (
+        f"SELECT {key or 'TRUE'} AS _group FROM ({columns}) GROUP BY 1, {_comparable(names, feed.schema)} HAVING {often}"
+    )
+    text = f"SELECT DISTINCT _group FROM ({unlike}) LIMIT {most + 1}"
+    return [one for (one,) in connection.execute(text).fetchall()]
+
+
 def _hashes(listed: str) -> tuple[str, str]:
     """Two for each row. They begin with a number of their own, and are hashed twice: what DuckDB makes of small numbers, of
     0 above all, and of several columns, adds up to the same more often than by chance."""
     return f"hash(hash(1, {listed})) AS _one", f"hash(hash(2, {listed})) AS _other"
 
 
-def _hashable(name: str, kind: pa.DataType) -> str:
-    """A column, so that DuckDB makes the same of equal values only: nested ones as text, since it makes the same of NULL, of
-    an empty list, and of one of NULL."""
-    return f"CAST({q(name)} AS VARCHAR)" if pa.types.is_nested(kind) else q(name)
+def _comparable(names: Mapping[str, str], schema: pa.Schema) -> str:
+    """The columns, so that DuckDB makes the same of equal values only: nested ones as text, since it makes the same of NULL,
+    of an empty list, and of one of NULL."""
+    nested = {name for stored, name in names.items() if pa.types.is_nested(schema.field(stored).type)}
+    return ", ".join(f"CAST({q(name)} AS VARCHAR)" if name in nested else q(name) for name in names.values())
 
 
 def _columns(names: Mapping[str, str]) -> str:
@@ -119,11 +133,12 @@ def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None
     else:
         which = "" if column is None else f" WHERE {of_groups(q(column), groups)}"
     found = connection.sql(f"SELECT * FROM ({query}) AS _result{which}")
-    kinds = dict(zip(found.columns, map(str, found.types), strict=True))
-    if not NARROWER.keys() & {*kinds.values()}:
-        return found.to_arrow_table()
-    narrowed = ", ".join(f"CAST({q(n)} AS {NARROWER[k]}) AS {q(n)}" if k in NARROWER else q(n) for n, k in kinds.items())
-    return found.project(narrowed).to_arrow_table()
+    rows = found.to_arrow_table()
+    # Not by DuckDB, which would think the query over once more.
+    for at, kind in enumerate(map(str, found.types)):
+        if kind in WIDER:
+            rows = rows.set_column(at, rows.field(at).name, rows.column(at).cast(pa.int64()))
+    return rows
 
 
 def repeated(rows: pa.Table, keys: Sequence[str]) -> bool:

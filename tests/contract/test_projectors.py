@@ -55,7 +55,7 @@ class TestLocalProjector(ProjectedLake):
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
         self.put("orders", rows)
         self._refresh(sums())
-        for place, then in (("looked_up", "groups"), ("_settled", "current")):
+        for place, then in (("looked_up", "groups"), ("_settle", "current")):
             self.add("orders", rows.slice(2, 1))
             before = self.commits("sums")
             dying = LocalProjector(self.options)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from adapters.sql.projecting import _hashes, asking, differing
+from adapters.sql.projecting import _hashes, asking, changed, differing
 
 SMALL = range(150)
 SHAPES: dict[str, list[tuple[Any, ...]]] = {
@@ -39,9 +39,17 @@ def found(before: Sequence[tuple[Any, ...]], after: Sequence[tuple[Any, ...]], k
         pa.table({n: pa.array([row[i] for row in rows], k) for i, (n, k) in enumerate(zip(names, kinds, strict=True))})
         for rows in (before, after)
     ]
-    one, other = ((ds.dataset(rows).scanner(), "TRUE") for rows in columns)
+    called = dict(zip(names, names, strict=True))
     with asking("tests") as connection:
-        return sorted(differing(connection, (one, other), dict(zip(names, names, strict=True)), "c0", 100))
+        scanned, other = (ds.dataset(rows).scanner() for rows in columns)
+        of_sides = sorted(differing(connection, (scanned, other), called, "c0", 100))
+        assert sorted(differing(connection, (columns[0], columns[1]), called, "c0", 100)) == of_sides
+        before, after = (
+            rows.append_column("_change_type", pa.array([what] * rows.num_rows, pa.string()))
+            for rows, what in zip(columns, ("delete", "insert"), strict=True)
+        )
+        assert sorted(changed(connection, pa.concat_tables([before, after]), called, "c0", 100)) == of_sides
+    return of_sides
 
 
 WHOLE = [pa.int64(), pa.int64()]

@@ -1,0 +1,45 @@
+"""Rows that a refresh will most likely be over, read while it is found out what it has to be over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import Executor, Future, wait
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ..delta.data_files import DataFile
+from ..delta.table_version import TableVersion
+
+
+class ReadAhead:
+    """Has columns of files that have come with a version read by another thread. Not safe for use from several threads."""
+
+    def __init__(self, beside: Executor) -> None:
+        self._beside = beside
+        self._begun: dict[TableVersion, tuple[frozenset[str], Future[pa.Table]]] = {}
+
+    def begin(self, version: TableVersion, rows: ds.FileSystemDataset, names: Collection[str]) -> Future[pa.Table]:
+        """Have these columns of rows of the version read, as `in_memory` does."""
+        coming = self._beside.submit(in_memory, rows, names)
+        self._begun[version] = (frozenset(rows.files), coming)
+        return coming
+
+    def rows(self, version: TableVersion, files: Sequence[DataFile], names: Collection[str]) -> pa.Table | None:
+        """These columns of the rows in these files, and perhaps in others; None where they are not read ahead."""
+        places, coming = self._begun.get(version, (frozenset(), None))
+        if coming is None or not places.issuperset(file.place for file in files):
+            return None
+        found = coming.result()
+        return found if found.column_names == [*names] else None
+
+    def let_go(self) -> None:
+        """Forget what was read, once nothing is being read any more."""
+        wait(coming for _, coming in self._begun.values())
+        self._begun.clear()
+
+
+def in_memory(rows: ds.FileSystemDataset, names: Collection[str]) -> pa.Table:
+    """These columns of the rows, read by this thread: there are others at work. OSError, or ArrowException, where a file
+    cannot be read."""
+    return rows.to_table(columns=[*names], use_threads=False)
