@@ -9,6 +9,8 @@ import pytest
 from deltalake import DeltaTable, TableFeatures
 from projected_lake import ProjectedLake
 
+from adapters.delta import data_files
+from adapters.delta.data_files import FEW_ROWS
 from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import opened
 from adapters.delta.versions import end_versions
@@ -130,6 +132,42 @@ class TestLocalProjector(ProjectedLake):
         self.add("orders", rows.slice(2, 1))
         refreshing.refresh(sums())
         assert self._found() == {("Oslo", 2, 30), ("Rome", 4, 20), (None, 1, 1), ("it's", 1 + others, 7 * (1 + others))}
+
+    def test_another_commit_in_the_place_of_the_last_one(self) -> None:
+        """Not every writer refuses to write over what was put back."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+        self.add("orders", rows.slice(2, 1))
+        refreshing.refresh(sums())
+        log = self.folder / "sums" / "_delta_log"
+        max(log.glob("*.json")).unlink()
+        self.add("sums", self.rows("sums").slice(0, 1))
+        done = refreshing.refresh(sums())
+        assert (done.kind, self._found()) == ("full", {("Oslo", 2, 30), ("Rome", 2, 10), (None, 1, 1), ("it's", 1, 7)})
+
+    @pytest.mark.parametrize("few", [0, FEW_ROWS])
+    def test_a_file_that_is_gone_while_it_is_read(self, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that has come is an error; of one that went everything is computed."""
+        monkeypatch.setattr(data_files, "FEW_ROWS", few)
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+        before = {*(self.folder / "orders").glob("*.parquet")}
+        self.add("orders", rows.slice(2, 1))
+        (come,) = {*(self.folder / "orders").glob("*.parquet")} - before
+        kept = come.read_bytes()
+        come.unlink()
+        with pytest.raises(Fatal, match=r"orders|sums"):
+            refreshing.refresh(sums())
+        come.write_bytes(kept[:-9])
+        with pytest.raises(Fatal, match=r"orders|sums"):
+            refreshing.refresh(sums())
+        come.write_bytes(kept)
+        assert refreshing.refresh(sums()).kind == "groups"
+        assert ("Rome", 2, 10) in self._found()
 
     def test_rows_that_are_marked_as_deleted_are_refused(self) -> None:
         """Arrow's datasets do not know of them."""

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import strategies as st
 
-from adapters.delta import group_ranges
+from adapters.delta import data_files, group_ranges
 from adapters.delta.mirrors import CHANGE_DATA_FEED
 from adapters.projections import LocalProjector
 from replicator.application.refreshing import Refreshing
@@ -60,10 +60,13 @@ steps = st.one_of(
 )
 
 
-@pytest.mark.parametrize("smallest", [group_ranges.SMALLEST, 1])
-def test_incremental_is_full(smallest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of tables whose files have few rows."""
+@pytest.mark.parametrize(
+    ("smallest", "few"), [(group_ranges.SMALLEST, data_files.FEW_ROWS), (1, data_files.FEW_ROWS), (1, 2)]
+)
+def test_incremental_is_full(smallest: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of tables whose files have few rows, and where rows are too many to be held in memory."""
     monkeypatch.setattr(group_ranges, "SMALLEST", smallest)
+    monkeypatch.setattr(data_files, "FEW_ROWS", few)
     kinds: Counter[str] = Counter()
 
     histories = st.lists(st.lists(steps, min_size=1, max_size=2), min_size=1, max_size=4)

@@ -105,6 +105,23 @@ def test_another_table_that_takes_the_place(versions: int, tmp_path: Path) -> No
     assert old is not None and said(old) == said(opened_at(path, 0))
 
 
+def test_how_files_are_read_is_asked_again_where_it_may_be_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    real = DeltaTable.to_pyarrow_dataset
+    monkeypatch.setattr(DeltaTable, "to_pyarrow_dataset", lambda table, **how: asked.append(table) or real(table, **how))
+    write_deltalake(tmp_path, ROWS)
+    kept = KeptVersions(LocalFolder(tmp_path))
+    for _ in range(3):
+        assert kept.newest().rows().count_rows() == DeltaTable(tmp_path).count()
+        write_deltalake(tmp_path, ROWS, mode="append")
+    assert len(asked) == 1
+    _widen(tmp_path, 7)
+    assert kept.newest().rows().schema.names == ["id", "city", "n7"]
+    DeltaTable(tmp_path).alter.set_table_properties({"delta.appendOnly": "true"})
+    kept.newest().rows()
+    assert len(asked) == 3
+
+
 def test_a_commit_that_was_cleaned_up(tmp_path: Path) -> None:
     write_deltalake(tmp_path, ROWS)
     kept = KeptVersions(LocalFolder(tmp_path))
