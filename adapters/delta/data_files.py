@@ -57,6 +57,17 @@ def may_hold(bounds: Iterable[Bounds], groups: Groups) -> list[bool]:
     return [not one.are_known or (with_null and one.nulls != 0) or _is_among(one, wanted) for one in bounds]
 
 
+def hold_only(files: Iterable[DataFile], groups: Groups) -> bool:
+    """Whether all rows of these files are known to have a value of the column that is one of `groups`."""
+    return all(_are_of_one(file.bounds, groups) for file in files)
+
+
+def _are_of_one(one: Bounds, groups: Groups) -> bool:
+    if one.rows is None or one.nulls is None or (one.nulls and None not in groups):
+        return False
+    return one.nulls == one.rows or (one.low is not None and one.low == one.high and one.low in groups)
+
+
 def _is_among(one: Bounds, wanted: Sequence[Any]) -> bool:
     low = one.low
     if low is None or not wanted:

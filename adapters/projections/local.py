@@ -15,7 +15,7 @@ from replicator.domain.projections import MOST_GROUPS, Groups, Input, Projection
 
 from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
-from ..delta.data_files import are_few
+from ..delta.data_files import are_few, hold_only
 from ..delta.errors import translating
 from ..delta.group_ranges import Rewriting, counted_bytes, is_plain, replace, replaceable
 from ..delta.projector import refuse_lacking_keys, repeated_keys
@@ -111,31 +111,34 @@ class LocalProjector(BesideDatabases):
             return differing(connection, (in_memory(found.removed, names), coming.result()), names, key, most)
         return differing(connection, (stream(found.removed, names), stream(found.added, names)), names, key, most)
 
-    def _rows(self, version: TableVersion, one: Input, groups: Groups | None, names: Mapping[str, str]) -> Rows:
+    def _rows(self, version: TableVersion, one: Input, groups: Groups, names: Mapping[str, str]) -> tuple[Rows, bool]:
         """The rows of a version, without files that have none of the groups, where the key is a column and that can be
-        told."""
-        if groups is None:
-            return stream(version.rows(), names)
+        told; and whether rows of other groups may be among them."""
         stored = {source_name(name).lower(): name for name in version.schema.names}
         column = None if one.key is None else stored.get(one.key.column or "")
         files = version.files() if column is None else version.holding(column, groups)
+        others = column is None or not hold_only(files, groups)
         ahead = self._ahead.rows(version, files, names)
         if ahead is not None:
-            return ahead
-        return (in_memory if are_few(files) else stream)(version.rows(files), names)
+            return ahead[0], others or ahead[1]
+        return (in_memory if are_few(files) else stream)(version.rows(files), names), others
 
     def _in_memory(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         with translating(projection.label):
             return self._computed(projection, groups, record)
 
-    def _offered(self, one: Input, record: Record, groups: Groups | None) -> tuple[Any, Mapping[str, str]]:
-        """The rows of an input, to be read any number of times, and what the query calls their columns."""
+    def _offered(self, one: Input, record: Record, groups: Groups | None) -> tuple[Any, Mapping[str, str], bool]:
+        """The rows of an input, to be read any number of times, what the query calls their columns, and whether rows of
+        other groups may be among them."""
         if one.sink in self._places:
             table = self._inputs.rows(one)
-            return table, {name: name for name in table.column_names}
+            return table, {name: name for name in table.column_names}, True
         version = self._versions(self._folder(one.sink, one.table)).at(record.reads[one.name].version)
         names = columns_of(version.schema, one.columns)
-        return self._rows(version, one, groups, names), names
+        if groups is None:
+            return stream(version.rows(), names), names, False
+        rows, others = self._rows(version, one, groups, names)
+        return rows, names, others
 
     def _computed(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         """The rows of the groups, or all."""
@@ -143,8 +146,10 @@ class LocalProjector(BesideDatabases):
             if groups is not None:
                 offer_groups(connection, groups, self._group_type(projection) or pa.string())
             for one in projection.inputs:
-                rows, names = self._offered(one, record, groups)
-                within = "TRUE" if groups is None or one.key is None else of_groups(one.key.text, groups)
+                rows, names, others = self._offered(one, record, groups)
+                within = "TRUE"
+                if groups is not None and one.key is not None and others:
+                    within = of_groups(one.key.text, groups)
                 offer(connection, one.name, rows, names, within)
             self._inputs.let_go()
             found = result(connection, projection.query, projection.partition_by, groups)

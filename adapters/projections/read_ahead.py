@@ -25,13 +25,14 @@ class ReadAhead:
         self._begun[version] = (frozenset(rows.files), coming)
         return coming
 
-    def rows(self, version: TableVersion, files: Sequence[DataFile], names: Collection[str]) -> pa.Table | None:
-        """These columns of the rows in these files, and perhaps in others; None where they are not read ahead."""
+    def rows(self, version: TableVersion, files: Sequence[DataFile], names: Collection[str]) -> tuple[pa.Table, bool] | None:
+        """These columns of the rows in these files, and whether rows of others are among them; None where they are not read
+        ahead."""
         places, coming = self._begun.get(version, (frozenset(), None))
         if coming is None or not places.issuperset(file.place for file in files):
             return None
         found = coming.result()
-        return found if found.column_names == [*names] else None
+        return (found, len(places) > len(files)) if found.column_names == [*names] else None
 
     def let_go(self) -> None:
         """Forget what was read, once nothing is being read any more."""

@@ -35,7 +35,8 @@ def test_rows_of_some_of_the_files(ahead: ReadAhead, version: TableVersion) -> N
     first, second, third = version.files()
     ahead.begin(version, version.rows([first, second]), ["n", "id"])
     for files in ([first], [second, first], []):
-        assert ahead.rows(version, files, ["n", "id"]) == pa.concat_tables([ROWS, ROWS]).select(["n", "id"])
+        read = (pa.concat_tables([ROWS, ROWS]).select(["n", "id"]), len(files) < 2)
+        assert ahead.rows(version, files, ["n", "id"]) == read
     assert ahead.rows(version, [first, third], ["n", "id"]) is None
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+from itertools import product
+from typing import Any
+
 import pytest
 
-from adapters.delta.data_files import FEW_BYTES, FEW_ROWS, Bounds, DataFile, are_few
+from adapters.delta.data_files import FEW_BYTES, FEW_ROWS, Bounds, DataFile, are_few, hold_only
 
 
 def file(size: int, rows: int | None) -> DataFile:
@@ -24,3 +28,35 @@ def file(size: int, rows: int | None) -> DataFile:
 def test_few_rows_in_few_bytes(files: list[DataFile], few: bool) -> None:
     """Both are counted of all together; rows that nobody has counted may be many."""
     assert are_few(files) == few
+
+
+@pytest.mark.parametrize(
+    ("bounds", "groups", "only"),
+    [
+        (Bounds(3, "a", "a", 0), {"a", "b"}, True),
+        (Bounds(3, "a", "a", 0), {"b"}, False),
+        (Bounds(3, "a", "b", 0), {"a", "b"}, False),
+        (Bounds(3, "a", "a", 1), {"a"}, False),
+        (Bounds(3, "a", "a", 1), {"a", None}, True),
+        (Bounds(3, "a", "a", None), {"a", None}, False),
+        (Bounds(3, None, None, 3), {None}, True),
+        (Bounds(3, None, None, 3), {"a"}, False),
+        (Bounds(3, None, None, 2), {"a", None}, False),
+        (Bounds(None, "a", "a", None), {"a", None}, False),
+        (Bounds(3, datetime(2024, 1, 1), datetime(2024, 1, 1), 0), {date(2024, 1, 1)}, False),
+    ],
+)
+def test_files_of_rows_of_the_groups_alone(bounds: Bounds, groups: set[Any], only: bool) -> None:
+    """What is not known may be otherwise."""
+    assert hold_only([DataFile("a", 1, {}, bounds)], frozenset(groups)) == only
+
+
+def test_what_is_said_of_files_is_true_of_their_values() -> None:
+    """For all of up to three values: where the bounds say that only the groups are there, so it is."""
+    for values in product([1, 2, 3, None], repeat=3):
+        there = [value for value in values if value is not None]
+        ends = (min(there), max(there)) if there else (None, None)
+        bounds = Bounds(3, *ends, 3 - len(there))
+        for groups in map(frozenset, ([1], [1, 2], [None], [2, None], [1, 2, 3, None])):
+            if hold_only([DataFile("a", 1, {}, bounds)], groups):
+                assert groups.issuperset(values)
