@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from replicator.domain.projections import Groups
 
-FEW_BYTES, FEW_ROWS = 16 * 1024 * 1024, 2_000_000
-"""Of files, and in them."""
+FEW_BYTES, FEW_ROWS = 16 * 1024 * 1024, 250_000
+"""Of files, and in them: reading rows as they are asked for holds as many, a file's own groups of rows being larger."""
 
 
 class Bounds(NamedTuple):

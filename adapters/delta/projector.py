@@ -18,7 +18,7 @@ from replicator.ports.projector import Replaced
 
 from .commits import LostRace
 from .durable import sync_commit
-from .errors import translating
+from .errors import first_line, translating
 from .folders import Folder, LocalFolder
 from .followed import FollowedTable
 from .kept_versions import KeptVersions
@@ -53,7 +53,8 @@ class DeltaProjector:
             raise ConfigProblem("option sinks is a mapping of sinks by their names")
         self._lakes = {str(name): LakeOptions.checked(said) for name, said in given.items()}
         self._upkeep = {name: Upkeep(said.compact_every, writer) for name, said in self._lakes.items()}
-        self._targets: dict[str, DeltaTable | None] = {}
+        self._targets: dict[str, tuple[DeltaTable, int] | None] = {}
+        """By projection its table, and the version, that `last` saw."""
         self._written: dict[str, FollowedTable] = {}
         self._read: dict[str, KeptVersions] = {}
         """By URI, the tables that were looked at. Versions of inputs are kept for the next refresh, which compares with what
@@ -94,7 +95,7 @@ class DeltaProjector:
         with translating(projection.label):
             looked = self._looked.pop(projection.name, None)
             table = self._newest_target(projection) if looked is None else looked.result()
-            self._targets[projection.name] = table
+            self._targets[projection.name] = None if table is None else (table, table.version())
             if table is None:
                 return None
             commit, record = self._said.get(projection.name, (None, None))
@@ -109,7 +110,10 @@ class DeltaProjector:
         with translating(projection.label):
             try:
                 version, rows = self._replaced(projection, work, record)
-                self._said[projection.name] = (self._followed_target(projection).commit(version), record)
+                self._note(projection, version, record)
+            except pa.ArrowException as error:
+                sentence = f"table {projection.label} cannot be rewritten: {first_line(error)}"
+                raise Fatal(sentence, next_step=REFRESH_FULL) from error
             except (CommitFailedError, LostRace) as lost:
                 raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
             finally:
@@ -177,11 +181,19 @@ class DeltaProjector:
         folder = self._target_folder(projection)
         return self._written.setdefault(folder.uri, FollowedTable(folder))
 
+    def _note(self, projection: Projection, version: int, record: Record) -> None:
+        commit = self._followed_target(projection).commit(version)
+        if commit[1] is not None:
+            self._said[projection.name] = (commit, record)
+
     def _target(self, projection: Projection) -> DeltaTable | None:
-        """The table as `last` saw it."""
+        """The table as `last` saw it; Retryable where it has moved on since."""
         if projection.name not in self._targets:
             self.last(projection)
-        return self._targets[projection.name]
+        table, version = self._targets[projection.name] or (None, None)
+        if table is not None and table.version() != version:
+            raise Retryable(f"somebody else wrote to table {projection.label} first")
+        return table
 
     def _there(self, projection: Projection) -> DeltaTable:
         """The same, where `last` has found a record in it."""

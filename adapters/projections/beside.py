@@ -72,9 +72,11 @@ class BesideDatabases(DeltaProjector):
 
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""
-        self.let_go()
-        self._tables.close()
-        super().close()
+        try:
+            self.let_go()
+            self._tables.close()
+        finally:
+            super().close()
 
     def _in_memory(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
         """The rows of the groups, or all, as the query names their columns."""

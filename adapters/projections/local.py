@@ -57,8 +57,8 @@ class LocalProjector(BesideDatabases):
         with translating(one.label), asking(projection.name) as connection:
             key, most = (None, 0) if one.key is None else (one.key.text, MOST_GROUPS)
             groups = self._differing(connection, found, key, most)
-        if one.key is None:
-            return None if groups else frozenset()
+        if one.key is None or groups is None:
+            return frozenset() if groups == [] else None
         return frozenset(groups) if self._are_groups(projection, groups) else None
 
     def _replaced(self, projection: Projection, work: Work, record: Record) -> tuple[int, int]:
@@ -100,15 +100,22 @@ class LocalProjector(BesideDatabases):
         super().close()
         self._rewritten.clear()
 
-    def _differing(self, connection: duckdb.DuckDBPyConnection, found: Apart, key: str | None, most: int) -> list[Any]:
-        """See `differing`. Where files are few those that have come are read meanwhile: what is computed anew is in them."""
+    def _differing(
+        self, connection: duckdb.DuckDBPyConnection, found: Apart, key: str | None, most: int
+    ) -> list[Any] | None:
+        """See `differing`; None where a file that went is gone by now. Where files are few those that have come are read
+        meanwhile: what is computed anew is in them."""
         names = found.names
         coming = self._ahead.begin(found.new, found.added, names) if found.are_few else None
         feed = found.feed()
         if feed is not None:
             return changed(connection, feed, names, key, most)
         if coming is not None:
-            return differing(connection, (in_memory(found.removed, names), coming.result()), names, key, most)
+            try:
+                removed = in_memory(found.removed, names)
+            except FileNotFoundError:
+                return None
+            return differing(connection, (removed, coming.result()), names, key, most)
         return differing(connection, (stream(found.removed, names), stream(found.added, names)), names, key, most)
 
     def _rows(self, version: TableVersion, one: Input, groups: Groups, names: Mapping[str, str]) -> tuple[Rows, bool]:
@@ -137,7 +144,8 @@ class LocalProjector(BesideDatabases):
         names = columns_of(version.schema, one.columns)
         if groups is None:
             return stream(version.rows(), names), names, False
-        rows, others = self._rows(version, one, groups, names)
+        with translating(one.label):
+            rows, others = self._rows(version, one, groups, names)
         return rows, names, others
 
     def _computed(self, projection: Projection, groups: Groups | None, record: Record) -> pa.Table:
@@ -153,6 +161,7 @@ class LocalProjector(BesideDatabases):
                 offer(connection, one.name, rows, names, within)
             self._inputs.let_go()
             found = result(connection, projection.query, projection.partition_by, groups)
+        self._ahead.let_go()
         refuse_lacking_keys(projection, found.column_names)
         if projection.keys and repeated(found, projection.keys):
             raise repeated_keys(projection)

@@ -13,7 +13,8 @@ from ..delta.table_version import TableVersion
 
 
 class ReadAhead:
-    """Has columns of files that have come with a version read by another thread. Not safe for use from several threads."""
+    """Has columns of files that have come with a version read by the one thread of `beside`, where nothing waits for another
+    reading. Not safe for use from several threads."""
 
     def __init__(self, beside: Executor) -> None:
         self._beside = beside
@@ -35,7 +36,7 @@ class ReadAhead:
         return (found, len(places) > len(files)) if found.column_names == [*names] else None
 
     def let_go(self) -> None:
-        """Forget what was read, once nothing is being read any more."""
+        """Forget what was read, once nothing is being read any more: what was begun last is read last."""
         wait(coming for _, coming in self._begun.values())
         self._begun.clear()
 

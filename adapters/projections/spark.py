@@ -89,10 +89,9 @@ class SparkProjector(BesideDatabases):
                 schema = arrow_schema(rows.schema)
                 table = self._ready(projection, schema, work)
                 self.looked_up()
-                self._write(table, rows, projection, work, record)
+                version = self._write(table, rows, projection, work, record)
             finally:
                 rows.unpersist()
-        version = int(table.version())
         self._settle(projection, table, version)
         return version, number
 
@@ -139,7 +138,7 @@ class SparkProjector(BesideDatabases):
         uri = self._folder(one.sink, one.table).uri
         return _named(_version(spark, uri, record.reads[one.name].version))
 
-    def _write(self, table: DeltaTable, rows: DataFrame, projection: Projection, work: Work, record: Record) -> None:
+    def _write(self, table: DeltaTable, rows: DataFrame, projection: Projection, work: Work, record: Record) -> int:
         folder = self._target_folder(projection)
         said = json.dumps({RECORD: record.to_json(), "attempt": str(uuid4())})
         attempt = Attempt(app_of(projection), next_number(table, projection), said, folder)
@@ -153,7 +152,7 @@ class SparkProjector(BesideDatabases):
                 name = group_column(projection, arrow_schema(rows.schema)).name
                 writer = writer.option("replaceWhere", among(name, work.groups, SPARK))
             writer.save(place(folder.uri))
-        confirm(table, attempt)
+        return confirm(table, attempt)
 
 
 FILE = "_file"

@@ -170,11 +170,14 @@ def refuse_moved(snapshot: DeltaTable, attempt: Attempt) -> None:
         raise LostRace
 
 
-def confirm(snapshot: DeltaTable, attempt: Attempt) -> None:
-    """Spark skips a version that the table has already, without a word: then somebody else was first."""
+def confirm(snapshot: DeltaTable, attempt: Attempt) -> int:
+    """Spark skips a version that the table has already, without a word: then somebody else was first. The version that the
+    attempt made; `snapshot` is at the newest one, which may be another's."""
     snapshot.update_incremental()
-    if not any(entry.get(USER_METADATA) == attempt.text for entry in snapshot.history(RECENT)):
-        raise LostRace
+    for entry in snapshot.history(RECENT):
+        if entry.get(USER_METADATA) == attempt.text:
+            return int(entry["version"])
+    raise LostRace
 
 
 @contextmanager

@@ -17,9 +17,6 @@ from .dialect import DUCKDB
 from .duck import session
 
 GROUPS = "_groups"
-WIDER = {"HUGEINT", "UHUGEINT"}
-"""What sums of whole numbers are here; on other engines they have 64 bits."""
-
 Rows: TypeAlias = ds.Scanner | pa.Table
 """Rows that can be read any number of times."""
 
@@ -133,12 +130,27 @@ def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None
     else:
         which = "" if column is None else f" WHERE {of_groups(q(column), groups)}"
     found = connection.sql(f"SELECT * FROM ({query}) AS _result{which}")
+    kinds = [*map(str, found.types)]
+    if "UHUGEINT" in kinds:
+        columns = (
+            q(n) if k != "UHUGEINT" else f"CAST({q(n)} AS BIGINT) AS {q(n)}"
+            for n, k in zip(found.columns, kinds, strict=True)
+        )
+        found = found.project(", ".join(columns))
     rows = found.to_arrow_table()
     # Not by DuckDB, which would think the query over once more.
-    for at, kind in enumerate(map(str, found.types)):
-        if kind in WIDER:
-            rows = rows.set_column(at, rows.field(at).name, rows.column(at).cast(pa.int64()))
+    for at, kind in enumerate(kinds):
+        if kind == "HUGEINT":
+            rows = rows.set_column(at, rows.field(at).name, _narrowed(rows.column(at), rows.field(at).name))
     return rows
+
+
+def _narrowed(sums: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Sums of whole numbers, which have 128 bits here, in the 64 bits that they have on other engines."""
+    try:
+        return sums.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"a value of column {name} has more than 64 bits") from error
 
 
 def repeated(rows: pa.Table, keys: Sequence[str]) -> bool:

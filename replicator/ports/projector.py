@@ -32,8 +32,8 @@ class Projector(Protocol):
         (test_an_input_that_is_not_there_is_named). Of what keeps no earlier versions this one is held until `let_go`."""
 
     def last(self, projection: Projection) -> Record | None:
-        """What the last refresh said; None where there was none, or where somebody else wrote to the table since
-        (test_a_table_that_somebody_changed_is_computed_anew)."""
+        """What the last refresh said, now or when `reads` was asked; None where there was none, or where somebody else wrote
+        to the table since (test_a_table_that_somebody_changed_is_computed_anew)."""
 
     def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
         """The groups of which rows differ between two versions of an input, in columns that the query looks at: of an input
@@ -45,7 +45,7 @@ class Projector(Protocol):
         all, in one commit that carries `record` (test_groups_are_replaced_in_one_commit). Without groups only the record
         is written.
 
-        `Retryable` when somebody else committed since `last` was asked. `Fatal`, with nothing written, for rows that
+        `Retryable` when somebody else committed since what `last` has said. `Fatal`, with nothing written, for rows that
         share the values of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
         """
 

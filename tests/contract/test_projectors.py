@@ -16,7 +16,8 @@ from adapters.delta.tables import opened
 from adapters.delta.versions import end_versions
 from adapters.projections import LocalProjector
 from replicator.application.refreshing import Refreshing
-from replicator.domain.errors import Fatal
+from replicator.domain.errors import Fatal, Retryable
+from replicator.domain.projections import Record, Work
 from replicator.ports.projector import Projector
 from replicator.testing.projector_contract import FIRST, SCHEMA, sums
 
@@ -146,6 +147,34 @@ class TestLocalProjector(ProjectedLake):
         self.add("sums", self.rows("sums").slice(0, 1))
         done = refreshing.refresh(sums())
         assert (done.kind, self._found()) == ("full", {("Oslo", 2, 30), ("Rome", 2, 10), (None, 1, 1), ("it's", 1, 7)})
+
+    def test_a_table_that_moves_on_after_it_was_looked_at(self) -> None:
+        """Also where the same projector has looked at the inputs again meanwhile."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        self._refresh(sums())
+        projector = self.new_projector()
+        self.add("orders", rows.slice(2, 1))
+        reads, last = projector.reads(sums()), projector.last(sums())
+        assert last is not None
+        self.add("orders", rows.slice(2, 1))
+        self._refresh(sums())
+        projector.reads(sums())
+        with pytest.raises(Retryable):
+            projector.replace(sums(), Work(frozenset({"Rome"})), Record("run", sums().fingerprint, reads, "groups", ""))
+        assert ("Rome", 3, 15) in self._found()
+
+    @pytest.mark.parametrize(("kind", "most"), [("HUGEINT", 2**62), ("UHUGEINT", 2**127)])
+    def test_sums_that_are_too_large(self, kind: str, most: int) -> None:
+        """Whole numbers have 64 bits on other engines."""
+        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA))
+        query = (
+            f"SELECT city, SUM(CAST(amount AS {kind})) AS orders, CAST({{}} AS {kind}) AS total FROM orders GROUP BY city"
+        )
+        self._refresh(sums(query=query.format(5)))
+        assert self._found() == {("Oslo", 30, 5), ("Rome", 5, 5), (None, 1, 5), ("it's", 7, 5)}
+        with pytest.raises(Fatal, match=r"total|128"):
+            self._refresh(sums(query=query.format(most * 2 - 1 + (most == 2**62)), fingerprint="another"))
 
     @pytest.mark.parametrize("few", [0, FEW_ROWS])
     def test_a_file_that_is_gone_while_it_is_read(self, few: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,11 @@ from projected_database import ProjectedDatabase
 from projected_lake import ProjectedLake
 from spark_case import OPTIONS, engine
 
-from adapters.projections import LocalProjector
+from adapters.delta.commits import Attempt
+from adapters.projections import LocalProjector, spark
 from adapters.projections.spark import SparkProjector
+from adapters.spark.write import confirm
+from replicator.application.refreshing import Refreshing
 from replicator.ports.projector import Projector
 from replicator.testing.projector_contract import FIRST, SCHEMA, sums
 
@@ -36,6 +39,26 @@ class TestSparkProjector(ProjectedLake):
         assert DeltaTable(self.folder / "orders").file_uris() == paths, "the same file, of which a row is deleted"
         assert self._refresh(sums()).kind == "full"
         assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
+
+    def test_what_others_commit_right_after_is_not_the_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The rows that they remove come back."""
+        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA))
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+
+        def late(table: DeltaTable, attempt: Attempt) -> int:
+            DeltaTable(self.folder / "sums").delete("city = 'Oslo'")
+            return confirm(table, attempt)
+
+        rows = pa.Table.from_pylist([{"id": 9, "city": "Rome", "amount": 1, "note": "x"}], SCHEMA)
+        self.add("orders", rows)
+        with monkeypatch.context() as patched:
+            patched.setattr(spark, "confirm", late)
+            done = refreshing.refresh(sums())
+        assert done.version == self.commits("sums") - 2
+        self.add("orders", rows)
+        assert refreshing.refresh(sums()).kind == "full"
+        assert self._found() == {("Oslo", 2, 30), ("Rome", 3, 7), (None, 1, 1), ("it's", 1, 7)}
 
 
 @pytest.mark.long
