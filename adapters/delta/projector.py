@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from replicator.domain.errors import ConfigProblem, Fatal, Retryable
 from replicator.domain.projections import Groups, Input, Projection, Read, Reads, Record, Work
@@ -84,9 +84,12 @@ class DeltaProjector:
         for one in projection.inputs:
             folder = self._folder(one.sink, one.table)
             with translating(one.label):
-                if not exists(folder):
-                    raise not_there(projection, one)
-                newest = self._versions(folder).newest()
+                try:
+                    newest = self._versions(folder).newest()
+                except TableNotFoundError as gone:
+                    if exists(folder):
+                        raise
+                    raise not_there(projection, one) from gone
                 found[one.name] = Read(newest.table_id, newest.number)
         return found
 
@@ -170,10 +173,12 @@ class DeltaProjector:
         return self._folder(projection.sink, projection.into)
 
     def _newest_target(self, projection: Projection) -> DeltaTable | None:
-        folder = self._target_folder(projection)
-        if not exists(folder):
+        try:
+            table = self._followed_target(projection).newest()
+        except TableNotFoundError:  # So are folders called that may not be looked into.
+            if exists(self._target_folder(projection)):
+                raise
             return None
-        table = self._followed_target(projection).newest()
         refuse_others(table, projection)
         return table
 
