@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, TableFeatures
 from projected_lake import ProjectedLake
 
-from adapters.delta import data_files
+from adapters.delta import data_files, versions_apart
 from adapters.delta.data_files import FEW_ROWS
 from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import opened
@@ -40,6 +40,31 @@ class TestLocalProjector(ProjectedLake):
         table.vacuum(0, dry_run=False, enforce_retention_duration=False)
         done = self._refresh(sums())
         assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+
+    def test_old_files_that_go_while_they_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As when they are cleaned away after they were looked for."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        self._refresh(sums())
+        self.put("orders", rows.slice(1))
+        DeltaTable(self.folder / "orders").vacuum(0, dry_run=False, enforce_retention_duration=False)
+        monkeypatch.setattr(versions_apart, "_is_lacking", lambda _: False)
+        done = self._refresh(sums())
+        assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+        assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
+
+    def test_a_damaged_file_of_the_result(self) -> None:
+        """Its rows cannot stay; they can be computed."""
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        self.put("orders", rows)
+        self._refresh(sums())
+        for path in (self.folder / "sums").glob("*.parquet"):
+            path.write_bytes(path.read_bytes()[:-9])
+        self.add("orders", rows.slice(2, 1))
+        with pytest.raises(Fatal, match=r"table lake\.sums cannot be rewritten"):
+            self._refresh(sums())
+        assert Refreshing(self.new_projector(), "tests").refresh(sums(), full=True).kind == "full"
+        assert ("Rome", 2, 10) in self._found()
 
     def test_a_log_that_does_not_reach_back(self) -> None:
         """As after the table's log retention."""
