@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -136,16 +137,20 @@ class TestLocalProjector(ProjectedLake):
         refreshing.refresh(sums())
         assert self._found() == {("Oslo", 2, 30), (None, 1, 1), ("it's", 1, 7)}
 
-    @pytest.mark.parametrize("others", [0, 1, 2])
-    def test_a_result_that_is_put_back_from_a_copy(self, others: int) -> None:
-        """Older commits are the same files; others may have refreshed it since."""
+    def _refreshed_by_groups(self) -> tuple[pa.Table, Refreshing, Path]:
+        """The rows of the input, what has refreshed it twice, and the log of the result."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
         self.put("orders", rows)
         refreshing = Refreshing(self.new_projector(), "tests")
         refreshing.refresh(sums())
         self.add("orders", rows.slice(2, 1))
         refreshing.refresh(sums())
-        log = self.folder / "sums" / "_delta_log"
+        return rows, refreshing, self.folder / "sums" / "_delta_log"
+
+    @pytest.mark.parametrize("others", [0, 1, 2])
+    def test_a_result_that_is_put_back_from_a_copy(self, others: int) -> None:
+        """Older commits are the same files; others may have refreshed it since."""
+        rows, refreshing, log = self._refreshed_by_groups()
         before = {path.name for path in log.iterdir()}
         self.add("orders", rows.slice(2, 1))
         refreshing.refresh(sums())
@@ -161,13 +166,7 @@ class TestLocalProjector(ProjectedLake):
 
     def test_another_commit_in_the_place_of_the_last_one(self) -> None:
         """Not every writer refuses to write over what was put back."""
-        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
-        self.put("orders", rows)
-        refreshing = Refreshing(self.new_projector(), "tests")
-        refreshing.refresh(sums())
-        self.add("orders", rows.slice(2, 1))
-        refreshing.refresh(sums())
-        log = self.folder / "sums" / "_delta_log"
+        _, refreshing, log = self._refreshed_by_groups()
         max(log.glob("*.json")).unlink()
         self.add("sums", self.rows("sums").slice(0, 1))
         done = refreshing.refresh(sums())
