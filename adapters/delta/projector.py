@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -74,8 +73,11 @@ class DeltaProjector:
 
     def reads(self, projection: Projection) -> Reads:
         """See `ports.projector.Projector.reads`. The table is looked at meanwhile, for `last`."""
-        with self._meanwhile(partial(self._newest_target, projection)) as looking:
+        looking = self._looking(projection)
+        try:
             found = self._newest(projection)
+        finally:
+            wait([looking])
         self._looked[projection.name] = looking
         return found
 
@@ -96,8 +98,7 @@ class DeltaProjector:
     def last(self, projection: Projection) -> Record | None:
         """See `ports.projector.Projector.last`."""
         with translating(projection.label):
-            looked = self._looked.pop(projection.name, None)
-            table = self._newest_target(projection) if looked is None else looked.result()
+            table = (self._looked.pop(projection.name, None) or self._looking(projection)).result()
             self._targets[projection.name] = None if table is None else (table, table.version())
             if table is None:
                 return None
@@ -114,6 +115,7 @@ class DeltaProjector:
             try:
                 version, rows = self._replaced(projection, work, record)
                 self._note(projection, version, record)
+                self._looking(projection)
             except pa.ArrowException as error:
                 sentence = f"table {projection.label} cannot be rewritten: {first_line(error)}"
                 raise Fatal(sentence, next_step=REFRESH_FULL) from error
@@ -171,6 +173,11 @@ class DeltaProjector:
 
     def _target_folder(self, projection: Projection) -> Folder:
         return self._folder(projection.sink, projection.into)
+
+    def _looking(self, projection: Projection) -> Future[DeltaTable | None]:
+        """Have the other thread look at the table. Right after a commit nobody waits for that: the table goes on to it while
+        nothing is refreshed, and who looks next finds out again what went wrong."""
+        return self._beside.submit(self._newest_target, projection)
 
     def _newest_target(self, projection: Projection) -> DeltaTable | None:
         try:

@@ -77,9 +77,10 @@ class TableVersion:
 
     def holding(self, column: str, groups: Groups) -> list[DataFile]:
         """Those files that may have rows whose value of the column is one of `groups`."""
-        bounds = _bounds(self._added, column)
+        found = _without_others(self._added, column, groups)
+        bounds = _bounds(found, column)
         held = may_hold(bounds, groups)
-        return _files(self._listed.filter(pa.array(held, pa.bool_())), compress(bounds, held))
+        return _files(found.select(self._listed.column_names).filter(pa.array(held, pa.bool_())), compress(bounds, held))
 
     def rows(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
         """Its rows, or those of some of its files. DeltaProtocolError where the table has features that Arrow's datasets do
@@ -141,6 +142,20 @@ def _bounds(found: pa.Table, column: str | None) -> list[Bounds]:
     names = [f"{what}.{column}" for what in ("min", "max", "null_count")] if column and "." not in column else [""] * 3
     marks = [found[name].to_pylist() if name in found.column_names else repeat(None, len(rows)) for name in names]
     return [*map(Bounds, rows, *marks)]
+
+
+def _without_others(found: pa.Table, column: str, groups: Groups) -> pa.Table:
+    """Without files of one value that is none of the groups, where that can be told at once: to look at files one by one
+    takes a millisecond for every thousand."""
+    marks = [f"{what}.{column}" for what in ("min", "max", "null_count")]
+    wanted = pa.array(group for group in groups if group is not None)
+    if "." in column or not {*marks} <= {*found.column_names} or found[marks[0]].type != wanted.type:
+        return found
+    low, high, nulls = (found[mark] for mark in marks)
+    may = pc.or_(pc.not_equal(low, high), pc.is_in(low, value_set=wanted))
+    if None in groups:
+        may = pc.or_(may, pc.not_equal(nulls, 0))
+    return found.filter(pc.fill_null(may, True))
 
 
 def _files(found: pa.Table, bounds: Iterable[Bounds]) -> list[DataFile]:

@@ -103,10 +103,14 @@ def _columns(names: Mapping[str, str]) -> str:
     return ", ".join(f"{q(stored)} AS {q(name)}" for stored, name in names.items())
 
 
-def offer(connection: duckdb.DuckDBPyConnection, name: str, rows: Any, names: Mapping[str, str], within: str) -> None:
-    """Have queries find those `rows` that are under a condition as the table `name`."""
+def offer(connection: duckdb.DuckDBPyConnection, name: str, rows: Any, names: Mapping[str, str], within: str | None) -> None:
+    """Have queries find those `rows` that are under a condition, or all, as the table `name`. Of rows, the columns are those
+    of `names`."""
+    if within is None and all(stored == named for stored, named in names.items()):
+        connection.register(name, rows)
+        return
     connection.register(f"_all_{name}", rows)
-    text = f"SELECT * FROM (SELECT {_columns(names)} FROM {q(f'_all_{name}')}) WHERE {within}"
+    text = f"SELECT * FROM (SELECT {_columns(names)} FROM {q(f'_all_{name}')}) WHERE {within or 'TRUE'}"
     connection.execute(f"CREATE TEMP VIEW {q(name)} AS {text}")
 
 
@@ -143,6 +147,15 @@ def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None
         if kind == "HUGEINT":
             rows = rows.set_column(at, rows.field(at).name, _narrowed(rows.column(at), rows.field(at).name))
     return rows
+
+
+def of_these(rows: pa.Table, column: str, groups: Groups) -> pa.Table:
+    """Those of the rows whose value of a column of theirs is one of the groups; meant for where that is nearly always true
+    of all, and nobody has asked DuckDB."""
+    values = next(rows[name] for name in rows.column_names if name.lower() == column.lower())
+    if groups.issuperset(values.unique().to_pylist()):
+        return rows
+    return rows.filter(pa.array([value in groups for value in values.to_pylist()], pa.bool_()))
 
 
 def _narrowed(sums: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

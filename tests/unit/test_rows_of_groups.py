@@ -1,0 +1,46 @@
+"""Rows of groups in DuckDB: offered to a query, and what comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from adapters.sql.projecting import asking, of_groups, of_these, offer, offer_groups, result
+
+ROWS = pa.table({"x_city": ["Rome", "Oslo", None], "n": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("groups", "left"),
+    [
+        ({"Rome", "Oslo", None}, 3),
+        ({"Rome", "Oslo", None, "Bonn"}, 3),
+        ({"Rome"}, 1),
+        ({None}, 1),
+        ({"Bonn"}, 0),
+        (set(), 0),
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string())])
+def test_rows_of_other_groups_that_a_query_gives(groups: set[Any], left: int, kind: pa.DataType) -> None:
+    """Whatever the case of the column's name, and the type that DuckDB gives it."""
+    rows = ROWS.set_column(0, "X_City", ROWS["x_city"].cast(kind))
+    found = of_these(rows, "x_cITY", frozenset(groups))
+    assert found.schema == rows.schema and found.num_rows == left
+    assert {*found["X_City"].to_pylist()} <= groups
+
+
+@pytest.mark.parametrize("names", [{"x_city": "x_city", "n": "n"}, {"x_city": "city", "n": "n"}])
+@pytest.mark.parametrize("groups", [None, frozenset({"Rome"}), frozenset({"Oslo", None})])
+def test_a_query_finds_rows_under_a_condition(names: dict[str, str], groups: frozenset[Any] | None) -> None:
+    """By the names that it has for their columns."""
+    key = names["x_city"]
+    with asking("one") as connection:
+        if groups is not None:
+            offer_groups(connection, groups, pa.string())
+        offer(connection, "some rows", ROWS, names, None if groups is None else of_groups(key, groups))
+        found = result(connection, f'SELECT {key} AS place, n FROM "Some Rows"', "place", None)
+    wanted = [(place, n) for place, n in zip(*ROWS.to_pydict().values(), strict=True) if groups is None or place in groups]
+    assert [*zip(*found.to_pydict().values(), strict=True)] == sorted(wanted, key=lambda row: row[0] or "")
