@@ -144,7 +144,7 @@ class DeltaProjector:
 
     def close(self) -> None:
         """See `ports.projector.Projector.close`."""
-        self._beside.shutdown()
+        self._beside.shutdown(cancel_futures=True)  # Looks at tables that nobody will ask for.
         for known in (self._targets, self._written, self._read, self._looked, self._said):
             known.clear()
 

@@ -39,6 +39,7 @@ class TableVersion:
         self.table_id = str(said.id)
         """What tells the table from another that takes its place."""
         self.configuration: Mapping[str, str] = said.configuration
+        self.partition_columns = frozenset(said.partition_columns)
         protocol = table.protocol()
         self.features = frozenset(protocol.reader_features or ())
         """What readers have to know (protocol version 3)."""
@@ -148,8 +149,13 @@ def _without_others(found: pa.Table, column: str, groups: Groups) -> pa.Table:
     """Without files of one value that is none of the groups, where that can be told at once: to look at files one by one
     takes a millisecond for every thousand."""
     marks = [f"{what}.{column}" for what in ("min", "max", "null_count")]
-    wanted = pa.array(group for group in groups if group is not None)
-    if "." in column or not {*marks} <= {*found.column_names} or found[marks[0]].type != wanted.type:
+    if "." in column or not {*marks} <= {*found.column_names}:
+        return found
+    try:
+        wanted = pa.array(group for group in groups if group is not None)
+    except OverflowError:  # Numbers that no file has in 64 bits are looked at one by one.
+        return found
+    if found[marks[0]].type != wanted.type:
         return found
     low, high, nulls = (found[mark] for mark in marks)
     may = pc.or_(pc.not_equal(low, high), pc.is_in(low, value_set=wanted))

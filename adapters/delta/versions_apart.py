@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
@@ -56,7 +57,16 @@ class Apart:
                     return None
         except (DeltaError, OSError, pa.ArrowException):
             return None  # It was off for a while, or its files are cleaned away.
-        return pa.Table.from_batches(batches) if batches else None
+        return self._as_stored(pa.Table.from_batches(batches)) if batches else None
+
+    def _as_stored(self, feed: pa.Table) -> pa.Table:
+        """A partition has no empty text, which means NULL in its place (Delta's protocol, "Partition Value Serialization");
+        delta-rs gives rows so, but not those of a feed."""
+        for at, name in enumerate(feed.column_names):
+            if name in self.new.partition_columns and pa.types.is_string(self.new.schema.field(name).type):
+                values = feed.column(at).cast(pa.string())
+                feed = feed.set_column(at, name, pc.if_else(pc.equal(values, ""), None, values))
+        return feed
 
 
 def earlier(folder: Folder, version: int) -> TableVersion | None:

@@ -151,8 +151,11 @@ def result(connection: duckdb.DuckDBPyConnection, query: str, column: str | None
 
 def of_these(rows: pa.Table, column: str, groups: Groups) -> pa.Table:
     """Those of the rows whose value of a column of theirs is one of the groups; meant for where that is nearly always true
-    of all, and nobody has asked DuckDB."""
-    values = next(rows[name] for name in rows.column_names if name.lower() == column.lower())
+    of all, and nobody has asked DuckDB. Fatal where they have no such column."""
+    named = next((name for name in rows.column_names if name.lower() == column.lower()), None)
+    if named is None:
+        raise Fatal(f"the query gives no column {column!r}", next_step="Correct `partition_by`, or the query.")
+    values = rows[named]
     if groups.issuperset(values.unique().to_pylist()):
         return rows
     return rows.filter(pa.array([value in groups for value in values.to_pylist()], pa.bool_()))

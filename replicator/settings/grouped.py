@@ -194,6 +194,8 @@ def _resolved(query: exp.Select, demand: exp.Expr, relations: Relations) -> exp.
 def _origin(query: exp.Select, name: str, relations: Relations) -> exp.Expr:
     named = [e for e in query.expressions if not e.is_star and e.alias_or_name.lower() == name.lower()]
     stars = [e for e in query.expressions if e.is_star]
+    if named and stars:
+        raise NotByGroup(f"name the columns instead of *, which may have {name!r} too", stars[0])
     if len(named) == 1:
         return _plain(query, named[0])
     if named or not stars:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from adapters.sql.projecting import asking, of_groups, of_these, offer, offer_groups, result
+from replicator.domain.errors import Fatal
 
 ROWS = pa.table({"x_city": ["Rome", "Oslo", None], "n": [1, 2, 3]})
 
@@ -30,6 +31,11 @@ def test_rows_of_other_groups_that_a_query_gives(groups: set[Any], left: int, ki
     found = of_these(rows, "x_cITY", frozenset(groups))
     assert found.schema == rows.schema and found.num_rows == left
     assert {*found["X_City"].to_pylist()} <= groups
+
+
+def test_a_query_without_the_column_of_the_groups_is_refused() -> None:
+    with pytest.raises(Fatal, match="gives no column 'town'"):
+        of_these(ROWS, "town", frozenset({"Rome"}))
 
 
 @pytest.mark.parametrize("names", [{"x_city": "x_city", "n": "n"}, {"x_city": "city", "n": "n"}])

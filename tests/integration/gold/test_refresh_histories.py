@@ -26,7 +26,7 @@ from replicator.testing.contract import EXAMPLES, for_all
 
 pytestmark = pytest.mark.slow
 
-CITIES = ("Oslo", "Rome", "it's", "Zürich", None)
+CITIES = ("Oslo", "Rome", "it's", "Zürich", "", None)
 NOON = datetime(2024, 2, 28, 12, tzinfo=UTC)
 USERS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("spent", pa.int64()), ("seen", pa.timestamp("us", "UTC"))])
 PLACES = pa.schema([("city", pa.string()), ("state", pa.string())])
@@ -64,20 +64,32 @@ steps = st.one_of(
     ("smallest", "few"), [(group_ranges.SMALLEST, data_files.FEW_ROWS), (1, data_files.FEW_ROWS), (1, 2)]
 )
 def test_incremental_is_full(smallest: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of tables whose files have few rows, and where rows are too many to be held in memory."""
+    """Also of tables whose files have few rows, and where rows are too many to be held in memory. An empty text is NULL once
+    it is the value of a partition."""
     monkeypatch.setattr(group_ranges, "SMALLEST", smallest)
     monkeypatch.setattr(data_files, "FEW_ROWS", few)
     kinds: Counter[str] = Counter()
 
     histories = st.lists(st.lists(steps, min_size=1, max_size=2), min_size=1, max_size=4)
 
-    @for_all(max(2, EXAMPLES // 8), history=histories, feed=st.booleans())
-    def check(history: list[list[tuple[str, Any]]], feed: bool) -> None:
+    @for_all(max(2, EXAMPLES // 8), history=histories, feed=st.booleans(), by=st.sampled_from([None, ["city"]]))
+    def check(history: list[list[tuple[str, Any]]], feed: bool, by: list[str] | None) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            write_deltalake(Path(folder) / "users", users([]), configuration={CHANGE_DATA_FEED: str(feed).lower()})
+            said = {CHANGE_DATA_FEED: str(feed).lower()}
+            write_deltalake(Path(folder) / "users", users([]), partition_by=by, configuration=said)
             _check(Path(folder), history, kinds)
 
     assert kinds["groups"] > kinds["full"] / 2
+
+
+def test_the_feed_of_a_partition_without_a_name(tmp_path: Path) -> None:
+    """Rows that came with an empty text have NULL, and so has what the feed says of them."""
+    said = {CHANGE_DATA_FEED: "true"}
+    write_deltalake(tmp_path / "users", users([]), partition_by=["city"], configuration=said)
+    kinds: Counter[str] = Counter()
+    new = [[("add", [(4, "", 4)])], [("move", (4, "Rome")), ("move", (1, ""))], [("delete", 1)]]
+    _check(tmp_path, new, kinds)
+    assert kinds["groups"] >= 6
 
 
 @pytest.mark.postgres

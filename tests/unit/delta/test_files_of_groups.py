@@ -70,7 +70,9 @@ def test_all_files_with_rows_of_the_groups_are_held(version: TableVersion, colum
     assert left_out or column in ("moment", "a.point")
 
 
-@pytest.mark.parametrize("groups", [frozenset({"1"}), frozenset({None}), frozenset(), frozenset({True})])
+@pytest.mark.parametrize(
+    "groups", [frozenset({"1"}), frozenset({None}), frozenset(), frozenset({True}), frozenset({2**63, 1})]
+)
 def test_groups_of_another_type_are_looked_for_one_by_one(version: TableVersion, groups: frozenset[Any]) -> None:
     expected = [file for file in version.files("whole") if may_hold([file.bounds], groups)[0]]
     assert version.holding("whole", groups) == expected

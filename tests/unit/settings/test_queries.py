@@ -67,6 +67,8 @@ NOT_BY_GROUPS = {
     "SELECT city FROM users TABLESAMPLE (10 PERCENT)": 1,
     "SELECT * FROM (SELECT id, city FROM users) PIVOT (MAX(id) FOR city IN ('a'))": 1,
     "SELECT 'x' AS city FROM users": 1,
+    "SELECT *, town AS city FROM users": 1,
+    "SELECT u.*, c.city FROM users u JOIN cities c ON u.town = c.city": 1,
 }
 
 
