@@ -36,7 +36,7 @@ from .partitions import (
     refuse_foreign_paths,
     refuse_other_partitions,
 )
-from .reading import read_table, table_name
+from .reading import columns_of, read_table, table_name
 from .reshaping import Place, reshape
 from .schemas import remember, remembered
 from .selecting import select_rows
@@ -228,6 +228,11 @@ class Mirrors(LaneSink[F]):
     def standings(self, lane: Lane) -> Iterator[tuple[int, Position]]:
         """See `ports.reader.TellsVersions.standings`."""
         return self._lanes.standings(lane)
+
+    def columns_at(self, name: str, version: int) -> pa.Schema:
+        """See `ports.reader.TellsVersions.columns_at`."""
+        with translating(name):
+            return columns_of(self._lake.table(name), name, version)
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

@@ -34,6 +34,11 @@ def read_table(
         return _first(reader, schema, limit)
 
 
+def columns_of(path: Folder, name: str, version: int) -> pa.Schema:
+    """The columns that `read_table` finds at a version."""
+    return to_source_names(schema_of(then(path, name, version=version, as_of=None)))
+
+
 @contextmanager
 def naming_gone(name: str, table: DeltaTable) -> Iterator[None]:
     """Fatal where data files of that version of a table were cleaned away."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import pyarrow as pa
+
+from replicator.domain.borders import Border
 from replicator.domain.fitting import covers
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position
@@ -181,6 +184,20 @@ def plan_at(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None:
     if schema.current is None:
         return None
     return planned(lane, schema.current.source, schema.taken(schema.current.source))
+
+
+def altered_behind(border: Border, lane: Lane, versions: Sequence[SchemaVersion]) -> Mapping[str, pa.DataType | None]:
+    """Of the lane's target: the columns that schemas which begin behind the border added, removed or gave another type, and
+    the type that they had before it, under today's rules; None for those that were not there. A table may have such a column
+    with no record of these applied: where a batch has both, or records are read again."""
+    applied = [v for v in versions if v.state == "applied"]
+    early = [v for v in applied if border.has(v.position)] or applied[:1]
+    found: dict[str, pa.DataType | None] = {}
+    for version in applied:
+        if version not in early:
+            before, now = ({c.name: c.type for c in lane.shape.remade.kept(v.columns)} for v in (early[-1], version))
+            found |= {name: before.get(name) for name in {*before, *now} if before.get(name) != now.get(name)}
+    return found
 
 
 def _same(one: TableSpec, other: TableSpec) -> bool:

@@ -38,6 +38,10 @@ class Border:
             for place, end in self.end.items()
         )
 
+    def has(self, position: Position) -> bool:
+        """Whether one of the records at a position, the first ones of something, lies before it."""
+        return any(offset < self.below.get(place, 0) for place, offset in position.items())
+
     def is_beyond(self, position: Position, newest: datetime | None) -> bool:
         """Whether what was made of the records below that position, of which the latest is of the time `newest`, may hold
         some that lie behind it."""

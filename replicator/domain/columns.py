@@ -131,6 +131,10 @@ class Remade:
         """The source's name of a column that has this name from then on."""
         return next((old for old, rule in self.changed if rule.rename == name and not rule.drop), name)
 
+    def kept(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """What becomes of these columns of the source, whether or not others suit the rules."""
+        return [_remade(column, self.rule_of(column.name)) for column in columns if self.now(column.name)]
+
     def of(self, table: TableSpec, seen: TableSpec | None = None) -> TableSpec:
         """The table as it is from then on. ConfigProblem when this does not suit it. `seen`: with the columns that lists
         leave out, of which others may be computed."""
@@ -140,7 +144,7 @@ class Remade:
                     continue
                 raise _unknown(name, table)
             refuse_change(rule, table.column(name), table)
-        kept = [_remade(column, self.rule_of(column.name)) for column in table.columns if self.now(column.name)]
+        kept = self.kept(table.columns)
         for name, added in self.added:
             if added.expression is not None:
                 self._refuse_expression(name, columns_of(added.expression), table)

@@ -62,3 +62,6 @@ class TellsVersions(Protocol):
     def standings(self, lane: Lane) -> Iterator[tuple[int, Position]]:
         """The versions of the lane's target, the newest first, with the position of the lane at each; without those of
         which it is not known. Their rows may be gone."""
+
+    def columns_at(self, name: str, version: int) -> pa.Schema:
+        """The columns that `read` finds in a target at a version, without reading its rows. Fatal as there."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import pyarrow as pa
+
 from replicator.application.register import FileRegister
 from replicator.application.rules import event_log_lane
+from replicator.application.schemas import altered_behind
 from replicator.application.skipping import as_option
 from replicator.domain.borders import Border
+from replicator.domain.errors import Fatal
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.selection import Misasked
+from replicator.ports.reader import TellsVersions
 from replicator.settings import LaneSettings, Loaded
 
 from . import adapters, parts, snapshots
@@ -70,12 +76,28 @@ def moment_of(loaded: Loaded, lane: LaneSettings, asked: Then) -> Moment:
 
 def version_of(loaded: Loaded, lane: LaneSettings, reader: Any, moment: Moment) -> int | None:
     """The newest version of the lane's target that holds what the records before the moment made of it, and nothing of
-    others; None where there is none, or none is known."""
-    if moment.border is None or not hasattr(reader, "standings"):
+    others, in the columns that it had by then; None where there is none, or none is known."""
+    border = moment.border
+    if border is None or not hasattr(reader, "standings"):
         return None
     mine = adapters.lane(loaded, lane)
     begun = FileRegister(parts.register_folder(loaded)).load(lane.source).beginnings.get(mine.id, Position())
-    return next((version for version, at in reader.standings(mine) if moment.border.is_at(at, begun)), None)
+    altered = altered_behind(border, mine, reader.schemas(mine))
+    for version, at in reader.standings(mine):
+        if border.is_at(at, begun) and not (altered and _is_ahead(reader, lane.into, version, altered)):
+            return int(version)
+    return None
+
+
+def _is_ahead(reader: TellsVersions, table: str, version: int, altered: Mapping[str, pa.DataType | None]) -> bool:
+    """Whether some of the columns at a version are not as they were before they were altered; so nobody knows of one that is
+    gone."""
+    try:
+        columns = reader.columns_at(table, version)
+    except Fatal:
+        return True
+    now = dict(zip(columns.names, columns.types, strict=True))
+    return any(now.get(name) != was for name, was in altered.items())
 
 
 def as_places(position: Position) -> str:

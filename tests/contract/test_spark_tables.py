@@ -452,6 +452,7 @@ def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
     for name, maker in (("rs", DeltaRsSink), ("spark", DeltaSparkSink)):
         sink = maker({"path": str(lake.folder)})
         told[name] = [(version, position[PLACE]) for version, position in sink.standings(of)]
+        assert {sink.columns_at(of.into, version) for version, _ in told[name]} == {sink.read(of.into).schema}
         sink.close()
     assert told["rs"] == told["spark"] and [at for _, at in told["rs"]] == [8, 8, 6, 4, 2]
     assert {version for version, _ in told["rs"]} == set(range(table.version() - 5, table.version()))

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from replicator.application.schemas import LaneSchema, told_stop
+from replicator.application.schemas import LaneSchema, altered_behind, told_stop
+from replicator.domain.borders import Border
+from replicator.domain.columns import Changed, Remade
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.schema_changes import (
     Kind,
@@ -22,6 +24,7 @@ from replicator.domain.schema_changes import (
     wider,
 )
 from replicator.domain.schema_versions import from_json, to_json
+from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
 
@@ -251,3 +254,41 @@ def test_a_drop_that_was_accepted_is_not_asked_about_again_and_another_one_is():
     assert accepted.versions[2].state == "applied" and accepted.is_remembered
     assert accepted.meets_drop(at(8), NOW) is None and accepted.meets_drop(at(9), NOW).decision.waits
     assert not schema.is_remembered, "its first schema is still to be written"
+
+
+BORDER = Border(below=Position({TopicPartition("t", 0): 20}), end=Position({TopicPartition("t", 0): 20}))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rules", "altered"),
+    [
+        (table(NAME), table(NAME, NOTE), SchemaRules(), {"note": None}),
+        (table(N), table(LONG), SchemaRules(), {"n": pa.int32()}),
+        (table(NAME, N), table(NAME), SchemaRules(removes=True), {"n": pa.int32()}),
+        (table(NAME, N), table(NAME), SchemaRules(), {}),
+        (table(NAME), table(NOTE), SchemaRules(renames=(("name", "note"),)), {"name": pa.string(), "note": None}),
+        (table(NAME), table(NAME, NOTE), SchemaRules(others=Mode.IGNORE), {}),
+        (table(NAME), table(NAME, NOTE), SchemaRules(others=Mode.QUARANTINE), {}),
+    ],
+    ids=str,
+)
+def test_what_a_table_gets_by_schemas_behind_a_border(first, second, rules, altered):
+    """The border is the record at offset 20: of a schema that begins there it has nothing, of one at 19 it has."""
+    for begins, found in ((20, altered), (19, {})):
+        schema = LaneSchema(lane(rules))
+        schema.take(schema.meets(first, START, NOW))
+        turn = schema.meets(second, Position({TopicPartition("t", 0): begins}), NOW)
+        pending = [] if turn is None or not turn.decision.stops else [turn.version]
+        if turn is not None and not pending:
+            schema.take(turn)
+        assert altered_behind(BORDER, schema._lane, [*schema.versions.values(), *pending]) == found
+
+
+def test_what_a_table_gets_is_called_as_in_the_target_and_a_first_schema_is_of_all_times():
+    remade = Remade((("note", Changed(rename="remark")),))
+    of = lane(shape=Shape(remade=remade))
+    schema = LaneSchema(of)
+    for at, met in ((30, table(NAME)), (40, table(NAME, NOTE))):
+        schema.take(schema.meets(met, Position({TopicPartition("t", 0): at}), NOW))
+    assert altered_behind(BORDER, of, list(schema.versions.values())) == {"remark": None}
+    assert altered_behind(BORDER, of, []) == {}

@@ -3,6 +3,7 @@ what the model makes of the changes up to then."""
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from datetime import datetime
@@ -14,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from snapshotted import ENTRIES, Snapshotted, is_of_model, times_of
 
+from adapters.delta.standings import STANDING
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
@@ -106,6 +108,26 @@ def test_rows_that_somebody_else_wrote_are_of_no_place(tmp_path: Path) -> None:
     table.delete("k1 = 1")
     found, by = asked(shop, shop.history.position(40))
     assert by == "version" and rows(found) == rows(before) and table.to_pyarrow_table().num_rows < found.num_rows
+
+
+def test_a_version_with_a_column_of_later_records_is_not_of_then(tmp_path: Path) -> None:
+    """One batch has both: what came before keys that changed is a commit alone, of a table that has the column already."""
+    before, behind = ([Statement("write", n, salt=n + more) for n in range(6)] for more in (0, 1))
+    writes = (*before, Statement("chain", 1, 9, salt=1, mask=3), Statement("add_column"), *behind)
+    shop = Snapshotted(
+        tmp_path / "shop", History(Shape(values=("text", "int"), toast=True, tombstones=False), writes), "plain"
+    )
+    shop.reach(len(shop.history.events))
+    place = shop.history.position(6)
+    versions = DeltaTable(str(shop.folder / "lake" / "plain")).history()
+    assert any(json.dumps(place.to_json(), separators=(",", ":")) in str(entry.get(STANDING)) for entry in versions)
+    (found, by), (other, _) = asked(shop, place), asked(shop, place, from_log=True)
+    assert by == "from" and found.schema == other.schema and rows(found) == rows(other)
+    (found, by), (other, _) = (
+        asked(shop, shop.history.position(len(shop.history.events)), **how) for how in ({}, {"from_log": True})
+    )
+    assert by == "version" and found.schema == other.schema and rows(found) == rows(other)
+    assert set(found.column_names) - set(asked(shop, place)[0].column_names) == {"v3"}
 
 
 REFUSED = {
