@@ -11,6 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from replicator.application.register import FileRegister
+from replicator.application.remembering import remembered
 from replicator.application.rules import event_log_lane
 from replicator.application.schemas import altered_behind
 from replicator.application.skipping import as_option
@@ -82,7 +83,7 @@ def version_of(loaded: Loaded, lane: LaneSettings, reader: Any, moment: Moment) 
         return None
     mine = adapters.lane(loaded, lane)
     begun = FileRegister(parts.register_folder(loaded)).load(lane.source).beginnings.get(mine.id, Position())
-    altered = altered_behind(border, mine, reader.schemas(mine))
+    altered = altered_behind(border, mine, remembered(reader, mine))
     for version, at in reader.standings(mine):
         if border.is_at(at, begun) and not (altered and _is_ahead(reader, lane.into, version, altered)):
             return int(version)
