@@ -12,9 +12,9 @@ from .folders import Folder
 
 def remembered(folder: Folder) -> list[SchemaVersion]:
     """All of `folder`, by number. Files of before there were versions say what people can read, and are left out."""
-    records = [(name, json.loads(folder.load(name))) for name in folder.files() if name.removesuffix(".json").isdecimal()]
+    texts = [folder.load(name) for name in folder.files() if name.removesuffix(".json").isdecimal()]
     try:
-        found = [from_json(record) for _, record in records if "number" in record]
+        found = [from_json(record) for record in map(json.loads, texts) if "number" in record]
     except (KeyError, TypeError, ValueError) as damaged:
         raise DataLoss(
             f"a file of {folder} is damaged, and with it what the lane knows of its schema",

@@ -154,6 +154,10 @@ class Delivery(Generic[F]):
         return left
 
     def _commit(self, pending: Sequence[Handed[F]]) -> None:
+        if self._laying is not None:
+            for item in pending:
+                if self._laying.is_before(item):  # The target is made for what is laid down until then.
+                    self._load(self._laying, item.run)
         ready = [item for item in pending if self._prepare(item)]
         if self._laying is not None:
             ready = [item for item in ready if not self._lay(self._laying, item)]

@@ -80,6 +80,12 @@ class Laying(Generic[F]):
         """Whether the write is one of `waiting`."""
         return self._last.get(item.run.lane.id) is item
 
+    def is_before(self, item: Handed[F]) -> bool:
+        """Whether something is laid down for the lane under another plan than that of the write, for which the target has
+        not been prepared yet."""
+        last = self._last.get(item.run.lane.id)
+        return last is not None and last.write.plan != item.write.plan
+
     def lay(self, item: Handed[F]) -> Position | None:
         """Lay down a write of a prepared lane; where the lane stands then. None for one that cannot be: it has an effect on
         others, or the target has rows already. Fatal where it goes on from what was laid down under another plan."""

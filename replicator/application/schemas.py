@@ -44,6 +44,18 @@ class Turn:
         return bool(self.decision.reshaping)
 
 
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """A column's type before a moment, and those that it got later; None for none."""
+
+    was: pa.DataType | None
+    now: tuple[pa.DataType | None, ...]
+
+    def is_done(self, there: pa.DataType | None) -> bool:
+        """Whether a table that has the column so has it as it was later. It may keep a type as another one."""
+        return (there is None) != (self.was is None) or (there != self.was and there in self.now)
+
+
 class LaneSchema:
     """Used by the thread of its source only. `versions`: all that the sink remembers, and those that it is to; `current`:
     the one under which the lane stands. `is_anew`: the target is empty, so that its table may have another key."""
@@ -186,18 +198,23 @@ def plan_at(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None:
     return planned(lane, schema.current.source, schema.taken(schema.current.source))
 
 
-def altered_behind(border: Border, lane: Lane, versions: Sequence[SchemaVersion]) -> Mapping[str, pa.DataType | None]:
-    """Of the lane's target: the columns that schemas which begin behind the border added, removed or gave another type, and
-    the type that they had before it, under today's rules; None for those that were not there. A table may have such a column
-    with no record of these applied: where a batch has both, or records are read again."""
+def altered_behind(border: Border, lane: Lane, versions: Sequence[SchemaVersion]) -> Mapping[str, Altered]:
+    """The columns of the lane's target that schemas which begin behind the border added, removed or gave another type, under
+    today's rules. A table may be so without one of their records: where a batch has both, or records are read again."""
     applied = [v for v in versions if v.state == "applied"]
     early = [v for v in applied if border.has(v.position)] or applied[:1]
-    found: dict[str, pa.DataType | None] = {}
-    for version in applied:
-        if version not in early:
-            before, now = ({c.name: c.type for c in lane.shape.remade.kept(v.columns)} for v in (early[-1], version))
-            found |= {name: before.get(name) for name in {*before, *now} if before.get(name) != now.get(name)}
+    known = [_types(lane, v) for v in (*early[-1:], *(v for v in applied if v not in early))]
+    found: dict[str, Altered] = {}
+    for name in {name for columns in known for name in columns}:
+        was, *later = (columns.get(name) for columns in known)
+        now = tuple(one for one in later if one != was)
+        if now:
+            found[name] = Altered(was, now)
     return found
+
+
+def _types(lane: Lane, version: SchemaVersion) -> Mapping[str, pa.DataType]:
+    return {c.name: c.type for c in lane.shape.remade.kept(version.columns)}
 
 
 def _same(one: TableSpec, other: TableSpec) -> bool:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-import pyarrow as pa
-
 from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
 from replicator.application.rules import event_log_lane
-from replicator.application.schemas import altered_behind
+from replicator.application.schemas import Altered, altered_behind
 from replicator.application.skipping import as_option
 from replicator.domain.borders import Border
 from replicator.domain.errors import Fatal
@@ -75,30 +73,36 @@ def moment_of(loaded: Loaded, lane: LaneSettings, asked: Then) -> Moment:
     return Moment(asked, border)
 
 
-def version_of(loaded: Loaded, lane: LaneSettings, reader: Any, moment: Moment) -> int | None:
-    """The newest version of the lane's target that holds what the records before the moment made of it, and nothing of
-    others, in the columns that it had by then; None where there is none, or none is known."""
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a target that holds what the records before a moment made of it, and nothing of others. `ahead`: its
+    columns are those of later records, or nobody knows."""
+
+    number: int
+    ahead: bool
+
+
+def version_of(loaded: Loaded, lane: LaneSettings, reader: Any, moment: Moment) -> Version | None:
+    """The newest one of the lane's target; None where there is none, or none is known. Older ones may be of other rules."""
     border = moment.border
     if border is None or not hasattr(reader, "standings"):
         return None
     mine = adapters.lane(loaded, lane)
     begun = FileRegister(parts.register_folder(loaded)).load(lane.source).beginnings.get(mine.id, Position())
+    number = next((version for version, at in reader.standings(mine) if border.is_at(at, begun)), None)
+    if number is None:
+        return None
     altered = altered_behind(border, mine, remembered(reader, mine))
-    for version, at in reader.standings(mine):
-        if border.is_at(at, begun) and not (altered and _is_ahead(reader, lane.into, version, altered)):
-            return int(version)
-    return None
+    return Version(number, bool(altered) and _is_ahead(reader, lane.into, number, altered))
 
 
-def _is_ahead(reader: TellsVersions, table: str, version: int, altered: Mapping[str, pa.DataType | None]) -> bool:
-    """Whether some of the columns at a version are not as they were before they were altered; so nobody knows of one that is
-    gone."""
+def _is_ahead(reader: TellsVersions, table: str, version: int, altered: Mapping[str, Altered]) -> bool:
     try:
         columns = reader.columns_at(table, version)
     except Fatal:
-        return True
-    now = dict(zip(columns.names, columns.types, strict=True))
-    return any(now.get(name) != was for name, was in altered.items())
+        return True  # It is gone.
+    there = dict(zip(columns.names, columns.types, strict=True))
+    return any(one.is_done(there.get(name)) for name, one in altered.items())
 
 
 def as_places(position: Position) -> str:

@@ -107,18 +107,34 @@ def _then(loaded: Loaded, lane: LaneSettings, reader: Any, asked: Asked, tell: C
     moment = moment_of(loaded, lane, cast(Then, asked.as_of))
     name, now = f"{lane.sink}.{lane.into} as it was at {moment}", replace(asked, as_of=None)
     version = None if asked.from_log else version_of(loaded, lane, reader, moment)
-    if version is not None:
-        try:
-            found = replace(now, version=version).of(reader, lane.into)
-        except (ConfigProblem, TooLong):
-            raise  # What is asked makes no sense, of then or of now.
-        except Fatal:
-            pass  # Its rows are gone.
-        else:
-            tell(f"{name}: version {version}")
+    if version is not None and not version.ahead:
+        found = _at(version.number, lane, reader, now)
+        if found is not None:
+            tell(f"{name}: version {version.number}")
             return found
     tell(f"{name}: from the event log")
-    return rows_then(loaded, lane, moment, now.of, asked.seconds, tell=tell)
+    try:
+        return rows_then(loaded, lane, moment, now.of, asked.seconds, tell=tell)
+    except (ConfigProblem, TooLong):
+        raise
+    except Fatal as unable:
+        found = _at(version.number, lane, reader, now) if version is not None and version.ahead else None
+        if version is None or found is None:
+            raise
+        tell(
+            f"{name}: version {version.number}, with columns of later records; the event log cannot tell: {unable.sentence}"
+        )
+        return found
+
+
+def _at(version: int, lane: LaneSettings, reader: Any, now: Asked) -> pa.Table | None:
+    """The rows that are asked for at a version; None where they are gone."""
+    try:
+        return replace(now, version=version).of(reader, lane.into)
+    except (ConfigProblem, TooLong):
+        raise  # What is asked makes no sense, of then or of now.
+    except Fatal:
+        return None
 
 
 def _candidates(loaded: Loaded, name: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from replicator.application.schemas import LaneSchema, altered_behind, told_stop
+from replicator.application.schemas import Altered, LaneSchema, altered_behind, told_stop
 from replicator.domain.borders import Border
 from replicator.domain.columns import Changed, Remade
 from replicator.domain.position import Position, TopicPartition
@@ -262,11 +262,16 @@ BORDER = Border(below=Position({TopicPartition("t", 0): 20}), end=Position({Topi
 @pytest.mark.parametrize(
     ("first", "second", "rules", "altered"),
     [
-        (table(NAME), table(NAME, NOTE), SchemaRules(), {"note": None}),
-        (table(N), table(LONG), SchemaRules(), {"n": pa.int32()}),
-        (table(NAME, N), table(NAME), SchemaRules(removes=True), {"n": pa.int32()}),
+        (table(NAME), table(NAME, NOTE), SchemaRules(), {"note": (None, pa.string())}),
+        (table(N), table(LONG), SchemaRules(), {"n": (pa.int32(), pa.int64())}),
+        (table(NAME, N), table(NAME), SchemaRules(removes=True), {"n": (pa.int32(), None)}),
         (table(NAME, N), table(NAME), SchemaRules(), {}),
-        (table(NAME), table(NOTE), SchemaRules(renames=(("name", "note"),)), {"name": pa.string(), "note": None}),
+        (
+            table(N),
+            table(replace(N, name="m")),
+            SchemaRules(renames=(("n", "m"),)),
+            {"n": (pa.int32(), None), "m": (None, pa.int32())},
+        ),
         (table(NAME), table(NAME, NOTE), SchemaRules(others=Mode.IGNORE), {}),
         (table(NAME), table(NAME, NOTE), SchemaRules(others=Mode.QUARANTINE), {}),
     ],
@@ -281,7 +286,8 @@ def test_what_a_table_gets_by_schemas_behind_a_border(first, second, rules, alte
         pending = [] if turn is None or not turn.decision.stops else [turn.version]
         if turn is not None and not pending:
             schema.take(turn)
-        assert altered_behind(BORDER, schema._lane, [*schema.versions.values(), *pending]) == found
+        told = altered_behind(BORDER, schema._lane, [*schema.versions.values(), *pending])
+        assert {name: (one.was, *one.now) for name, one in told.items()} == found
 
 
 def test_what_a_table_gets_is_called_as_in_the_target_and_a_first_schema_is_of_all_times():
@@ -290,5 +296,21 @@ def test_what_a_table_gets_is_called_as_in_the_target_and_a_first_schema_is_of_a
     schema = LaneSchema(of)
     for at, met in ((30, table(NAME)), (40, table(NAME, NOTE))):
         schema.take(schema.meets(met, Position({TopicPartition("t", 0): at}), NOW))
-    assert altered_behind(BORDER, of, list(schema.versions.values())) == {"remark": None}
+    assert altered_behind(BORDER, of, list(schema.versions.values())) == {"remark": Altered(None, (pa.string(),))}
     assert altered_behind(BORDER, of, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("altered", "there", "done"),
+    [
+        (Altered(None, (pa.string(),)), pa.string(), True),
+        (Altered(None, (pa.string(),)), None, False),
+        (Altered(pa.string(), (None,)), None, True),
+        (Altered(pa.time64("us"), (None,)), pa.string(), False),  # A lake keeps it so.
+        (Altered(pa.int32(), (pa.int64(),)), pa.int32(), False),
+        (Altered(pa.int32(), (pa.int64(), pa.string())), pa.int64(), True),
+    ],
+    ids=str,
+)
+def test_a_column_is_as_it_was_or_as_it_became(altered, there, done):
+    assert altered.is_done(there) is done

@@ -16,12 +16,13 @@ from deltalake import DeltaTable
 from snapshotted import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.delta.standings import STANDING
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.selection import Misasked, Selection
 from replicator.testing.histories import History, random_history
 from replicator.testing.source import Shape, Statement
+from replicator.wiring import offline
 from replicator.wiring.reading import read
 
 POLICIES = {"plain": "scd1", "versions": "scd2", "changes": "append"}
@@ -110,24 +111,49 @@ def test_rows_that_somebody_else_wrote_are_of_no_place(tmp_path: Path) -> None:
     assert by == "version" and rows(found) == rows(before) and table.to_pyarrow_table().num_rows < found.num_rows
 
 
-def test_a_version_with_a_column_of_later_records_is_not_of_then(tmp_path: Path) -> None:
-    """One batch has both: what came before keys that changed is a commit alone, of a table that has the column already."""
+def one_batch(folder: Path, entry: str = "plain", begun: int = 0) -> Snapshotted:
+    """Of two schemas: what came before keys that changed is a commit alone, of a table that has the later column already."""
     before, behind = ([Statement("write", n, salt=n + more) for n in range(6)] for more in (0, 1))
     writes = (*before, Statement("chain", 1, 9, salt=1, mask=3), Statement("add_column"), *behind)
-    shop = Snapshotted(
-        tmp_path / "shop", History(Shape(values=("text", "int"), toast=True, tombstones=False), writes), "plain"
-    )
+    shop = Snapshotted(folder / "shop", History(Shape(values=("text", "int"), toast=True, tombstones=False), writes), entry)
+    if begun:
+        shop.reach(begun)
     shop.reach(len(shop.history.events))
-    place = shop.history.position(6)
-    versions = DeltaTable(str(shop.folder / "lake" / "plain")).history()
-    assert any(json.dumps(place.to_json(), separators=(",", ":")) in str(entry.get(STANDING)) for entry in versions)
+    place = json.dumps(shop.history.position(6).to_json(), separators=(",", ":"))
+    assert any(place in str(entry.get(STANDING)) for entry in DeltaTable(str(shop.folder / "lake" / "plain")).history())
+    return shop
+
+
+def test_a_version_with_a_column_of_later_records_is_not_of_then(tmp_path: Path) -> None:
+    shop = one_batch(tmp_path)
+    place, end = shop.history.position(6), shop.history.position(len(shop.history.events))
     (found, by), (other, _) = asked(shop, place), asked(shop, place, from_log=True)
     assert by == "from" and found.schema == other.schema and rows(found) == rows(other)
-    (found, by), (other, _) = (
-        asked(shop, shop.history.position(len(shop.history.events)), **how) for how in ({}, {"from_log": True})
-    )
-    assert by == "version" and found.schema == other.schema and rows(found) == rows(other)
-    assert set(found.column_names) - set(asked(shop, place)[0].column_names) == {"v3"}
+    (now, by), (other, _) = asked(shop, end), asked(shop, end, from_log=True)
+    assert by == "version" and now.schema == other.schema and rows(now) == rows(other)
+    assert set(now.column_names) - set(found.column_names) == {"v3"}
+
+
+def test_where_the_log_cannot_tell_such_a_version_does(tmp_path: Path) -> None:
+    """A rule of today names the column, which no record of then has."""
+    shop = one_batch(tmp_path, "{sink: lake, into: plain, columns: {v3: {rename: w3}}}")
+    said: list[str] = []
+    with pytest.raises(Fatal, match="'columns' names column 'v3'"):
+        read(shop.loaded, "lake.plain", as_of=shop.history.position(6), from_log=True)
+    found = read(shop.loaded, "lake.plain", as_of=shop.history.position(6), tell=said.append)
+    assert found.num_rows == 6 and found["w3"].null_count == 6
+    assert "version 1, with columns of later records; the event log cannot tell: 'columns' names" in said[-1]
+
+
+def test_versions_of_before_a_lane_was_loaded_anew_do_not_stand_in(tmp_path: Path) -> None:
+    """They are of other rules: here the values that are masked today are in them."""
+    shop = one_batch(tmp_path, begun=6)
+    assert asked(shop, shop.history.position(6))[1] == "version"
+    shop.config("{sink: lake, into: plain, columns: {v1: {mask: nothing}}}")
+    offline.resync(shop.loaded, "lake.plain")
+    shop.reach(len(shop.history.events))
+    found, by = asked(shop, shop.history.position(6))
+    assert by == "from" and found["v1"].null_count == found.num_rows == 6
 
 
 REFUSED = {
