@@ -34,14 +34,30 @@ SETTINGS = {
 }
 
 
+SPARK = ("pyspark", "spark_case", "small_spark", "adapters.engines.spark", "adapters.spark")
+"""Modules whose users start a JVM."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the long tests where nobody asked for them. `long_tests` of a suite names those that it inherits."""
+    """Leave out the long tests where nobody asked for them. `long_tests` of a suite names those that it inherits.
+
+    With `--dist loadgroup` all Spark tests run on one worker, in one JVM: two of them on two cores slow each other down.
+    All others stay together by file, since tests of a file share what they start.
+    """
     for item in items:
         if getattr(item, "originalname", None) in getattr(getattr(item, "cls", None), "long_tests", ()):
             item.add_marker("long")
+        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark(item) else str(item.path)))
     if not os.environ.get("REPLICATOR_LONG"):
         for item in (item for item in items if item.get_closest_marker("long")):
             item.add_marker(pytest.mark.skip(reason="long: set REPLICATOR_LONG=1"))
+
+
+def uses_spark(item: pytest.Item) -> bool:
+    """Whether a test names Spark, or its file imports what starts it."""
+    module = getattr(item, "module", None)
+    origins = {str(getattr(value, "__module__", "")) for value in vars(module).values()} if module else set()
+    return "spark" in item.nodeid.lower() or any(origin.startswith(SPARK) for origin in origins)
 
 
 class PostgresServer:
