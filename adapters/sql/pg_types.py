@@ -1,6 +1,6 @@
 """Which PostgreSQL type keeps which value: the one table for new columns, and the rule for columns that are there.
 
-New columns, by Arrow type (a source type that says more wins, see `BY_SOURCE_TYPE`):
+New columns, by Arrow type (a source type that says more wins, see `BY_TEXT_KIND`):
 
 | Arrow | PostgreSQL |
 | --- | --- |
@@ -35,7 +35,6 @@ from .pg_literals import ARRAY_FORM, JSON_FORM, PLAIN_FORM
 AnyType = TypeEngine[Any]
 t = pa.types
 
-JSON = "io.debezium.data.Json"
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 DECIMALS = frozenset({VARIABLE_DECIMAL, DECIMAL})
@@ -43,16 +42,17 @@ DECIMALS = frozenset({VARIABLE_DECIMAL, DECIMAL})
 INTERVAL = "io.debezium.time.Interval"
 ZONED_TIME = "io.debezium.time.ZonedTime"
 
-BY_SOURCE_TYPE: dict[str, Callable[[], AnyType]] = {
-    JSON: pg.JSONB,
-    "io.debezium.data.Uuid": pg.UUID,
-    INTERVAL: pg.INTERVAL,
-    **dict.fromkeys(DECIMALS, sa.Numeric),
-    ZONED_TIME: lambda: pg.TIME(timezone=True),
-    **dict.fromkeys(("io.debezium.data.Tsvector", "io.debezium.data.TsVector"), pg.TSVECTOR),
-    BYTE_ORDER: lambda: sa.Text(collation="C"),
+BY_TEXT_KIND: dict[str, Callable[[], AnyType]] = {
+    "json": pg.JSONB,
+    "uuid": pg.UUID,
+    "interval": pg.INTERVAL,
+    "number": sa.Numeric,
+    "time": lambda: pg.TIME(timezone=True),
+    "tsvector": pg.TSVECTOR,
+    "bytes": lambda: sa.Text(collation="C"),
 }
-"""For columns that arrive as text. Xml and Enum stay text: `xml` needs a server built with it, an enum its own type."""
+"""For columns that arrive as text (`domain.table.TEXT_KINDS`). Xml and Enum stay text: `xml` needs a server built with it,
+an enum its own type."""
 
 
 BYTEWISE = frozenset({"C", "POSIX"})
@@ -61,8 +61,8 @@ BYTEWISE = frozenset({"C", "POSIX"})
 
 def new_type(column: Column) -> AnyType:
     """The type of a column that replicator creates."""
-    if t.is_string(column.type) and column.source_type in BY_SOURCE_TYPE:
-        return BY_SOURCE_TYPE[column.source_type]()
+    if column.text_kind:
+        return BY_TEXT_KIND[column.text_kind]()
     return arrow_type(column.type)
 
 

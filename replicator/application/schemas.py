@@ -236,7 +236,7 @@ def _with_key_of(known: TableSpec, newer: TableSpec) -> TableSpec | None:
 
 
 def _alike(some: tuple[Column, ...], others: tuple[Column, ...]) -> bool:
-    return {c.name: (c.type, c.source_type) for c in some} == {c.name: (c.type, c.source_type) for c in others}
+    return {c.name: (c.type, c.text_kind) for c in some} == {c.name: (c.type, c.text_kind) for c in others}
 
 
 def told_stop(lane: Lane, turn: Turn) -> tuple[str, str]:

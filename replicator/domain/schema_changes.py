@@ -180,12 +180,12 @@ def _told(column: Column) -> str:
 
 
 def kind_of_type(known: Column, newer: Column) -> Kind | None:
-    """None where both hold the same values."""
+    """None where both hold the same values. What a source calls its types counts only where a target tells them apart."""
     if known.type == newer.type:
-        if known.source_type == newer.source_type or not pa.types.is_string(known.type):
+        if known.text_kind == newer.text_kind:
             return None
-        # Text without more said of it holds what any kind of text does.
-        return Kind.WIDENED if not newer.source_type else Kind.NARROWED if not known.source_type else Kind.TYPE_CHANGED
+        # Plain text holds what any kind of text does.
+        return Kind.WIDENED if not newer.text_kind else Kind.NARROWED if not known.text_kind else Kind.TYPE_CHANGED
     if holds(newer.type, known.type):
         return Kind.WIDENED
     return Kind.NARROWED if holds(known.type, newer.type) else Kind.TYPE_CHANGED
@@ -289,11 +289,21 @@ class _Taken:
 
 def wider(known: Column, newer: Column) -> Column | None:
     """`known` with a type that holds every value of both, each told apart as before; None where there is none. Whole
-    numbers, decimals, booleans and dates become text where nothing else holds them and the values that come."""
+    numbers, decimals, booleans and dates become text where nothing else holds them and the values that come; so do two
+    kinds of text."""
     if kind_of_type(known, newer) in (None, Kind.NARROWED):
         return known
     if kind_of_type(known, newer) is Kind.WIDENED:
         return replace(known, type=newer.type, source_type=newer.source_type)
-    if pa.types.is_string(newer.type) and not newer.source_type and texts_hold(known.type):
-        return replace(known, type=newer.type, source_type="")
-    return known if pa.types.is_string(known.type) and not known.source_type and texts_hold(newer.type) else None
+    if pa.types.is_string(newer.type) and pa.types.is_string(known.type):
+        return replace(known, source_type="")
+    if _is_text_of(newer, known.type):
+        return replace(known, type=newer.type, source_type=newer.source_type)
+    return known if _is_text_of(known, newer.type) else None
+
+
+def _is_text_of(column: Column, narrow: pa.DataType) -> bool:
+    """Whether the column takes the text of such values. One for numbers of any scale takes numbers alone."""
+    number = pa.types.is_integer(narrow) or pa.types.is_decimal(narrow)
+    fits = number if column.text_kind == "number" else texts_hold(narrow) and not column.text_kind
+    return pa.types.is_string(column.type) and fits

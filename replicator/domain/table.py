@@ -11,6 +11,20 @@ from .errors import Fatal
 BYTE_ORDER = "replicator.byte_order"
 """The source type of a column of this program's own whose text is compared as bytes, whatever language a target is in."""
 
+TEXT_KINDS = {
+    "io.debezium.data.Json": "json",
+    "io.debezium.data.Uuid": "uuid",
+    "io.debezium.time.Interval": "interval",
+    "io.debezium.data.VariableScaleDecimal": "number",
+    "org.apache.kafka.connect.data.Decimal": "number",
+    "io.debezium.time.ZonedTime": "time",
+    "io.debezium.data.Tsvector": "tsvector",
+    "io.debezium.data.TsVector": "tsvector",
+    BYTE_ORDER: "bytes",
+}
+"""Source types of text for which some target has a closer type, and what that text holds. All others are plain text,
+whatever their source calls them: `varchar(20)`, `VARCHAR(10)`, `enum('a')`."""
+
 RESERVED_PREFIXES = ("_cdc_", "__START_AT", "__END_AT", "_event_id")
 
 
@@ -28,7 +42,12 @@ class Column:
     nullable: bool = True
     source_type: str = ""
     """The source's own name of the type where it sends one (`io.debezium.data.Json`, `io.debezium.data.Uuid` ...);
-    a target may use it to pick a closer type."""
+    a target may use it to pick a closer type. One that does is in `TEXT_KINDS`."""
+
+    @property
+    def text_kind(self) -> str:
+        """What its text holds; empty for plain text, and for other types."""
+        return TEXT_KINDS.get(self.source_type, "") if pa.types.is_string(self.type) else ""
 
 
 @dataclass(frozen=True, slots=True)

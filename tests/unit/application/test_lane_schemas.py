@@ -31,7 +31,8 @@ from replicator.ports.frames import Lane
 ID, NAME, NOTE = Column("id", pa.int64(), nullable=False), Column("name", pa.string()), Column("note", pa.string())
 N = Column("n", pa.int32())
 LONG = replace(N, type=pa.int64())
-UUID = "io.debezium.data.Uuid"
+UUID, JSON = "io.debezium.data.Uuid", "io.debezium.data.Json"
+DECIMAL, VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 START = Position({TopicPartition("t", 0): 7})
 NOW = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 
@@ -79,6 +80,9 @@ def through(schema, *tables):
         (table(N), table(replace(N, type=pa.binary())), [Kind.TYPE_CHANGED]),
         (table(replace(NOTE, source_type=UUID)), table(NOTE), [Kind.WIDENED]),
         (table(NOTE), table(replace(NOTE, source_type=UUID)), [Kind.NARROWED]),
+        (table(replace(NOTE, source_type="varchar(10)")), table(replace(NOTE, source_type="VARCHAR(20)")), []),
+        (table(replace(NOTE, source_type="enum('a')")), table(NOTE), []),
+        (table(replace(NOTE, source_type=DECIMAL)), table(replace(NOTE, source_type=VARIABLE)), []),
         (table(NAME), table(NAME, keys=("id", "name")), [Kind.KEY_CHANGED]),
         (table(NAME, keys=()), table(NAME), []),
         (table(NAME), table(NAME, sequence=2), [Kind.KEY_CHANGED]),
@@ -105,19 +109,24 @@ def test_a_rename_is_one_only_where_it_is_declared_and_the_old_name_is_gone():
 @pytest.mark.parametrize(
     ("known", "newer", "result"),
     [
-        (pa.int32(), pa.string(), pa.string()),
-        (pa.string(), pa.decimal128(9, 2), pa.string()),
-        (pa.date32(), pa.string(), pa.string()),
-        (pa.float64(), pa.string(), None),
-        (pa.timestamp("us"), pa.string(), None),
-        (pa.int32(), pa.float64(), pa.float64()),
-        (pa.int64(), pa.float64(), None),
+        ((pa.int32(), ""), (pa.string(), ""), (pa.string(), "")),
+        ((pa.string(), ""), (pa.decimal128(9, 2), ""), (pa.string(), "")),
+        ((pa.date32(), ""), (pa.string(), ""), (pa.string(), "")),
+        ((pa.float64(), ""), (pa.string(), ""), None),
+        ((pa.timestamp("us"), ""), (pa.string(), ""), None),
+        ((pa.int32(), ""), (pa.float64(), ""), (pa.float64(), "")),
+        ((pa.int64(), ""), (pa.float64(), ""), None),
+        ((pa.decimal128(10, 2), ""), (pa.string(), VARIABLE), (pa.string(), VARIABLE)),
+        ((pa.string(), VARIABLE), (pa.decimal128(10, 2), ""), (pa.string(), VARIABLE)),
+        ((pa.date32(), ""), (pa.string(), VARIABLE), None),
+        ((pa.int32(), ""), (pa.string(), JSON), None),
+        ((pa.string(), UUID), (pa.string(), JSON), (pa.string(), "")),
     ],
     ids=str,
 )
 def test_which_type_holds_both(known, newer, result):
-    found = wider(Column("c", known), Column("c", newer))
-    assert (found and found.type) == result
+    found = wider(*(Column("c", kind, source_type=name) for kind, name in (known, newer)))
+    assert (found and (found.type, found.source_type)) == result
 
 
 def test_a_partition_that_is_behind_changes_nothing_and_a_column_that_comes_back_is_one_of_the_table():
