@@ -6,30 +6,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from replicator.domain.errors import ReplicatorError
+from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.frames import Lane
 
 from ..delta.folders import LocalFolder
+from ..delta.layout import Lake
 from ..delta.options import LakeOptions
 from .disk import room, writable
 from .store import answers
 
 
 class DeltaCheck:
-    """`ports.diagnosis.Check`; options `path`, the folder of a lake, an event log or of dead letters, and
-    `storage`, what reaches it."""
+    """`ports.diagnosis.Check`; options `path`, the folder of a lake, an event log or of dead letters, `storage`, what
+    reaches it, and `lanes`: those that have a table of their own."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
+        self._lanes: Sequence[Lane] = options.get("lanes", ())
         self._options = {key: options[key] for key in ("path", "storage") if key in options}
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         try:
-            root = LakeOptions.checked(self._options).lake.root
-            return list(self._look(root) if isinstance(root, LocalFolder) else answers(self._name, root))
+            lake = LakeOptions.checked(self._options).lake
+            found = self._look(lake.root) if isinstance(lake.root, LocalFolder) else answers(self._name, lake.root)
+            return [*found, *self._second_writers(lake)]
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+
+    def _second_writers(self, lake: Lake) -> Iterator[Diagnosis]:
+        for lane in self._lanes:
+            try:
+                lake.refuse_other_writer(lane)
+            except ConfigProblem as problem:
+                yield Diagnosis("error", self._name, f"{lane.id}: {problem.sentence}.", problem.next_step)
 
     def _look(self, root: Path) -> Iterator[Diagnosis]:
         if root.exists() and not root.is_dir():

@@ -18,6 +18,7 @@ EVENTS = "events"
 
 def event_log_check(name: str, options: Mapping[str, Any]) -> Check:
     """`ports.diagnosis.Check` of option `path` or option `dsn`."""
+    options = {**options, "lanes": ()}
     if "path" in options:
         return DeltaCheck(name, options)
     return PostgresCheck(name, {"schema": SCHEMA, **options, "targets": [options.get("table", TABLE)]})
@@ -25,6 +26,7 @@ def event_log_check(name: str, options: Mapping[str, Any]) -> Check:
 
 def event_store_check(name: str, options: Mapping[str, Any]) -> Check:
     """`ports.diagnosis.Check` of the store of events as a target; option `path` or option `dsn`."""
+    options = {**options, "lanes": ()}
     if "path" in options:
         return DeltaCheck(name, options)
     return PostgresCheck(name, {"schema": EVENTS, **options, "targets": []})

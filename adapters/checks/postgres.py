@@ -8,8 +8,12 @@ from typing import Any
 
 import psycopg
 
+from replicator.domain.errors import ConfigProblem
 from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.frames import Lane
 
+from ..sql.pg_lanes import refuse_other_writer
+from ..sql.pg_names import quoted
 from .pg_ask import ask, asking, transport
 
 SKEW_SECONDS = 5.0
@@ -31,13 +35,15 @@ SELECT current_user, current_database(), extract(epoch FROM clock_timestamp())::
 
 
 class PostgresCheck:
-    """`ports.diagnosis.Check`; options `dsn`, `schema`, and `targets`: names of the tables that lanes write."""
+    """`ports.diagnosis.Check`; options `dsn`, `schema`, `targets`: names of the tables that lanes write, and `lanes`: those
+    that have a table of their own."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
         self._dsn = str(options["dsn"])
         self._schema = str(options.get("schema", "public"))
         self._targets = list(options.get("targets", ()))
+        self._lanes: Sequence[Lane] = options.get("lanes", ())
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
@@ -67,6 +73,7 @@ class PostgresCheck:
                 f"As its owner: GRANT CREATE{', USAGE' if exists else ''} ON {owner} TO {user};",
             )
         yield from self._closed(connection, user)
+        yield from self._second_writers(connection)
 
     def _told(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
         return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)
@@ -84,3 +91,12 @@ class PostgresCheck:
             sentence = f"Role {user} may not read and write the existing table {full}."
             step = f"As its owner: GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {full} TO {user};"
             yield Diagnosis("error", self._name, sentence, step)
+
+    def _second_writers(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        if not ask(connection, "SELECT to_regclass('_replicator.positions') IS NOT NULL")[0][0]:
+            return
+        for lane in self._lanes:
+            try:
+                refuse_other_writer(connection.cursor(), lane, quoted(self._schema, lane.into))
+            except ConfigProblem as problem:
+                yield Diagnosis("error", self._name, f"{lane.id}: {problem.sentence}.", problem.next_step)

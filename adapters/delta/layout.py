@@ -63,6 +63,16 @@ class Lake:
         homes = (home for pipeline in pipelines for home in pipeline.folders())
         return [home for home in homes if home != own and decode(home.name).partition(".")[2] == lane.into]
 
+    def refuse_other_writer(self, lane: Lane) -> None:
+        """Raise ConfigProblem when another lane wrote the table: each of the two would write every row."""
+        for home in self.other_writers(lane):
+            pipeline, other = decode(home.parent.name), decode(home.name)
+            raise ConfigProblem(
+                f"table {lane.into} is written by lane {other} of pipeline {pipeline}",
+                next_step=f"Name another table with `into`, or another lake. If that lane is no more, load the table anew: "
+                f"stop the daemon, remove {home} and the table's folder, and `replicator lanes resync {lane.id}`.",
+            )
+
     def hold(self, lane: Lane) -> Hold:
         """Take a lane for this instance; `Fenced` when another one has it and that can be told now."""
         return self._home("locks", lane.pipeline, lane.id).hold(lane.id)

@@ -27,7 +27,6 @@ from .errors import translating
 from .lane_sink import LaneSink
 from .lanes import Lanes, refuse_policy
 from .layout import Lake
-from .names import decode
 from .options import TableOptions, config_place
 from .partitions import (
     RANDOM_FOLDERS,
@@ -87,7 +86,7 @@ class Mirrors(LaneSink[F]):
             held = self._lanes.hold(lane)
             path = self._lake.table(lane.into)
             if exists(path):
-                self._refuse_other_writer(lane)
+                self._lake.refuse_other_writer(lane)
             else:
                 columns, settings = stored_columns(plan.target), _settings(options)
                 remark = made_for(lane)
@@ -133,15 +132,11 @@ class Mirrors(LaneSink[F]):
             if version.number not in known or known[version.number].state != version.state:
                 self.remember(lane, version)
 
-    def _refuse_other_writer(self, lane: Lane) -> None:
-        """Two lanes in one table would each write every row."""
-        for home in self._lake.other_writers(lane):
-            pipeline, other = decode(home.parent.name), decode(home.name)
-            raise ConfigProblem(
-                f"table {lane.into} is written by lane {other} of pipeline {pipeline}",
-                next_step=f"Name another table with `into`, or another lake. If that lane is no more, load the table anew: "
-                f"stop the daemon, remove {home} and the table's folder, and `replicator lanes resync {lane.id}`.",
-            )
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
+        with translating(lane.into):
+            if exists(self._lake.table(lane.into)):
+                self._lake.refuse_other_writer(lane)
 
     def _switched_on(self, lane: Lane, table: DeltaTable, options: TableOptions) -> bool:
         """Give an existing table what it lacks; true when it may have changed."""

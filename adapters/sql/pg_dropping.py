@@ -13,11 +13,12 @@ from replicator.ports.sink import Belonging, Erased
 
 from .made import is_made, made_for
 from .pg_erasing import key_of, remove_key
+from .pg_lanes import refuse_other_writer
 from .pg_ledger import ledger_name
 from .pg_names import quoted
 from .pg_shared import clear_shared, shared_names
 from .pg_sink import PostgresLanes
-from .pg_state import FORGET_LANE, SCHEMA, SELECT_LANE, TOUCH_STATE, take_back
+from .pg_state import FORGET_LANE, OTHER_WRITER, SCHEMA, SELECT_LANE, TOUCH_STATE, take_back
 from .pg_views import own_view
 
 WRITTEN = "_cdc_seq_1"
@@ -29,10 +30,6 @@ TABLE = sql.SQL(
     "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
 )
 KNOWN = sql.SQL("SELECT to_regclass('_replicator.positions') IS NOT NULL AND to_regclass('_replicator.schemas') IS NOT NULL")
-OTHERS = sql.SQL(
-    "SELECT 'lane ' || lane || ' of pipeline ' || pipeline FROM _replicator.positions "
-    "WHERE target = %s AND (pipeline, lane) <> (%s, %s) ORDER BY 1 LIMIT 1"
-)
 FOUND = "it was there before the lane wrote to it: the rows that the lane wrote go, the table stays"
 
 
@@ -50,17 +47,25 @@ class Remains:
 class DroppableLanes(PostgresLanes):
     """`PostgresLanes` whose tables are of one lane each: `ports.sink.Drops`."""
 
+    one_writer = True
+
     def belongings(self, lane: Lane) -> Sequence[Belonging]:
         """See `ports.sink.Drops.belongings`."""
         with self.session.using(f"looking for lane {lane.id}") as cursor:
             return remains(cursor, lane, *self._place(lane)).belongings
+
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
+        with self.session.using(f"looking who writes the table of lane {lane.id}") as cursor:
+            if (cursor.execute(KNOWN).fetchone() or (False,))[0]:
+                refuse_other_writer(cursor, lane, quoted(*self._place(lane)))
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
         """See `ports.sink.Erases.erase`, in one transaction. What the server's own files hold of it is gone once it has
         vacuumed the table."""
         if not self.belongings(lane):
             return Erased()
-        number, (schema, table) = self._own(lane), self._place(lane)
+        number, (schema, table) = self._own(lane, removing=True), self._place(lane)
         wanted = key_of(lane, key)
         with self._alone(lane, "removing a row of") as cursor:
             clear_shared(cursor, number)
@@ -88,7 +93,7 @@ class DroppableLanes(PostgresLanes):
         writes, too, stays as it is. Fatal, naming them, when other objects depend on the table."""
         if not self.belongings(lane):
             return
-        self._own(lane)
+        self._own(lane, removing=True)
         place = self._place(lane)
         with self._alone(lane, "dropping") as cursor:
             take_back(cursor, lane)
@@ -103,13 +108,14 @@ def remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> Rema
     """What there is of the lane, whose table that is."""
     (known,) = cursor.execute(KNOWN).fetchone() or (False,)
     row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
-    others = cursor.execute(OTHERS, (quoted(schema, table), lane.pipeline, lane.id)).fetchone() if known else None
+    others = cursor.execute(OTHER_WRITER, (quoted(schema, table), lane.pipeline, lane.id)).fetchone() if known else None
     kind, remark, written = cursor.execute(TABLE, (WRITTEN, schema, table)).fetchone() or ("", "", False)
     mine = bool(kind) and (row is not None or remark == made_for(lane))
     goes = mine and kind in ("r", "p") and is_made(remark) and others is None
     belongings = [] if row is None else _of_row(cursor, row[0], f"lane {lane.id} of pipeline {lane.pipeline}")
     if mine:
-        stays = "" if goes else f"{others[0]} writes it too: it stays as it is" if others else FOUND
+        shared = f"lane {others[1]} of pipeline {others[0]} writes it too: it stays as it is" if others else FOUND
+        stays = "" if goes else shared
         belongings.insert(0, Belonging("table", f"{schema}.{table}", stays))
     view = own_view(cursor, schema, table) if goes else None
     belongings += [Belonging("view", f"{schema}.{view}")] if view else []

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from replicator.domain.errors import Fenced
+from replicator.domain.errors import ConfigProblem, Fenced
 from replicator.ports.frames import Lane
 
+from .dialect import text_literal
 from .pg_connection import Session, application_name
-from .pg_state import OWN_LANE
+from .pg_state import OTHER_WRITER, OWN_LANE
 
 WAIT = "2s"
 """How long a lane's lock may be held by a writer that was killed: its server process needs a moment to notice."""
@@ -41,22 +42,28 @@ class Owned:
 
 
 class Lanes:
-    """The lanes of one sink instance."""
+    """The lanes of one sink instance. `one_writer`: no two lanes may write one table."""
 
-    def __init__(self, session: Session, role: str) -> None:
+    def __init__(self, session: Session, role: str, *, one_writer: bool) -> None:
         self._session = session
+        self._one_writer = one_writer
         self._writer = application_name(role)
         self._owned: dict[str, Owned] = {}
 
-    def own(self, lane: Lane, target: str) -> Owned:
-        """Make this instance the lane's writer; Fenced when another one is. Again for the same lane: nothing."""
+    def own(self, lane: Lane, target: str, *, removing: bool = False) -> Owned:
+        """Make this instance the lane's writer; Fenced when another one is. Again for the same lane: nothing. ConfigProblem
+        when another lane writes the table, unless this one is only `removing` what is its own."""
         owned = self._owned.get(lane.id)
         if owned is not None:
             self.hold([lane])
             return owned
         with self._session.using(f"taking lane {lane.id}") as cursor:
             self._lock(cursor, lane)
-            row = cursor.execute(OWN_LANE, (lane.pipeline, lane.id, target, self._writer)).fetchone()
+            with cursor.connection.transaction():
+                if self._one_writer and not removing:
+                    cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (target,))
+                    refuse_other_writer(cursor, lane, target)
+                row = cursor.execute(OWN_LANE, (lane.pipeline, lane.id, target, self._writer)).fetchone()
         if row is None:
             raise Fenced(f"the row of lane {lane.id} in _replicator.positions was removed while it was taken")
         self._owned[lane.id] = Owned(lane, row[0], row[1], self._session.generation)
@@ -107,6 +114,24 @@ class Lanes:
         finally:
             if not cursor.connection.closed:
                 cursor.execute("RESET lock_timeout")
+
+
+def refuse_other_writer(cursor: psycopg.Cursor, lane: Lane, target: str) -> None:
+    """Raise ConfigProblem when another lane writes the table: each of the two would write every row."""
+    row = cursor.execute(OTHER_WRITER, (target, lane.pipeline, lane.id)).fetchone()
+    if row is not None:
+        raise ConfigProblem(
+            f"table {lane.into} is written by lane {row[1]} of pipeline {row[0]}", next_step=away_from(lane, *row)
+        )
+
+
+def away_from(lane: Lane, pipeline: str, other: str) -> str:
+    """What to do about the lane `other` of `pipeline`, which writes the table of `lane`."""
+    place = f"pipeline = {text_literal(pipeline)} AND lane = {text_literal(other)}"
+    return (
+        f"Name another table with `into`, or another schema or database. If that lane is no more, run DELETE FROM "
+        f"_replicator.positions WHERE {place}; and load the table anew with `replicator lanes resync {lane.id}`."
+    )
 
 
 def lock_key(lane: Lane) -> int:

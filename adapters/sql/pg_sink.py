@@ -58,10 +58,13 @@ Place = Callable[[Lane], tuple[str, str]]
 class PostgresLanes:
     """`ports.sink.Sink` on PostgreSQL without its options. One transaction per `apply` for all its writes."""
 
+    one_writer = False
+    """True where each table is of one lane; an event log is of many."""
+
     def __init__(self, dsn: str, place: Place, role: str) -> None:
         self.session = Session(dsn, role)
         self.catalogue = Catalogue(self.session)
-        self._lanes = Lanes(self.session, role)
+        self._lanes = Lanes(self.session, role, one_writer=self.one_writer)
         self._place = place
         self._targets: dict[str, Target] = {}
         self._own_tables = self._publishes = False
@@ -258,9 +261,9 @@ class PostgresLanes:
             cursor.execute(WRITE_STATE, (None, lane.pipeline, lane.id))
         self._targets.pop(lane.id, None)
 
-    def _own(self, lane: Lane) -> int:
+    def _own(self, lane: Lane, *, removing: bool = False) -> int:
         self._ensure_own_tables()
-        return self._lanes.own(lane, quoted(*self._place(lane))).number
+        return self._lanes.own(lane, quoted(*self._place(lane)), removing=removing).number
 
     def _let_go(self, lane: Lane) -> None:
         """After the lane's row was removed: another `prepare` is needed to write it."""

@@ -109,6 +109,10 @@ OWN_LANE = sql.SQL(
     "ON CONFLICT (pipeline, lane) DO UPDATE SET target = excluded.target, epoch = p.epoch + 1, writer = excluded.writer "
     "RETURNING id, epoch"
 )
+OTHER_WRITER = sql.SQL(
+    "SELECT pipeline, lane FROM _replicator.positions WHERE target = %s AND (pipeline, lane) <> (%s, %s) "
+    "ORDER BY 1, 2 LIMIT 1"
+)
 SELECT_LANE = sql.SQL("SELECT id FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
 FORGET_LANE = sql.SQL("DELETE FROM _replicator.{} WHERE pipeline = %s AND lane = %s")
 WRITE_SCHEMA = sql.SQL(

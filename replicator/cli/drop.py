@@ -29,7 +29,7 @@ def drop(session: Session, table: str, yes: bool) -> None:
     if not yes:
         _confirm(session, found, lines)
     dropping.drop(session.loaded, found.lane)
-    said = [*(lines if yes else ()), f"{lane}: dropped"]
+    said = [*(lines if yes else ()), f"{lane}: {_outcome(found)}"]
     session.emit(_plain(found), said[-1], text=lambda: click.echo("\n".join(said)))
 
 
@@ -57,6 +57,12 @@ def _lines(found: Found) -> list[str]:
         again = "the next start makes it again, and loads it from where `start_from` says."
         lines.append(f"The config names it ({found.config_line}): {again}")
     return [found.lane.id, *lines]
+
+
+def _outcome(found: Found) -> str:
+    """What was done, in the words of one who looks for the table afterwards."""
+    stays = next((one for one in found.belongings if one.what == "table" and one.stays), None)
+    return f"dropped, but table {stays.where} stays: {stays.stays}" if stays else "dropped"
 
 
 def _plain(found: Found) -> dict[str, Any]:

@@ -217,6 +217,14 @@ class RemembersSchemas(Protocol):
         """Write down a version, or write it anew; durable on return. Needs no `prepare`."""
 
 
+@runtime_checkable
+class RefusesSecondWriter(Protocol):
+    """A sink that lets one lane write a target: two lanes, of one pipeline or of two, would each write every row."""
+
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """Raise the ConfigProblem with which `Sink.prepare` refuses a target of another lane. Changes nothing."""
+
+
 class TombstoneLedger(Protocol[F]):
     """(key, sequence) of deletes beside a target, so that an older update that arrives later cannot bring the row back.
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from replicator.domain.conditions import columns_of
 from replicator.domain.errors import ReplicatorError
+from replicator.domain.patterns import is_exact
 from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 from replicator.settings.schema import plain_options
 
-from . import adapters
+from . import adapters, parts
 from .daemon import ask_status
 from .offline import known_lanes, stored_status
 from .plugins import load, names
@@ -66,12 +67,20 @@ def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], con
         if source.transport == "kafka":
             yield from _of_connector(loaded, name, connect)
     for name, sink in settings.sinks.items():
-        targets = [lane.into for lane in lanes if lane.sink == name]
-        yield sink.kind, f"sink {name}", {**adapters.options(sink), "targets": targets}
+        mine = {lane.into: lane for lane in (*_named_lanes(loaded), *lanes) if lane.sink == name}
+        yield sink.kind, f"sink {name}", {**adapters.options(sink), "targets": list(mine), "lanes": list(mine.values())}
     yield _of_letters(loaded)
     if settings.engine in names(GROUP):
         yield settings.engine, f"engine {settings.engine}", {"stores": adapters.stores(loaded)}
     yield "machine", "machine", {"state": settings.state}
+
+
+def _named_lanes(loaded: Loaded) -> Iterator[Lane]:
+    """The lanes of tables that the config names, which need not have been seen yet."""
+    for table in loaded.settings.tables:
+        if is_exact(table.match):
+            rules = parts.rules_for(loaded, table.source)(table.match)
+            yield from rules.lanes if rules else ()
 
 
 def _of_database(loaded: Loaded, name: str, kind: str) -> dict[str, Any]:

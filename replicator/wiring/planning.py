@@ -10,9 +10,10 @@ from replicator.application.planning import Planned, Planning
 from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
 from replicator.application.roster import refused_id, target_taken, target_unnamed
-from replicator.domain.errors import ReplicatorError
+from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.schema_versions import told
 from replicator.ports.frames import Lane
+from replicator.ports.sink import RefusesSecondWriter
 from replicator.settings import Loaded
 
 from . import adapters, parts
@@ -29,7 +30,7 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
     sinks = adapters.sinks(loaded)
     looking = adapters.locally(loaded)
     engine = adapters.engine(looking)
-    asked = _Schemas(sinks)
+    asked = _Stored(sinks)
     try:
         for name in sorted({table.source for table in loaded.settings.tables}):
             source = adapters.source(looking, name)
@@ -43,7 +44,9 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
                         planned = replace(planned, plan=None, problem=target_taken(planned.lane, first))  # noqa: PLW2901
                     if planned.lane.refused:
                         planned = replace(planned, plan=None, problem=target_unnamed(planned.lane))  # noqa: PLW2901
-                    yield {**_plain(planned, sinks[planned.lane.sink]), "schemas": asked.of(planned.lane)}
+                    if planned.problem is None:
+                        planned = replace(planned, problem=asked.second_writer(planned.lane))  # noqa: PLW2901
+                    yield {**_plain(planned, sinks[planned.lane.sink]), "schemas": asked.schemas(planned.lane)}
             finally:
                 source.close()
     finally:
@@ -51,21 +54,33 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
             sink.close()
 
 
-class _Schemas:
-    """What sinks remember of the schemas of lanes. One that fails is not asked again: what will run is known without."""
+class _Stored:
+    """What sinks store of lanes. A sink that fails is not asked again: what will run is known without."""
 
     def __init__(self, sinks: Mapping[str, Any]) -> None:
         self._sinks = dict(sinks)
 
-    def of(self, lane: Lane) -> list[dict[str, Any]] | None:
+    def schemas(self, lane: Lane) -> list[dict[str, Any]] | None:
         """By number; None where it is not known."""
+        if lane.sink not in self._sinks:
+            return None
         try:
-            return (
-                [told(version) for version in remembered(self._sinks[lane.sink], lane)] if lane.sink in self._sinks else None
-            )
+            return [told(version) for version in remembered(self._sinks[lane.sink], lane)]
         except ReplicatorError:
             del self._sinks[lane.sink]
             return None
+
+    def second_writer(self, lane: Lane) -> ConfigProblem | None:
+        """Why the lane will not get its target; None where that is not known, or not so."""
+        sink = self._sinks.get(lane.sink)
+        try:
+            if isinstance(sink, RefusesSecondWriter):
+                sink.refuse_second_writer(lane)
+        except ConfigProblem as problem:
+            return problem
+        except ReplicatorError:
+            del self._sinks[lane.sink]
+        return None
 
 
 def _plain(planned: Planned, sink: Any) -> dict[str, Any]:

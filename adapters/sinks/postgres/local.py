@@ -80,6 +80,10 @@ class PostgresSink:
         """See `ports.sink.Drops.drop`, and `DroppableLanes.drop`."""
         self.lanes.drop(lane)
 
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
+        self.lanes.refuse_second_writer(lane)
+
     def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
         """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
         return self.lanes.swap(lane, rebuilt, judge)

@@ -31,6 +31,10 @@ class PostgresSparkSink(SparkPostgresLanes):
         """See `ports.sink.Drops.drop`."""
         self._postgres.drop(lane)
 
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
+        self._postgres.refuse_second_writer(lane)
+
     def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
         """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
         return self._postgres.swap(lane, rebuilt, judge)

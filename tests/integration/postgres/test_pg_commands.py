@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,5 +82,32 @@ def test_drop_of_a_table_that_was_there_before(project: Project) -> None:
     before = project.rows()
     (table,) = [one for one in project.run("drop", "products", "--yes")["result"]["belongings"] if one["stays"]]
     assert table["what"] == "table" and project.rows() == [("own", None, None)]
+    project.run("run", "--until-caught-up")
+    assert project.rows() == before
+
+
+def test_a_second_pipeline_may_not_write_the_same_table(project: Project) -> None:
+    """Under `append` every row would be there twice. It is refused, and said beforehand; nothing of the first is touched."""
+    config = project.folder / "config" / "replicator.yaml"
+    entry = "[{sink: mirror, policy: append}]"
+    config.write_text(CONFIG.replace("public.*", "public.products").replace("[{sink: raw}, {sink: mirror}]", entry))
+    project.run("run", "--until-caught-up")
+    before = project.rows()
+    config.write_text(config.read_text().replace("pipeline: shop", "pipeline: other"))
+    said = "table products is written by lane mirror.products of pipeline shop"
+    assert said in str(project.run("doctor", code=3)["result"])
+    assert [said in str(lane["problem"]) for lane in project.run("plan")["result"]] == [True]
+    (lane,) = project.run("run", "--until-caught-up", code=2)["result"]["lanes"]
+    assert said in lane["error"]
+    project.run("lanes", "resync", "mirror.products", code=2)
+    assert project.rows() == before
+    config.write_text(config.read_text().replace("pipeline: other", "pipeline: shop"))
+    project.run("run", "--until-caught-up")
+    assert project.rows() == before
+    remedy = re.search(r"DELETE FROM.*?;", lane["next_step"])
+    assert remedy is not None
+    fetch(project.dsn, remedy[0])
+    config.write_text(config.read_text().replace("pipeline: shop", "pipeline: other"))
+    project.run("lanes", "resync", "mirror.products")
     project.run("run", "--until-caught-up")
     assert project.rows() == before
