@@ -210,8 +210,12 @@ class Aligner(Generic[F]):
         runs = [run for run in self._roster.runs() if run.lane.sink == sink and not run.is_event_log]
         lacks = {run.lane.id for run in runs if run.status is not LaneStatus.RUNNING}
         ahead = False
+        of_topics: dict[str, dict[TopicPartition, int]] = {}
+        for p, o in self._read.items():
+            of_topics.setdefault(p.topic, {})[p] = min(o, self.barrier.get(p, o))
         for run in runs:
-            let_go = {p: min(o, self.barrier.get(p, o)) for p, o in self._read.items() if self._roster.covers(run, p)}
+            topics = self._roster.topics.get(run.lane.table, frozenset())
+            let_go = {p: o for topic in topics for p, o in of_topics.get(topic, {}).items()}
             lacks |= {run.lane.id for p, o in let_go.items() if run.handed.get(p, o) < o}
             ahead |= any(run.handed.get(p, o) > o for p, o in let_go.items())
         return tuple(sorted(lacks)), ahead

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,6 +12,8 @@ import structlog
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import Sequence
 from replicator.domain.transactions import Mark, Part
+
+from .lowest_offsets import LowestOffsets
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +82,9 @@ class Proofs:
         self._last: Mark | None = None
         self._open: Mark | None = None
         self._seen: OrderedDict[str, Seen] = OrderedDict()
-        self._ends: list[End] = []
+        self._ends: deque[End] = deque()
+        self._ends_of: dict[str, list[End]] = {}
+        self._ends_from = LowestOffsets()
         self._proven: OrderedDict[str, None] = OrderedDict()
         self._unproven: OrderedDict[str, None] = OrderedDict()
 
@@ -102,8 +106,8 @@ class Proofs:
     def barrier(self) -> Position:
         """The first end that was told after the last transaction that is proven: what lies below it is complete, and marks
         have to be read again from there after a start."""
-        ends = [*([self._open] if self._open else []), *(end.mark for end in self._ends)]
-        return Position.lowest(Position({mark.partition: mark.offset}) for mark in ends)
+        passed = Position({self._open.partition: self._open.offset}) if self._open else Position()
+        return Position.lowest([passed, self._ends_from.position])
 
     def see(self, marks: Iterable[Mark], parts: Iterable[Part], now: float) -> None:
         """Take notice of what a batch tells. `parts` told exactly."""
@@ -112,8 +116,8 @@ class Proofs:
             if part.tx not in self._proven:
                 self._of(part.tx).add(part)
                 moved.add(part.tx)
-        for end in self._ends:
-            if end.mark.tx in moved:
+        for tx in moved:
+            for end in self._ends_of.get(tx, ()):
                 end.moved, end.until = now, None
 
     def _see_mark(self, mark: Mark, now: float) -> bool:
@@ -122,6 +126,8 @@ class Proofs:
         one = self._of(mark.tx)
         if mark.ended:
             self._ends.append(End(mark, now))
+            self._ends_of.setdefault(mark.tx, []).append(self._ends[-1])
+            self._ends_from.add(_name(mark), mark.partition, mark.offset)
         else:
             one.repeated = one.repeated or one.begun
             one.begun = True
@@ -147,12 +153,12 @@ class Proofs:
         """Pass what can be passed. `position`: what was read."""
         if self._sure_at is not None and _reaches(position, self._sure_at):
             self._sure_at = None
-        done = 0
-        for end in self._ends:
-            if not self._passes(end, position):
-                break
-            done += 1
-        del self._ends[:done]
+        while self._ends and self._passes(self._ends[0], position):
+            mark = self._ends.popleft().mark
+            del self._ends_of[mark.tx][0]
+            if not self._ends_of[mark.tx]:
+                del self._ends_of[mark.tx]
+            self._ends_from.remove(_name(mark))
         if self._until is not None and _reaches(position, self._until):
             self._until = None
 
@@ -182,6 +188,11 @@ class Proofs:
         one = self._seen.get(mark.tx, Seen())
         lacks = any(one.counts.get(t, 0) < n for t, n in mark.events.items() if self._tables.is_copied(t))
         return not one.repeated and not lacks
+
+
+def _name(end: Mark) -> str:
+    """An end is told again where the connector was killed."""
+    return f"{end.tx}@{end.offset}"
 
 
 def _remember(transactions: OrderedDict[str, None], tx: str) -> None:

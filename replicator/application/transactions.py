@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from heapq import heappop, heappush
+from itertools import count
 from typing import Protocol
 
 import structlog
@@ -13,6 +15,7 @@ import structlog
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import Mark, Part
 
+from .lowest_offsets import LowestOffsets
 from .rules import TransactionRules
 
 log = structlog.get_logger(__name__)
@@ -25,23 +28,25 @@ REMEMBERED = 100_000
 class Pending:
     """A transaction that is not complete. `first`: its first offset per partition; `counts`: its changes per table, as read;
     `size`: about their bytes. `begun`: its beginning was told; `repeated`: more than once, so that the connector was
-    restarted in it, has sent changes twice, and counts anew."""
+    restarted in it, has sent changes twice, and counts anew. `ended`: its end was told."""
 
     first: dict[TopicPartition, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     size: float = 0.0
     begun: bool = False
     repeated: bool = False
+    ended: bool = False
 
 
 @dataclass
 class End:
-    """The end of a transaction, as told; `over` once nothing waits for it any more."""
+    """The end of a transaction, as told, and its `number`; `over` once nothing of it is waited for any more, and `first` then
+    where it began."""
 
     mark: Mark
+    number: int
     over: bool = False
-    held_by: set[str] = field(default_factory=set)
-    """Transactions before it whose end was not told: as long as they are waited for, it is held back with them."""
+    first: Position = field(default_factory=Position)
 
 
 class Tables(Protocol):
@@ -82,9 +87,19 @@ class Transactions:
         self.last: Mark | None = None
         self.beside: datetime | None = None
         self._pending: dict[str, Pending] = {}
-        self._ends: list[End] = []
-        self._over: OrderedDict[str, None] = OrderedDict()
+        self._held: OrderedDict[str, Pending] = OrderedDict()
+        self._held_from = LowestOffsets()
+        self._held_bytes = 0.0
         self._let_go: set[str] = set()
+        self._endless = LowestOffsets()
+        self._ends: deque[End] = deque()
+        self._ends_held: OrderedDict[str, End] = OrderedDict()
+        self._ends_held_from = LowestOffsets()
+        self._ends_let_go: OrderedDict[str, End] = OrderedDict()
+        self._ends_let_go_behind: list[tuple[int, End]] = []
+        self._changed: set[str] = set()
+        self._numbers = count()
+        self._over: OrderedDict[str, None] = OrderedDict()
         self._waived: set[str] = set()
         self._newest: dict[str, dict[TopicPartition, str]] = {}
         self._waiting: tuple[str | None, float] = (None, 0.0)
@@ -103,11 +118,6 @@ class Transactions:
         return self.beside is None or (at is not None and at > self.beside)
 
     @property
-    def _held(self) -> set[str]:
-        """The transactions that are waited for."""
-        return set(self._pending) - self._let_go
-
-    @property
     def given_up(self) -> int:
         """The transactions that are not complete and not waited for."""
         return len(self._let_go)
@@ -115,7 +125,7 @@ class Transactions:
     @property
     def held_bytes(self) -> int:
         """About the size of what is held back."""
-        return int(sum(p.size for tx, p in self._pending.items() if tx not in self._let_go))
+        return int(self._held_bytes)
 
     def see(self, marks: Iterable[Mark], parts: Iterable[Part], size_of_one: float, now: float) -> None:
         """Take notice of what a batch tells; `size_of_one` is the mean size of its records."""
@@ -123,13 +133,9 @@ class Transactions:
             self._see_mark(mark, now)
         for part in sorted(parts, key=lambda p: (p.partition, p.last)):
             self._newest.setdefault(part.table, {})[part.partition] = part.tx
-            if part.tx in self._over or self.lost:
-                continue
-            one = self._pending.setdefault(part.tx, Pending())
-            one.first.setdefault(part.partition, part.first)
-            one.counts[part.table] = one.counts.get(part.table, 0) + part.count
-            one.size += part.count * size_of_one
-            self._is_moving(part.tx, now)
+            if part.tx not in self._over and not self.lost:
+                self._see_part(part, size_of_one)
+                self._is_moving(part.tx, now)
 
     def _see_mark(self, mark: Mark, now: float) -> None:
         if self.lost:
@@ -138,11 +144,41 @@ class Transactions:
         if mark.tx in self._over:
             return
         self._is_moving(mark.tx, now)
-        if mark.ended:
-            self._ends.append(End(mark))
+        one = self._of(mark.tx)
+        if not mark.ended:
+            one.begun, one.repeated = True, one.begun
+        elif not one.ended:
+            one.ended = True
+            self._ends.append(End(mark, next(self._numbers)))
+            self._endless.remove(mark.tx)
+            self._wait_for_end(self._ends[-1])
+
+    def _wait_for_end(self, end: End) -> None:
+        tx = end.mark.tx
+        if tx in self._let_go:
+            heappush(self._ends_let_go_behind, (end.number, end))
+        else:
+            self._ends_held[tx] = end
+            self._ends_held_from.add(tx, end.mark.partition, end.mark.offset)
+
+    def _see_part(self, part: Part, size_of_one: float) -> None:
+        one = self._of(part.tx)
+        one.first.setdefault(part.partition, part.first)
+        one.counts[part.table] = one.counts.get(part.table, 0) + part.count
+        one.size += part.count * size_of_one
+        if part.tx not in self._let_go:
+            self._held_from.add(part.tx, part.partition, part.first)
+            self._held_bytes += part.count * size_of_one
             return
-        one = self._pending.setdefault(mark.tx, Pending())
-        one.begun, one.repeated = True, one.begun
+        self._changed.add(part.tx)
+        if not one.ended:
+            self._endless.add(part.tx, part.partition, part.first)
+
+    def _of(self, tx: str) -> Pending:
+        """What is known of a transaction that is not complete. A new one is held back."""
+        if tx not in self._pending:
+            self._pending[tx] = self._held[tx] = Pending()
+        return self._pending[tx]
 
     def _find_again(self) -> None:
         """Of the transactions that came last, some part may be visible already."""
@@ -150,8 +186,34 @@ class Transactions:
         for newest in self._newest.values():
             for partition, tx in newest.items():
                 if tx not in self._over:
-                    self._pending.setdefault(tx, Pending()).first[partition] = 0
-                    self._let_go.add(tx)
+                    self._of(tx).first[partition] = 0
+                    self._stop_waiting(tx)
+
+    def _stop_waiting(self, tx: str) -> None:
+        """Let a transaction go though it is not complete."""
+        one = self._pending[tx]
+        if self._held.pop(tx, None) is not None:
+            self._held_bytes -= one.size
+            self._held_from.remove(tx)
+        self._let_go.add(tx)
+        if not one.ended:
+            for partition, offset in one.first.items():
+                self._endless.add(tx, partition, offset)
+        elif (end := self._ends_held.pop(tx, None)) is not None:
+            self._ends_held_from.remove(tx)
+            self._wait_for_end(end)
+
+    def _drop(self, tx: str) -> None:
+        """Take a transaction out of all books: it is complete, or nothing more is to be known of it."""
+        one = self._pending.pop(tx)
+        if self._held.pop(tx, None) is not None:
+            self._held_bytes -= one.size
+        self._held_from.remove(tx)
+        self._endless.remove(tx)
+        self._let_go.discard(tx)
+        self._over[tx] = None
+        if len(self._over) > REMEMBERED:
+            self._over.popitem(last=False)
 
     def _is_moving(self, tx: str, now: float) -> None:
         if self._waiting[0] == tx:
@@ -160,123 +222,154 @@ class Transactions:
     def turn(self, position: Position, now: float) -> None:
         """Let complete transactions go, and those that must not be waited for any longer. `position`: what was read."""
         if self.until is not None and _reaches(position, self.until):
-            self._pass_all()
+            # From here on transactions are held together. Of those that have begun, a part is visible already.
+            self.until = None
+            self._stop_waiting_for_all(lambda one: bool(one.first))
         if self.sure_at is not None and _reaches(position, self.sure_at):
             # One that goes on may be visible in part, below what was read since the start.
-            self._let_go |= {tx for tx, one in self._pending.items() if one.begun and not one.first}
+            self._stop_waiting_for_all(lambda one: one.begun and not one.first)
             self.sure_at = None
+        self._pass_those_let_go(self._changed)
         self._advance()
-        while (tx := self._first_waited_for()) is not None and self._is_enough(tx, now):
+        self._give_up_the_largest()
+        while (tx := self._first_waited_for()) is not None and self._is_late(tx, now):
             self._advance()
+        self._name_last()
 
-    def _pass_all(self) -> None:
-        """From here on transactions are held together. Of those that have begun, a part is visible already."""
-        self.until = None
-        self._let_go = {tx for tx, one in self._pending.items() if one.first}
+    def _stop_waiting_for_all(self, chosen: Callable[[Pending], bool]) -> None:
+        for tx in [tx for tx, one in self._held.items() if chosen(one)]:
+            self._stop_waiting(tx)
 
-    def _is_enough(self, tx: str, now: float) -> bool:
-        """Give up waiting for the transaction where that is due."""
+    def _give_up_the_largest(self) -> None:
+        """Do not wait for what exceeds the limit."""
+        given_up, held_bytes, first = 0, self.held_bytes, self._first_waited_for()
+        while self.held_bytes > self._rules.max_bytes and (tx := self._first_waited_for()) is not None:
+            self._stop_waiting(tx)
+            self._advance()
+            given_up += 1
+        if given_up:
+            said = "transactions larger than max_transaction_bytes become visible in parts"
+            log.warning(said, transaction=first, transactions=given_up, held_bytes=held_bytes)
+
+    def _is_late(self, tx: str, now: float) -> bool:
+        """Give up waiting for the transaction where nothing of it came for too long."""
         if self._waiting[0] != tx:
             self._waiting = (tx, now)
-        if self.held_bytes > self._rules.max_bytes:
-            said = "transactions larger than max_transaction_bytes become visible in parts"
-            log.warning(said, transaction=tx, held_bytes=self.held_bytes)
-            self._let_go.add(tx)
-        elif now - self._waiting[1] >= self._rules.patience:
-            self._give_up(tx)
-        else:
+        if now - self._waiting[1] < self._rules.patience:
             return False
+        self._give_up(tx)
         return True
 
     def _give_up(self, tx: str) -> None:
-        end = next((e.mark for e in self._ends if e.mark.tx == tx), None)
+        end = self._ends_held.get(tx)
         if end is None:
-            self.lost = True
-            self._pending.clear()
-            self._let_go.clear()
-            self._ends.clear()
+            self._lose()
             next_step = f"Is provide.transaction.metadata on, and does the source read topic {self._rules.topic}?"
             log.warning("the end of a transaction does not come: nothing is held back", transaction=tx, next_step=next_step)
             return
-        lacking = self._lacking(end)
+        lacking = self._lacking(end.mark)
         self._waived |= lacking
-        self._let_go.add(tx)
+        self._stop_waiting(tx)
+        self._pass_those_let_go(self._ends_let_go)
         next_step = "Does the source read the topics of these tables, and does no transform drop their records?"
         log.warning("changes of a transaction do not come", transaction=tx, tables=sorted(lacking), next_step=next_step)
+
+    def _lose(self) -> None:
+        self._name_last()
+        self.lost = True
+        self._held_bytes = 0.0
+        for book in (self._pending, self._held, self._held_from, self._let_go, self._endless, self._ends, self._ends_held):
+            book.clear()
+        for more in (self._ends_held_from, self._ends_let_go, self._ends_let_go_behind, self._changed):
+            more.clear()
 
     def _first_waited_for(self) -> str | None:
         """The transaction that holds the others back."""
         if self.lost or self.until is not None:
             return None
-        for end in self._ends:
-            if not end.over and end.mark.tx not in self._let_go:
-                return end.mark.tx
-        return next((tx for tx, one in self._pending.items() if one.first and tx not in self._let_go), None)
+        if self._ends_held:
+            return next(iter(self._ends_held))
+        return next((tx for tx, one in self._held.items() if one.first), None)
 
     def _advance(self) -> None:
-        for end in self._ends:
-            if end.over:
-                continue
-            lacking = self._lacking(end.mark)
-            if not lacking - self._waived:
-                self._waived -= set(end.mark.events) - lacking
-                self._end(end)
-            elif self.until is not None:
-                self._end(end)
-            elif end.mark.tx not in self._let_go:
-                break
-        done = 0
-        while done < len(self._ends) and self._ends[done].over and not self._ends[done].held_by & self._held:
-            self.last = self._ends[done].mark if self.until is None else self.last
-            done += 1
-        del self._ends[:done]
+        """Pass the ends in their order, up to the first that is waited for; those let go are not waited for."""
+        while True:
+            held = next(iter(self._ends_held.values()), None)
+            behind = self._ends_let_go_behind
+            while behind and (held is None or behind[0][0] < held.number):
+                _, end = heappop(behind)
+                self._ends_let_go[end.mark.tx] = end
+                self._pass_those_let_go((end.mark.tx,))
+            if held is None or not self._passes(held):
+                return
+
+    def _pass_those_let_go(self, changed: Iterable[str]) -> None:
+        """Those of which something has come; and the first ones, since a later transaction may show that the rest of them
+        does not come."""
+        for tx in [tx for tx in changed if tx in self._ends_let_go]:
+            self._passes(self._ends_let_go[tx])
+        self._changed.clear()
+        while self._ends_let_go and self._passes(next(iter(self._ends_let_go.values()))):
+            pass
+
+    def _passes(self, end: End) -> bool:
+        """True when the transaction is over, which it is from now on."""
+        if not self._is_complete(end.mark) and self.until is None:
+            return False
+        self._end(end)
+        return True
+
+    def _is_complete(self, mark: Mark) -> bool:
+        lacking = self._lacking(mark)
+        if lacking - self._waived:
+            return False
+        self._waived -= set(mark.events) - lacking
+        return True
 
     def _end(self, end: End) -> None:
-        end.over = True
         tx = end.mark.tx
-        mine = self._pending.pop(tx, Pending())
-        self._let_go.discard(tx)
-        self._over[tx] = None
-        if len(self._over) > REMEMBERED:
-            self._over.popitem(last=False)
-        end.held_by = {other for other in self._held if self._precedes(other, mine)}
-        for other in [o for o in self._let_go if self._precedes(o, mine)]:
-            self._let_go.discard(other)
-            self._pending.pop(other, None)
-            self._over[other] = None
+        end.over, end.first = True, Position(self._pending[tx].first)
+        self._ends_held.pop(tx, None)
+        self._ends_held_from.remove(tx)
+        self._ends_let_go.pop(tx, None)
+        self._drop(tx)
+        # Their end was never told, though that of one behind them was.
+        for other in self._endless.below(end.first):
+            self._drop(other)
 
-    def _precedes(self, tx: str, mine: Pending) -> bool:
-        """True for a transaction that was given up, whose end was never told though one behind it has ended."""
-        if any(end.mark.tx == tx for end in self._ends) or tx not in self._pending:
-            return False
-        return any(first < mine.first.get(p, -1) for p, first in self._pending[tx].first.items())
+    def _name_last(self) -> None:
+        """`last` is not before one that is held back, even where its end was not told: that may have been lost."""
+        while self._ends and self._ends[0].over and not self._is_held_before(self._ends[0].first):
+            end = self._ends.popleft()
+            self.last = end.mark if self.until is None else self.last
+
+    def _is_held_before(self, first: Position) -> bool:
+        lowest = ((offset, self._held_from.at(partition)) for partition, offset in first.items())
+        return any(held is not None and held[0] < offset for offset, held in lowest)
 
     def _lacking(self, mark: Mark) -> set[str]:
         """The followed tables of which not all changes of the transaction have come."""
-        one = self._pending.get(mark.tx) or Pending()
+        one = self._pending[mark.tx]
         out = set()
-        for table, count in mark.events.items():
-            floor = self._floor.get(table, Position()).get(mark.partition, 0)
-            if not self._tables.is_followed(table) or mark.offset < floor or self._is_past(table, mark.tx):
-                continue
-            if one.repeated or one.counts.get(table, 0) < count:
-                out.add(table)
+        for table, changes in mark.events.items():
+            if (one.repeated or one.counts.get(table, 0) < changes) and self._tables.is_followed(table):
+                floor = self._floor.get(table, Position()).get(mark.partition, 0)
+                if mark.offset >= floor and not self._is_past(table, mark.tx):
+                    out.add(table)
         return out
 
     def _is_past(self, table: str, tx: str) -> bool:
         """True when every partition of the table has come to a later transaction."""
         newest, partitions = self._newest.get(table, {}), self._tables.partitions(table)
         others = [newest.get(p, tx) for p in partitions]
-        return bool(others) and all(o != tx and o in self._pending and o not in self._let_go for o in others)
+        return bool(others) and all(o != tx and o in self._held for o in others)
 
     @property
     def barrier(self) -> Position:
         """Per partition the offset below which everything is let go; partitions that are not in it are let go whole."""
         if self.lost or self.until is not None:
             return Position()
-        held = [Position(one.first) for tx, one in self._pending.items() if tx not in self._let_go]
-        ends = [e.mark for e in self._ends if not e.over and e.mark.tx not in self._let_go]
-        return Position.lowest([*held, *(Position({mark.partition: mark.offset}) for mark in ends)])
+        return Position.lowest([self._held_from.position, self._ends_held_from.position])
 
 
 def _reaches(position: Position, end: Position) -> bool:
