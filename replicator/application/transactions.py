@@ -40,8 +40,8 @@ class Pending:
 
 @dataclass
 class End:
-    """The end of a transaction, as told, and its `number`; `over` once nothing of it is waited for any more, and `first` then
-    where it began."""
+    """The end of a transaction, as told, and its `number`. `over` once nothing of it is waited for any more, and `first`
+    then where it began."""
 
     mark: Mark
     number: int
