@@ -43,6 +43,8 @@ class Case:
     new_keys: Sequence[Mapping[str, Any]] = (ID,)
     quiet: bool = False
     """The source sends nothing under the new schema."""
+    between: Sequence[Mapping[str, Any]] = ()
+    """A schema under which the second row is updated in between, to `value` without what it lacks."""
     told: bool = False
     """Canal says between the two that the table was dropped."""
     base: int = 0
@@ -59,8 +61,12 @@ class Case:
             again = [{"id": i, **self.value} for i in (2, 3)]
             rows = [*had, None, *again]
             return [flat(table, i, "INSERT" if row else "ERASE", row) for i, row in enumerate(rows)]
-        out.append(record(table, 2, self.new, self.new_keys, op="u", after={"id": 2, **self.value}))
-        return [*out, record(table, 3, self.new, self.new_keys, after={"id": 3 + self.base, **self.value})]
+        if self.between:
+            there = {c["field"]: {"id": 2, **self.value}[c["field"]] for c in self.between}
+            out.append(record(table, 2, self.between, self.new_keys, op="u", after=there))
+        at = len(out)
+        out.append(record(table, at, self.new, self.new_keys, op="u", after={"id": 2, **self.value}))
+        return [*out, record(table, at + 1, self.new, self.new_keys, after={"id": 3 + self.base, **self.value})]
 
 
 CASES: dict[str, Case] = {
@@ -69,6 +75,7 @@ CASES: dict[str, Case] = {
     "column dropped, with `dropped_columns: remove`": Case(
         "removed", [ID, NAME, N], [ID, NAME], {"name": "b"}, ", dropped_columns: remove"
     ),
+    "column dropped and added again": Case("again", [ID, NAME, N], [ID, NAME, N], {"name": "b", "n": 2}, between=[ID, NAME]),
     "column renamed, not declared": Case("renamed", [ID, NAME, N], [ID, NOTE, N], {"note": "b", "n": 2}),
     "column renamed as `renamed_columns` declares": Case(
         "declared", [ID, NAME, N], [ID, NOTE, N], {"note": "b", "n": 2}, ", renamed_columns: {name: note}"
@@ -142,6 +149,10 @@ OUTCOMES: dict[str, Callable[[Case], Expected]] = {
     "added": lambda c: Expected(_followed(c, _union(c))),
     "left out": lambda c: Expected(_followed(c, _names(c.old))),
     "NULL": lambda c: Expected(_followed(c, _names(c.old))),
+    "NULL in older rows": lambda c: Expected(
+        [{**_followed(c, _names(c.old))[0], "n": None}, *_followed(c, _names(c.old))[1:]]
+    ),
+    "older rows keep it": lambda c: Expected(_followed(c, _names(c.old))),
     "removed": lambda c: Expected(_followed(c, _names(c.new))),
     "NULL and added": lambda c: Expected(_followed(c, _union(c))),
     "NULL and left out": lambda c: Expected(_followed(c, _names(c.old))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
@@ -10,9 +11,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.plan import END_AT, ApplyPlan, LaneState
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_changes import Reshaping
+from replicator.domain.schema_versions import SchemaVersion, new_versions
 from replicator.domain.selection import Choose
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane
@@ -96,22 +98,28 @@ class Mirrors(LaneSink[F]):
             refuse_unsafe(table, lane.into, plan.target)
             refuse_other_partitions(table, lane, options.partition_by)
             refuse_foreign_paths(table, lane.into)
-            reshaped = self._reshape(lane, plan, table, options)
+            new = new_versions(plan.versions, self.schemas(lane)) if plan.versions else ()
+            reshaped = False
+            for version in new:
+                reshaped |= self._reshape(lane, plan, table, version.reshaping)
             missing = lacking(table, lane.into, plan.target)
             if missing:
                 self._writer.add_columns(table, missing)
             if self._switched_on(lane, table, options) or missing or reshaped:
                 held.forget_snapshot()
-            self._remember_all(lane, plan)
+            for version in new:
+                self.remember(lane, version)
 
-    def _reshape(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, options: TableOptions) -> bool:
+    def _reshape(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, reshaping: Reshaping) -> bool:
         """The target, and what is kept beside it."""
-        if not plan.reshaping:
+        if not reshaping:
             return False
-        layout = (*partition_columns(table), *kept_names(options.cluster_by, schema_of(table).names))
-        done = reshape(table, plan.reshaping, self._writer, Place(lane.into, layout))
+        layout = (*partition_columns(table), *kept_names(TableOptions.of(lane).cluster_by, schema_of(table).names))
+        end = END_AT if plan.history is not None else ""
+        done = reshape(table, reshaping, self._writer, Place(lane.into, layout, end))
         beside = self._lake.tombstones(lane.into)
-        if exists(beside) and reshape(opened(beside), plan.reshaping, DeltaRsTableWriter(), Place(lane.into)):
+        kept = replace(reshaping, emptied=())  # What is remembered there is so of its time.
+        if exists(beside) and reshape(opened(beside), kept, DeltaRsTableWriter(), Place(lane.into)):
             self._ledger.reopen(lane)
         return done
 
@@ -124,13 +132,6 @@ class Mirrors(LaneSink[F]):
         """See `ports.sink.RemembersSchemas.remember`."""
         with translating(lane.into):
             remember(self._lake.schemas(lane.into), version)
-
-    def _remember_all(self, lane: Lane, plan: ApplyPlan) -> None:
-        """The versions of a plan that are not remembered yet."""
-        known = {v.number: v for v in self.schemas(lane)} if plan.versions else {}
-        for version in plan.versions:
-            if version.number not in known or known[version.number].state != version.state:
-                self.remember(lane, version)
 
     def refuse_second_writer(self, lane: Lane) -> None:
         """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""

@@ -3,7 +3,7 @@ column mapping and type widening, which not every engine writes: the table is wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -19,25 +19,27 @@ from .types import storage_type
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The name of a table, and the columns that its files are laid out by, which stay as they are."""
+    """The name of a table, and the columns that its files are laid out by, which stay as they are. `end`: of a history, the
+    column that is NULL in open versions."""
 
     name: str
     layout: tuple[str, ...] = ()
+    end: str = ""
 
 
 def reshape(table: DeltaTable, reshaping: Reshaping, writer: TableWriter, place: Place) -> bool:
     """Do to the table what is still to be done of `reshaping`; False when that is nothing. The snapshot is current
     afterwards."""
     schema = schema_of(table)
-    columns = reshaped(schema, reshaping)
+    columns = reshaped(schema, reshaping, place.end)
     before = [Kept(f.name, f) for f in schema]
     if columns == before:
         return False
-    laid = {kept.was: kept.field for kept in columns}
+    laid = {kept.was: kept.field for kept in columns if not kept.emptied}
     for name in place.layout:
         if laid.get(name) != schema.field(name):
             raise Fatal(
-                f"column {name!r} of table {place.name}, by which its files are laid out, was renamed, dropped or widened",
+                f"column {name!r} of table {place.name}, by which its files are laid out, is another one now",
                 next_step="Load the table anew under another name with `into`.",
             )
     covered = columns_with_statistics(table)
@@ -49,22 +51,26 @@ def reshape(table: DeltaTable, reshaping: Reshaping, writer: TableWriter, place:
     return True
 
 
-def reshaped(schema: pa.Schema, reshaping: Reshaping) -> list[Kept]:
+def reshaped(schema: pa.Schema, reshaping: Reshaping, end: str = "") -> list[Kept]:
     """The columns that a table of this schema is to have."""
     columns = {f.name: Kept(f.name, f) for f in schema}
+    for name in (_there(n, columns) for n in reshaping.emptied):
+        if name in columns:
+            columns[name] = replace(columns[name], emptied=True, while_null=end)
     for old, new in reshaping.renames:
         was, name = _there(old, columns), stored_name(new)
+        if was in columns and new in reshaping.replaced:
+            columns.pop(_there(new, columns), None)
         if was in columns and name not in columns and new not in columns:
-            columns = {
-                name if n == was else n: Kept(k.was, k.field.with_name(name)) if n == was else k for n, k in columns.items()
-            }
+            renamed = replace(columns[was], field=columns[was].field.with_name(name))
+            columns = {name if n == was else n: renamed if n == was else k for n, k in columns.items()}
     for name in reshaping.removals:
         columns.pop(_there(name, columns), None)
     for change in reshaping.types:
         kept = columns.get(_there(change.name, columns))
         if kept is not None and kept.field.type.equals(storage_type(change.before.type)):
             field = kept.field.with_type(storage_type(change.after.type))
-            columns[kept.field.name] = Kept(kept.was, field)
+            columns[kept.field.name] = replace(kept, field=field)
     return list(columns.values())
 
 

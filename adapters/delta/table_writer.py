@@ -24,10 +24,13 @@ from .tables import FILE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A column that a table is to have, and what it is called now."""
+    """A column that a table is to have, and what it is called now. `emptied`: its values go; where `while_null` names a
+    column, only in rows in which that is NULL."""
 
     was: str
     field: pa.Field
+    emptied: bool = False
+    while_null: str = ""
 
 
 class TableWriter(Protocol):
@@ -118,6 +121,13 @@ class DeltaRsTableWriter:
         table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=self.compacted)
 
 
+def _values(batch: pa.RecordBatch, kept: Kept) -> pa.Array:
+    if kept.emptied and not kept.while_null:
+        return pa.nulls(len(batch), kept.field.type)
+    values = pc.cast(batch[kept.was], kept.field.type)
+    return pc.if_else(pc.is_null(batch[kept.while_null]), None, values) if kept.emptied else values
+
+
 def overwrite(
     table: DeltaTable,
     source: DeltaTable,
@@ -129,9 +139,7 @@ def overwrite(
     of `source`. Rows pass through memory by the batch."""
     schema = pa.schema([kept.field for kept in columns])
     rows = pa.RecordBatchReader.from_stream(source.scan())
-    batches = (
-        pa.record_batch([pc.cast(batch[kept.was], kept.field.type) for kept in columns], schema=schema) for batch in rows
-    )
+    batches = (pa.record_batch([_values(batch, kept) for kept in columns], schema=schema) for batch in rows)
     write_deltalake(
         table,
         pa.RecordBatchReader.from_batches(schema, batches),

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.functions import lit, when
 
 from replicator.domain.errors import Retryable
 from replicator.domain.plan import ApplyPlan, Deleted
@@ -66,7 +67,7 @@ class SparkTableWriter(DeltaRsTableWriter):
     def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
         """See `TableWriter.rewrite`. By the executors: rows do not pass through the driver."""
         types = spark_schema(pa.schema([kept.field for kept in columns]))
-        wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
+        wanted = [_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
         try:
             with self._changing(table) as spark:
                 at = place(table.table_uri)
@@ -157,3 +158,10 @@ class SparkTableWriter(DeltaRsTableWriter):
             except CONFLICTS as conflict:
                 raise LostRace from conflict
         table.update_incremental()
+
+
+def _values(kept: Kept) -> Column:
+    """The values of a column that is written anew."""
+    if not kept.emptied:
+        return column(kept.was)
+    return when(column(kept.while_null).isNotNull(), column(kept.was)) if kept.while_null else lit(None)

@@ -16,7 +16,8 @@ from sqlalchemy.schema import CreateColumn
 from sqlalchemy.sql.elements import quoted_name
 
 from replicator.domain.errors import DataLoss, Fatal
-from replicator.domain.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.plan import END_AT, ApplyPlan, cdc_sequence_columns
+from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column
 
 from .pg_connection import Session
@@ -62,11 +63,19 @@ class Catalogue:
             raise
 
     def ready(
-        self, schema: str, table: str, plan: ApplyPlan, gone: DataLoss | None = None, remark: str | None = None
+        self,
+        schema: str,
+        table: str,
+        plan: ApplyPlan,
+        gone: DataLoss | None = None,
+        *,
+        remark: str | None = None,
+        versions: Sequence[SchemaVersion] = (),
     ) -> Existing:
         """The table with every column of `plan.target`: created with the comment `remark`, widened, or as it is. Fatal when
         it does not suit.
 
+        `versions`: the new ones, for which a table that is there is reshaped.
         `gone` is raised instead of creating a table whose rows should be there. The names must have passed `pg_names`."""
         with self._connected(f"preparing table {schema}.{table}") as connection:
             create_schema(connection, schema)
@@ -77,8 +86,10 @@ class Catalogue:
             if there is None:
                 _create(connection, schema, table, plan, remark)
             else:
-                if plan.reshaping and reshape(connection, schema, table, there.columns, plan.reshaping):
-                    there = _reflect(connection, schema, table) or there
+                end = END_AT if plan.history is not None else ""
+                for reshaping in (v.reshaping for v in versions if v.reshaping):
+                    if reshape(connection, schema, table, there.columns, reshaping, end=end):
+                        there = _reflect(connection, schema, table) or there
                 _widen(connection, schema, table, [c for c in plan.target if c.name not in there.columns])
             found = _reflect(connection, schema, table)
         if found is None:

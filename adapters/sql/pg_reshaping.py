@@ -18,11 +18,18 @@ from .pg_views import own_view
 DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 
-def reshaping_statements(schema: str, table: str, types: Mapping[str, AnyType], reshaping: Reshaping) -> Iterator[str]:
+def reshaping_statements(
+    schema: str, table: str, types: Mapping[str, AnyType], reshaping: Reshaping, end: str = ""
+) -> Iterator[str]:
     """What is still to be done of `reshaping` to a table whose columns have these `types`. A column that has another type
-    than the one made for its source keeps it."""
+    than the one made for its source keeps it. `end`: of a history, the column that is NULL in open versions."""
     there, relation = dict(types), quoted(schema, table)
+    for column in (quoted(name) for name in reshaping.emptied if name in there):
+        is_open = f" AND {quoted(end)} IS NULL" if end else ""
+        yield f"UPDATE {relation} SET {column} = NULL WHERE {column} IS NOT NULL{is_open}"
     for old, new in reshaping.renames:
+        if old in there and new in reshaping.replaced and there.pop(new, None) is not None:
+            yield f"ALTER TABLE {relation} DROP COLUMN {quoted(new)}"
         if old in there and new not in there:
             there[new] = there.pop(old)
             yield f"ALTER TABLE {relation} RENAME COLUMN {quoted(old)} TO {quoted(new)}"
@@ -34,7 +41,8 @@ def reshaping_statements(schema: str, table: str, types: Mapping[str, AnyType], 
         if change.name in there and spelt(there[change.name]) == spelt(before) != after:
             column = quoted(change.name)
             there[change.name] = new_type(change.after)
-            yield f"ALTER TABLE {relation} ALTER COLUMN {column} TYPE {after} USING {column}::{after}"
+            values = "NULL" if change.name in reshaping.emptied and not end else column
+            yield f"ALTER TABLE {relation} ALTER COLUMN {column} TYPE {after} USING {values}::{after}"
 
 
 def spelt(kind: AnyType) -> str | None:
@@ -50,6 +58,9 @@ def reshape_beside(cursor: psycopg.Cursor, relation: str, reshaping: Reshaping) 
     names = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     there = {name for (name,) in cursor.execute(names, (relation,)).fetchall()}
     for old, new in reshaping.renames:
+        if old in there and new in reshaping.replaced and new in there:
+            there = there - {new}
+            cursor.execute(f"ALTER TABLE {relation} DROP COLUMN {quoted(new)}".encode(), prepare=False)
         if old in there and new not in there:
             there = {*there - {old}, new}
             cursor.execute(f"ALTER TABLE {relation} RENAME COLUMN {quoted(old)} TO {quoted(new)}".encode(), prepare=False)
@@ -57,11 +68,13 @@ def reshape_beside(cursor: psycopg.Cursor, relation: str, reshaping: Reshaping) 
         cursor.execute(f"ALTER TABLE {relation} DROP COLUMN {quoted(name)}".encode(), prepare=False)
 
 
-def reshape(connection: sa.Connection, schema: str, table: str, columns: Mapping[str, Any], reshaping: Reshaping) -> bool:
+def reshape(
+    connection: sa.Connection, schema: str, table: str, columns: Mapping[str, Any], reshaping: Reshaping, *, end: str = ""
+) -> bool:
     """Do it; False when there was nothing to be done. `columns` as SQLAlchemy reflects them. The view that belongs to the
     table is dropped first, since it holds fast to the types, and made anew by `pg_views.ensure_view`."""
     types = {name: column["type"] for name, column in columns.items()}
-    statements = list(reshaping_statements(schema, table, types, reshaping))
+    statements = list(reshaping_statements(schema, table, types, reshaping, end))
     driver: Any = connection.connection.driver_connection
     view = own_view(driver.cursor(), schema, table) if statements else None
     if view is not None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.plan import ApplyPlan, LaneState
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_versions import SchemaVersion, new_versions
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
@@ -43,7 +43,6 @@ from .pg_state import (
     take_back,
     to_json,
     write_version,
-    write_versions,
 )
 from .pg_supply import InMemory, Supply
 from .pg_target import Target
@@ -78,7 +77,8 @@ class PostgresLanes:
         self._ensure_own_tables()
         owned = self._lanes.own(lane, quoted(schema, table))
         gone = _gone(lane, f"{schema}.{table}") if self.state(lane) else None
-        there = self.catalogue.ready(schema, table, plan, gone, remark=made_for(lane))
+        new = new_versions(plan.versions, self.schemas(lane)) if plan.versions else ()
+        there = self.catalogue.ready(schema, table, plan, gone, remark=made_for(lane), versions=new)
         fitting = fits(f"{schema}.{table}", there, plan)
         found = not plan.merge_keys or indexed(there, plan)
         known = self._targets.get(lane.id)
@@ -87,8 +87,8 @@ class PostgresLanes:
         with self.session.using(f"preparing lane {lane.id}") as cursor:
             relation = quoted(schema, table)
             clear_shared(cursor, owned.number)
-            if plan.reshaping:
-                reshape_beside(cursor, ledger_name(owned.number), plan.reshaping)
+            for version in new:
+                reshape_beside(cursor, ledger_name(owned.number), version.reshaping)
             ledger, as_text, as_is = None, frozenset[str](), False
             if plan.repair.ledger:
                 ledger = ensure_ledger(cursor, owned.number, plan, relation)
@@ -101,7 +101,8 @@ class PostgresLanes:
             ensure_view(cursor, schema, table, plan)
             columns = json.dumps([[c.name, str(c.type)] for c in plan.target])
             cursor.execute(WRITE_SCHEMA, (lane.pipeline, lane.id, columns))
-            write_versions(cursor, lane, plan.versions)
+            for version in new:
+                write_version(cursor, lane, version)
         self._targets[lane.id] = Target(lane, plan, schema, table, fitting, owned.number, found, ledger, as_text, as_is)
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:

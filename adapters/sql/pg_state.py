@@ -16,7 +16,7 @@ from replicator.domain import retention
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import Cut, LaneState
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_versions import SchemaVersion, new_versions
 from replicator.domain.schema_versions import from_json as version_from_json
 from replicator.domain.schema_versions import to_json as version_to_json
 from replicator.domain.sequence import Sequence as SequenceKey
@@ -154,10 +154,8 @@ def write_version(cursor: psycopg.Cursor, lane: Lane, version: SchemaVersion) ->
 
 def write_versions(cursor: psycopg.Cursor, lane: Lane, versions: Sequence[SchemaVersion]) -> None:
     """Write down those that are not there as they are."""
-    known = {v.number: v.state for v in read_versions(cursor, lane)} if versions else {}
-    for version in versions:
-        if known.get(version.number) != version.state:
-            write_version(cursor, lane, version)
+    for version in new_versions(versions, read_versions(cursor, lane)) if versions else ():
+        write_version(cursor, lane, version)
 
 
 def read_state(cursor: psycopg.Cursor, pipeline: str, lane: str) -> LaneState | None:

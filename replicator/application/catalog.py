@@ -11,7 +11,7 @@ from replicator.domain.errors import ConfigProblem, Fatal, Retryable
 from replicator.domain.fitting import covers, holds
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.policies import plan_for
-from replicator.domain.schema_changes import AS_IT_STANDS, Kind, Reshaping, kind_of_type
+from replicator.domain.schema_changes import Kind, kind_of_type
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.decoder import Decoder
@@ -27,11 +27,10 @@ KNOWN_SCHEMAS = 64
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What a lane takes of a table's frames: `columns`, all as they are when None, of which `renamed` were called otherwise
-    once (old and new name). Its target is to be reshaped, and to remember `versions`, as `ApplyPlan` says."""
+    once (old and new name). Its target is to remember `versions`, as `ApplyPlan` says."""
 
     columns: tuple[Column, ...] | None = None
     renamed: tuple[tuple[str, str], ...] = ()
-    reshaping: Reshaping = AS_IT_STANDS
     versions: tuple[SchemaVersion, ...] = ()
 
 
@@ -143,7 +142,7 @@ def planned(lane: Lane, table: TableSpec, taken: Taken) -> ApplyPlan:
     shape = lane.shape if taken.columns is None else replace(lane.shape, kept=taken.columns, renamed=taken.renamed)
     try:
         plan = plan_for(lane.policy, table, lane.watermark, shape, tracked=lane.tracked, retention=lane.retention)
-        return replace(plan, reshaping=taken.reshaping, versions=taken.versions)
+        return replace(plan, versions=taken.versions)
     except ConfigProblem as error:
         where = f" ({lane.config_line})" if lane.config_line else ""
         raise ConfigProblem(error.sentence, next_step=f"{error.next_step}{where}") from error

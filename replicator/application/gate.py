@@ -48,6 +48,10 @@ class Gate(Generic[F]):
         pieces: list[tuple[Chunk[F], Taken]] = []
         drops: list[SchemaVersion] = []
         marks = [mark for mark in chunk.marks if mark.table is not None or _is_ahead(run, chunk, mark.start)]
+        for at, names in run.schema.emptied_behind(chunk.start):
+            first, chunk = self._cut(chunk, Position({**chunk.start, **at}))
+            if first.table is not None:
+                pieces.append((first, run.schema.taken_without(first.table, names)))
         for number, mark in enumerate(marks):
             turn = self._met(run, mark)
             if turn is None:
@@ -63,7 +67,9 @@ class Gate(Generic[F]):
                 drops.append(turn.version)
             run.schema.take(turn)
             if turn.decision.changes and not turn.known:
-                log.info("schema changed", lane=run.lane.id, schema=turn.version.number, changes=list(turn.version.changes))
+                told = {"emptied": list(turn.version.emptied)} if turn.version.emptied else {}
+                changes = list(turn.version.changes)
+                log.info("schema changed", lane=run.lane.id, schema=turn.version.number, changes=changes, **told)
         return Passed([*pieces, (chunk, self._taken(run, chunk))], drops=drops)
 
     def _met(self, run: LaneRun, mark: Mark) -> Turn | None:

@@ -16,7 +16,6 @@ from replicator.domain.schema_changes import (
     Decision,
     Kind,
     Mode,
-    Reshaping,
     SchemaChange,
     changes_between,
     decided,
@@ -67,7 +66,6 @@ class LaneSchema:
         self.current = applied[-1] if applied else None
         self._new: tuple[SchemaVersion, ...] = ()
         self._is_anew = is_anew
-        self._reshaping = Reshaping()
         self._met: TableSpec | None = None
         self._taken: tuple[TableSpec, Taken] | None = None
 
@@ -99,19 +97,28 @@ class LaneSchema:
                 return None
             known = None
         else:
-            known = next((v for v in self._passed() if _same(v.source, table)), None)
+            known = self._met_before(table, start)
         if known is not None and known.number < self.current.number:
             if not _is_behind(known.position, self.current.position, start):
                 known = None  # The table was changed back.
             else:
                 return None  # A partition that is behind, or records that are read again: as the lane is by now.
-        asked = known is None
-        decision = decided(self.current.columns, self.current.source, table, self._lane.schema_rules, accepted=not asked)
+        columns, source, rules = self.current.columns, self.current.source, self._lane.schema_rules
+        decision = decided(columns, source, table, rules, policy=self._lane.policy, accepted=known is not None)
         if not decision.changes:
             self.current = replace(self.current, source=table)
             return None
-        version = self._version(table, decision, start, now) if known is None else replace(known, columns=decision.columns)
+        version = self._version(table, decision, start, now)
+        if known is not None:
+            version = replace(known, columns=decision.columns, emptied=version.emptied, reshaping=version.reshaping)
         return Turn(decision, version, known is not None)
+
+    def _met_before(self, table: TableSpec, start: Position) -> SchemaVersion | None:
+        """The last version of that schema which records from `start` on may have: a table that is changed back has several,
+        and one that waited and was accepted is the last."""
+        several = [v for v in self._passed() if _same(v.source, table)]
+        early = [v for v in several if v.state == "applied" or not _has_below(v.position, start)]
+        return max(early, key=lambda v: v.number, default=None)
 
     def meets_drop(self, at: Position, now: datetime) -> Turn | None:
         """What becomes of the lane where the record at `at` says that its table was dropped; None when the lane has passed
@@ -139,7 +146,6 @@ class LaneSchema:
         self.versions[version.number] = self.current = version
         if was is None or was.state != "applied":
             self._new = (*self._new, version)
-        self._reshaping = self._reshaping.then(turn.decision.reshaping)
         self._taken = None
 
     def taken(self, table: TableSpec) -> Taken:
@@ -150,6 +156,18 @@ class LaneSchema:
             self._taken = (table, self._of(table, self.current.columns))
         return self._taken[1]
 
+    def emptied_behind(self, start: Position) -> Sequence[tuple[Position, frozenset[str]]]:
+        """Where columns became others, behind records from `start` on that are read again; and the columns of which records
+        below have other values."""
+        behind = [v for v in self.versions.values() if v.state == "applied" and v.emptied and _has_below(v.position, start)]
+        names = [frozenset(name for v in behind[i:] for name in v.emptied) for i in range(len(behind))]
+        return [(v.position, some) for v, some in zip(behind, names, strict=True)]
+
+    def taken_without(self, table: TableSpec, names: frozenset[str]) -> Taken:
+        """What the lane takes of frames of `table` of which these columns have other values."""
+        columns = self.current.columns if self.current is not None else table.columns
+        return self._of(table, tuple(c for c in columns if c.name not in names))
+
     def _of(self, table: TableSpec, columns: tuple[Column, ...]) -> Taken:
         names = {c.name for c in columns}
         renamed = tuple(
@@ -158,7 +176,7 @@ class LaneSchema:
             if new in names and old not in names and old in table.column_names
         )
         told = None if _alike(columns, self._chosen(table).columns) else columns
-        return Taken(told, renamed, self._reshaping, self._new)
+        return Taken(told, renamed, self._new)
 
     def _left_out(self, table: TableSpec) -> bool:
         """The lane does without a column that it would not do without any more."""
@@ -175,7 +193,11 @@ class LaneSchema:
         passed = [v.number for v in self._passed()]
         said = tuple(map(str, decision.changes))
         waits = "pending" if decision.stops else "applied"
-        return SchemaVersion(max(passed, default=0) + 1, table, decision.columns, start, now, said, waits)  # type: ignore[arg-type]
+        emptied = decision.reshaping.emptied
+        reshaping = replace(decision.reshaping, emptied=tuple(filter(None, map(self._lane.shape.remade.now, emptied))))
+        number = max(passed, default=0) + 1
+        made = SchemaVersion(number, table, decision.columns, start, now, said, waits)  # type: ignore[arg-type]
+        return replace(made, emptied=emptied, reshaping=reshaping)
 
     def _passed(self) -> list[SchemaVersion]:
         """Those that the lane need not ask about again."""
@@ -225,6 +247,10 @@ def _is_behind(known: Position, current: Position, start: Position) -> bool:
     """Whether records under an earlier schema, from `start` on, may have been sent before the current one. Of a table in
     several partitions that cannot be told: each gets to a change of the schema in its own time."""
     return len({*known, *current, *start}) > 1 or any(at <= current.get(place, at) for place, at in start.items())
+
+
+def _has_below(position: Position, start: Position) -> bool:
+    return any(start[place] < at for place, at in position.items() if place in start)
 
 
 def _with_key_of(known: TableSpec, newer: TableSpec) -> TableSpec | None:

@@ -16,7 +16,6 @@ from .conditions import told
 from .elements import element_of
 from .expr import Expr
 from .position import Position, Span, TopicPartition
-from .schema_changes import AS_IT_STANDS, Reshaping
 from .schema_versions import SchemaVersion
 from .sequence import Sequence
 from .shape import UNSHAPED, Shape
@@ -119,8 +118,8 @@ class ApplyPlan:
     watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
     `history`: the target keeps every version; then `repair` says nothing but what identifies a change.
     `retention`: how long deletes are remembered, under a plan with a ledger (`domain.retention`); None: for ever.
-    `reshaping`: what is to be done to the columns of a target that is there, before rows are written (`schema_changes`);
-    `versions`: the schemas that the sink is to remember from then on, each unless it does.
+    `versions`: the schemas that the sink is to remember from then on, each unless it does, once it has done to a target that
+    is there what `SchemaVersion.reshaping` says.
     `shape`: what becomes of the table's changes before the fold (`ports.engine.Engine.shape`). `table` is the table as that
     leaves it.
     """
@@ -137,7 +136,6 @@ class ApplyPlan:
     history: History | None = None
     shape: Shape = UNSHAPED
     retention: timedelta | None = None
-    reshaping: Reshaping = AS_IT_STANDS
     versions: tuple[SchemaVersion, ...] = ()
 
     @property

@@ -3,7 +3,7 @@ says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -18,6 +18,7 @@ class Kind(StrEnum):
 
     ADDED = "added"
     DROPPED = "dropped"
+    READDED = "readded"  # it was dropped before, and the target still has it with its old values
     RENAMED = "renamed"  # as `SchemaRules.renames` declares it; otherwise one column was dropped, and another added
     WIDENED = "widened"  # the new type holds every value of the old one
     NARROWED = "narrowed"  # the old type holds every value of the new one
@@ -82,7 +83,8 @@ class SchemaChange:
         return {
             Kind.ADDED: f"column {name} ({self.after}) was added",
             Kind.DROPPED: f"column {name} was dropped",
-            Kind.RENAMED: f"column {name} is called {self.to!r} now",
+            Kind.READDED: f"column {name}, dropped before, was added again ({self.after})",
+            Kind.RENAMED: f"column {name} is called {self.to!r} now{self.before}",
             Kind.WIDENED: f"column {name} was widened from {self.before} to {self.after}",
             Kind.NARROWED: f"column {name} was narrowed from {self.before} to {self.after}",
             Kind.TYPE_CHANGED: f"column {name} changed its type from {self.before} to {self.after}",
@@ -102,15 +104,18 @@ class Retyped:
 
 @dataclass(frozen=True, slots=True)
 class Reshaping:
-    """What is to be done to a target's columns before rows of the newest schema are written, in this order, each unless it
-    is done already: `renames` (old and new name), `removals` of columns that the plan has no more, `types`."""
+    """What is to be done to a target's columns before rows of a schema are written, in this order, each unless it is done
+    already: `emptied` columns become NULL, of a history in its open versions; `renames` (old and new name), over a column in
+    `replaced` too; `removals` of columns that the plan has no more, `types`."""
 
+    emptied: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
     removals: tuple[str, ...] = ()
     types: tuple[Retyped, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.renames or self.removals or self.types)
+        return bool(self.emptied or self.renames or self.removals or self.types)
 
     def then(self, other: Reshaping) -> Reshaping:
         """Both, one after the other; a column that is renamed goes by its new name from then on."""
@@ -118,6 +123,8 @@ class Reshaping:
         types = tuple(replace(t, name=names.get(t.name, t.name)) for t in self.types)
         removals = tuple(name for name in self.removals if name not in {new for _, new in other.renames})
         return Reshaping(
+            (*self.emptied, *other.emptied),
+            (*self.replaced, *other.replaced),
             (*self.renames, *(r for r in other.renames if r not in self.renames)),
             tuple(dict.fromkeys((*removals, *other.removals))),
             (*types, *(t for t in other.types if t not in types)),
@@ -192,13 +199,19 @@ def kind_of_type(known: Column, newer: Column) -> Kind | None:
 
 
 def decided(
-    columns: tuple[Column, ...], known: TableSpec, newer: TableSpec, rules: SchemaRules, *, accepted: bool = False
+    columns: tuple[Column, ...],
+    known: TableSpec,
+    newer: TableSpec,
+    rules: SchemaRules,
+    *,
+    policy: str = "scd1",
+    accepted: bool = False,
 ) -> Decision:
     """What becomes of a lane with these columns when records come under `newer` after some under `known`. `accepted`:
     somebody said that this schema may be taken: what would stop the lane for being asked to evolves."""
     there = {c.name for c in columns}
     changes = tuple(
-        change
+        _told_of_old(change, there - set(known.column_names))
         for change in changes_between(known, newer, rules.renames)
         if change.kind in (Kind.ADDED, Kind.KEY_CHANGED) or change.column in there
     )
@@ -210,12 +223,21 @@ def decided(
     if asked:
         waits = all(rules.mode(c.kind) is Mode.QUARANTINE for c in asked)
         return Decision(changes, columns, stops=asked, waits=waits)
-    taken = _Taken({c.name: c for c in columns}, newer, rules, accepted=accepted)
+    taken = _Taken({c.name: c for c in columns}, newer, rules, policy, accepted=accepted)
     for change in changes:
         taken.take(change)
     if taken.stops:
         return Decision(changes, columns, stops=tuple(taken.stops))
     return Decision(changes, tuple(taken.columns.values()), taken.reshaping)
+
+
+def _told_of_old(change: SchemaChange, gone: Set[str]) -> SchemaChange:
+    """With what becomes of a column of that name that was dropped before."""
+    if change.kind is Kind.ADDED and change.column in gone:
+        return replace(change, kind=Kind.READDED)
+    if change.kind is Kind.RENAMED and change.to in gone:
+        return replace(change, before=f", and the column {change.to!r} that was dropped before is removed")
+    return change
 
 
 def decided_of_drop(columns: tuple[Column, ...], rules: SchemaRules, *, accepted: bool = False) -> Decision:
@@ -230,12 +252,15 @@ def decided_of_drop(columns: tuple[Column, ...], rules: SchemaRules, *, accepted
 class _Taken:
     """A lane's columns while changes are taken one by one."""
 
-    def __init__(self, columns: dict[str, Column], newer: TableSpec, rules: SchemaRules, *, accepted: bool) -> None:
+    def __init__(
+        self, columns: dict[str, Column], newer: TableSpec, rules: SchemaRules, policy: str, *, accepted: bool
+    ) -> None:
         self.columns = columns
         self.stops: list[SchemaChange] = []
         self.reshaping = Reshaping()
         self._newer = newer
         self._rules = rules
+        self._policy = policy
         self._accepted = accepted
         self._names: dict[str, str] = {}
 
@@ -248,8 +273,8 @@ class _Taken:
             self._evolve(change, mode)
 
     def _evolve(self, change: SchemaChange, mode: Mode) -> None:
-        if change.kind is Kind.ADDED and change.column in self.columns:
-            self._retype(change, mode)  # It was dropped once, and comes back.
+        if change.kind is Kind.READDED:
+            self._add_again(change, mode)
         elif change.kind is Kind.ADDED:
             self.columns[change.column] = replace(self._newer.column(change.column), nullable=True)
         elif change.kind is Kind.RENAMED:
@@ -259,8 +284,23 @@ class _Taken:
         else:
             self._retype(change, mode)
 
+    def _add_again(self, change: SchemaChange, mode: Mode) -> None:
+        """It is another column of that name: what the old one held is none of its values. What was so in its time stays: in
+        rows that are changes, and in versions that have ended."""
+        if self._policy != "append":
+            self.reshaping = self.reshaping.then(Reshaping(emptied=(change.column,)))
+        was, newer = self.columns[change.column], self._newer.column(change.column)
+        if self._policy == "scd1" and wider(was, newer) is None:
+            newer = self.columns[change.column] = replace(newer, nullable=True)
+            self.reshaping = self.reshaping.then(Reshaping(types=(Retyped(change.column, was, newer),)))
+        else:
+            self._retype(change, mode)
+
     def _rename(self, change: SchemaChange) -> None:
         new = self._names[change.column] = change.to
+        if new in self.columns:  # A column of that name was dropped before.
+            del self.columns[new]
+            self.reshaping = self.reshaping.then(Reshaping(replaced=(new,)))
         self.columns = {
             new if name == change.column else name: replace(c, name=new) if name == change.column else c
             for name, c in self.columns.items()

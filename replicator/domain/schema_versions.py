@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from .position import Position
+from .schema_changes import AS_IT_STANDS, Reshaping
 from .table import Column, TableSpec
 
 State = Literal["pending", "accepted", "applied"]
@@ -21,8 +22,9 @@ class SchemaVersion:
     """One schema of a lane's table. `number` from 1. `source`: the table as its records were sent; `columns`: those of the
     lane's own table under it. `position`: per partition where it begins, for the lane. `at`: when that was met. `changes`:
     what differs from the version before, in words. `dropped`: nothing of the schema does; the table was dropped there.
-    `state`: `applied`, or `pending` while the lane waits for somebody to accept it, `accepted` from then on until it has
-    gone on."""
+    `emptied`: the columns whose values in the target became NULL there, since they were those of a column that was dropped.
+    `reshaping`: what is to be done to the target, by its names; not kept. `state`: `applied`, or `pending` while the lane
+    waits for somebody to accept it, `accepted` from then on until it has gone on."""
 
     number: int
     source: TableSpec
@@ -32,6 +34,14 @@ class SchemaVersion:
     changes: tuple[str, ...] = ()
     state: State = "applied"
     dropped: bool = False
+    emptied: tuple[str, ...] = ()
+    reshaping: Reshaping = field(default=AS_IT_STANDS, compare=False)
+
+
+def new_versions(versions: Sequence[SchemaVersion], known: Sequence[SchemaVersion]) -> tuple[SchemaVersion, ...]:
+    """Those of `versions` that are not known as they are."""
+    states = {version.number: version.state for version in known}
+    return tuple(version for version in versions if states.get(version.number) != version.state)
 
 
 def told(version: SchemaVersion) -> dict[str, Any]:
@@ -56,6 +66,7 @@ def to_json(version: SchemaVersion) -> dict[str, Any]:
         "target": [_told(c) for c in version.columns],
         "arrow": {"columns": _types(source.columns), "target": _types(version.columns)},
         **({"dropped": True} if version.dropped else {}),
+        **({"emptied": list(version.emptied)} if version.emptied else {}),
     }
 
 
@@ -71,6 +82,7 @@ def from_json(data: Mapping[str, Any]) -> SchemaVersion:
         tuple(map(str, data["changes"])),
         data["state"],
         bool(data.get("dropped", False)),
+        tuple(map(str, data.get("emptied", ()))),
     )
 
 

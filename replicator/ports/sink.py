@@ -205,8 +205,9 @@ class Publishes(Protocol):
 class RemembersSchemas(Protocol):
     """A sink that keeps, beside each target, the schemas that its lane has met.
 
-    `Sink.prepare` then does what `ApplyPlan.reshaping` asks of a target that is there, each part unless it is done already
-    or concerns a column that was not made so, and remembers `ApplyPlan.versions` after that. `Sink.reset` keeps them, so
+    For each of `ApplyPlan.versions` that it does not remember so, in order, `Sink.prepare` does what its `reshaping` asks of
+    a target that is there, each part unless it is done already or concerns a column that was not made so, and remembers it
+    after that. `Sink.reset` keeps them, so
     that a lane which is loaded anew asks nothing again; `Drops.drop` forgets them.
     """
 

@@ -97,6 +97,8 @@ class SchemaChangeModes(Strict):
     """A column was added."""
     dropped: SchemaChanges | None = None
     """A column was dropped, or renamed without `renamed_columns`, in which case another one was added."""
+    readded: SchemaChanges | None = None
+    """A column that was dropped before was added again. Under evolve its old values are removed, under ignore they stay."""
     renamed: SchemaChanges | None = None
     """A column has the new name that `renamed_columns` declares."""
     widened: SchemaChanges | None = None

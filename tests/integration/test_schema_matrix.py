@@ -73,6 +73,7 @@ def check(project: Project, lane: Mapping[str, Any], case: Case, expected: Expec
 ON_SPARK = [
     ("evolve", "column renamed as `renamed_columns` declares"),
     ("evolve", "key column widened"),
+    ("evolve", "column dropped and added again"),
     ("ignore", "column widened"),
     ("quarantine", "column added"),
     ("quarantine", "table dropped, as its stream tells"),
@@ -126,6 +127,9 @@ def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any
         answer = project.ask("lanes", "resume", lane, "--accept-schema", "1")
         assert answer["exit"] == 2 and "It waits for schema 2" in answer["error"]["next_step"]
         assert project.ask("lanes", "resume", lane, "--accept-schema", "2")["exit"] == 0
+    lanes = project.run()
+    for lane in (f"{sink}.again_quarantine" for sink in SINKS):  # It changed twice, and each change waits.
+        assert project.ask("lanes", "resume", lane, "--accept-schema", "3")["exit"] == 0
     lanes = project.run()
     followed = {t: c for t, c in waiting.items() if c.name != "retyped"}
     if restarted:

@@ -63,3 +63,42 @@ def test_rows_do_not_depend_on_where_the_program_was_stopped(tmp_path, postgres_
             assert sorted(found, key=str) == sorted(rows, key=str), (sink, table)
         assert len(project.rows(sink, "append")) == 10
         assert {"id": 2, "title": None, "n": 22} in project.rows(sink, "append")
+
+
+AGAIN, TEXT = [ID, NAME, N], column("n", "string")
+
+
+def added_again(table: str) -> list[dict[str, object]]:
+    """`n` of the first row is of a column that is gone, of the second one it was changed after that; then two rows come with
+    another `n`."""
+    first = [record(table, i, AGAIN, [ID], after={"id": i, "name": f"n{i}", "n": i}) for i in range(3)]
+    ended = record(table, 3, AGAIN, [ID], op="u", after={"id": 0, "name": "again", "n": 0})
+    without = record(table, 4, [ID, NAME], [ID], op="u", after={"id": 1, "name": "t1"})
+    later = [
+        record(table, 5 + i, [ID, NAME, TEXT], [ID], op="u", after={"id": 2 + i, "name": "", "n": "x"}) for i in range(2)
+    ]
+    return [*first, ended, without, *later]
+
+
+@pytest.mark.parametrize("cuts", [(), (5,), (2, 4, 6)], ids=str)
+def test_a_column_that_is_added_again_has_none_of_its_old_values(tmp_path, postgres_dsn, cuts):
+    project = Project(tmp_path, POLICIES, postgres_dsn)
+    for start, end in zip([0, *cuts], [*cuts, 7], strict=True):
+        for table in POLICIES:
+            project.feed(f"{table}-{start}", added_again(table)[start:end])
+        for lane in project.run().values():
+            assert (lane["error"], lane["counts"]["rejected"]) == (None, 0), lane
+    current = [(0, "again", None), (1, "t1", None), (2, "", "x"), (3, "", "x")]
+    ended = [(0, "n0", "0"), (1, "n1", "1")]
+    expected = {
+        **dict.fromkeys(("scd1", "soft", "columns"), current),
+        "scd2": [*ended, (2, "n2", None), *current],
+        "append": [*ended, (2, "n2", "2"), (0, "again", "0"), *current[1:]],
+    }
+    for sink in SINKS:
+        for table, rows in expected.items():
+            found = [tuple(row.values()) for row in project.rows(sink, table)]
+            assert sorted(found, key=str) == sorted(rows, key=str), (sink, table)
+    project.ask("lanes", "resync", "lake.scd1", "--yes")
+    assert project.run()["lake.scd1"]["error"] is None
+    assert [tuple(row.values()) for row in project.rows("lake", "scd1")] == current, "as often as the records are read"

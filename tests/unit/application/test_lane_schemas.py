@@ -103,7 +103,7 @@ def test_a_rename_is_one_only_where_it_is_declared_and_the_old_name_is_gone():
     done = decided(table(N).columns, table(N), table(replace(LONG, name="m")), SchemaRules(renames=(("n", "m"),)))
     assert done.columns == (ID, replace(LONG, name="m"))
     renamed = replace(N, name="m")
-    assert done.reshaping == Reshaping((("n", "m"),), types=(Retyped("m", renamed, replace(LONG, name="m")),))
+    assert done.reshaping == Reshaping(renames=(("n", "m"),), types=(Retyped("m", renamed, replace(LONG, name="m")),))
 
 
 @pytest.mark.parametrize(
