@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ from .applying import Case
 
 
 def main() -> None:
-    """Measure, print a table, and write all figures as JSON where asked to."""
-    options = _parser().parse_args()
+    """Measure, print a table, and write all figures as JSON where asked to. A signal stops what was started, too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    options = parser().parse_args()
     figures: dict[str, Any] = options.measure(options)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))
@@ -21,7 +25,7 @@ def main() -> None:
 
 def measure_throughput(options: argparse.Namespace) -> dict[str, Any]:
     """Raw rate and every lane."""
-    figures = throughput.measure(options.events, options.only, stages=options.stages)
+    figures = throughput.measure(options.events, options.only)
     report.show(figures)
     return figures
 
@@ -36,7 +40,7 @@ def _names(text: str) -> list[str]:
 
 def measure_freshness(options: argparse.Namespace) -> dict[str, Any]:
     """From COMMIT in the source to visible in each target."""
-    figures = freshness.measure(options.rate, options.seconds)
+    figures = freshness.measure(options.rate, options.seconds, options.warm_up)
     freshness.show(figures)
     return figures
 
@@ -141,16 +145,18 @@ def _with_policies(applying: argparse.ArgumentParser) -> None:
     applying.add_argument("--runs", type=int, default=2, help="of each, in turns; the least counts")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    _with_throughput(parser)
-    commands = parser.add_subparsers(
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options; `measure` of what it parses is the function to call."""
+    root = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    _with_throughput(root)
+    commands = root.add_subparsers(
         metavar="throughput|freshness|memory|spark|policies|decode|columns|projections|gold|replay"
     )
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
     fresh.add_argument("--rate", type=int, default=500, help="rows a second")
-    fresh.add_argument("--seconds", type=float, default=60.0, help="after a warm-up of ten seconds")
+    fresh.add_argument("--seconds", type=float, default=60.0, help="that count")
+    fresh.add_argument("--warm-up", type=float, default=10.0, metavar="SECONDS", help="before them")
     long = commands.add_parser("memory", help=measure_memory.__doc__)
     long.add_argument("--events", type=int, default=5_000_000)
     long.add_argument("--lane", choices=lanes.LANES, default="all")
@@ -189,14 +195,13 @@ def _parser() -> argparse.ArgumentParser:
     for command, run in measures.items():
         command.add_argument("--json", type=Path, help="file for all figures")
         command.set_defaults(measure=run)
-    return parser
+    return root
 
 
 def _with_throughput(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="file for all figures")
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--only", type=_names, default=list(throughput.NAMES), metavar="LANE,...")
-    parser.add_argument("--stages", action="store_true", help="time by stage, at a small cost")
     parser.set_defaults(measure=measure_throughput)
 
 

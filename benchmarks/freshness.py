@@ -32,7 +32,6 @@ visits int, rating float8, updated_at timestamptz, note text)"""
 INSERT = """INSERT INTO rows SELECT i, i, 'Ada Lovelace', true, 7, 1.5, now(), 'order was paid'
 FROM generate_series(%s::int8, %s::int8) i"""
 PG_EVERY, DELTA_EVERY = 0.005, 0.02
-WARM_SECONDS = 10.0
 START_SECONDS = 90.0
 LAST_SECONDS = 30.0
 
@@ -74,24 +73,27 @@ class Observer:
         return sorted(out)
 
 
-def measure(rate: int, seconds: float) -> dict[str, Any]:
-    """`rate` rows a second, one transaction each while the source keeps up, for `seconds` after a warm-up."""
+def measure(rate: int, seconds: float, warm_up: float) -> dict[str, Any]:
+    """`rate` rows a second, one transaction each while the source keeps up, for `seconds` after `warm_up` seconds.
+
+    As a control, each target's median is also taken of the first and of the second half of the rows."""
     with servers(source=True) as stack:
         source = stack.create_database("source", DATABASE)
         with psycopg.connect(source, autocommit=True) as connection:
             connection.execute(CREATE)
             stack.register_source(DATABASE, PREFIX)
-            rows = Rows(connection, rate, seconds)
+            rows = Rows(connection, rate, seconds, warm_up)
             phases = [_lanes(stack, rows), _jdbc(stack, rows)]
         stack.drop_source(PREFIX)
         sent = _sent(stack.bootstrap_servers, len(rows.committed))
     waited = sorted(sent[i] - rows.committed[i] for phase in phases for i in phase.counted)
-    found = {"topic": {"commit": percentiles(waited)}}
+    found, controls = {"topic": {"commit": percentiles(waited)}}, {}
     for phase in phases:
         for each in phase.observers:
             since = {"commit": rows.committed, "topic": sent}
             found[each.name] = {name: percentiles(each.latencies(at, phase.counted)) for name, at in since.items()}
-    return {"rate": len(waited) / seconds / len(phases), "rows": len(waited), "targets": found}
+            controls[each.name] = _control(each, rows.committed, phase.counted)
+    return {"rate": len(waited) / seconds / len(phases), "rows": len(waited), "targets": found, "controls": controls}
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,16 @@ def show(figures: dict[str, Any]) -> None:
         for since, each in found.items():
             shown = (f"{each[p] * 1000:>8,.0f}" for p in ("p50", "p95", "p99", "max"))
             print(f"{name:<10}{since:<10}{''.join(shown)}")
+    print("A/A control (median of the second half of the rows by the first): ", end="")
+    print(", ".join(f"{name} {ratio:.2f}" for name, ratio in figures["controls"].items()))
+
+
+def _control(observer: Observer, since: dict[int, float], counted: range) -> float:
+    """The median of the second half of the rows, by that of the first."""
+    middle = (counted.start + counted.stop) // 2
+    halves = (range(counted.start, middle), range(middle, counted.stop))
+    first, second = (percentiles(observer.latencies(since, half))["p50"] for half in halves)
+    return second / first
 
 
 def percentiles(values: list[float]) -> dict[str, float]:
@@ -156,10 +168,11 @@ def percentiles(values: list[float]) -> dict[str, float]:
 class Rows:
     """The rows of the source: `rate` a second, one transaction each while the source keeps up. `committed`: when, by id."""
 
-    def __init__(self, connection: psycopg.Connection, rate: int, seconds: float) -> None:
+    def __init__(self, connection: psycopg.Connection, rate: int, seconds: float, warm_up: float) -> None:
         self._connection = connection
         self._rate = rate
         self._seconds = seconds
+        self._warm_up = warm_up
         self.committed: dict[int, float] = {}
 
     def write(self, observers: list[Observer]) -> range:
@@ -167,7 +180,7 @@ class Rows:
         has caught up with."""
         self._insert(len(self.committed) + 1)
         _await(observers, len(self.committed), START_SECONDS)
-        self._pace(WARM_SECONDS)
+        self._pace(self._warm_up)
         _await(observers, len(self.committed), START_SECONDS)
         first = len(self.committed) + 1
         self._pace(self._seconds)

@@ -21,14 +21,14 @@ from .topic import TOPIC, Filled
 LANES: dict[str, tuple[str, ...]] = {"delta": (LAKE,), "pg": (POSTGRES,), "log": (LOG,), "all": (LAKE, POSTGRES, LOG)}
 
 
-def measure(stack: EmbeddedStack, name: str, filled: Filled, *, stages: bool = False) -> dict[str, Any]:
+def measure(stack: EmbeddedStack, name: str, filled: Filled) -> dict[str, Any]:
     """Run one lane over the whole topic into empty targets; its figures. Raises when a target does not hold what it must."""
     sinks, folder = LANES[name], workspace(name)
     dsn = stack.create_database("target", f"bench_{name}")
     config = write_config(folder, sinks, stack.bootstrap_servers, dsn)
-    server, wal, spent = postmaster(stack), wal_position(dsn), 0.0
+    server, wal = postmaster(stack), wal_position(dsn)
     spent = cpu_seconds(server)
-    figures = python("benchmarks.child", str(config), out=folder / "figures.json", flags=["--stages"] if stages else [])
+    figures = python("benchmarks.child", str(config), out=folder / "figures.json")
     figures["server_cpu"] = cpu_seconds(server) - spent
     figures["bytes"] = sum(_written(folder, sink) for sink in sinks)
     if POSTGRES in sinks:
@@ -39,11 +39,11 @@ def measure(stack: EmbeddedStack, name: str, filled: Filled, *, stages: bool = F
     return figures
 
 
-def python(module: str, *arguments: str, out: Path, flags: Sequence[str] = ()) -> dict[str, Any]:
+def python(module: str, *arguments: str, out: Path) -> dict[str, Any]:
     """What a module, run in a process of its own, wrote to `out` as JSON."""
     log = out.with_suffix(".log")
     with log.open("w") as text:
-        command = [sys.executable, "-m", module, *arguments, str(out), *flags]
+        command = [sys.executable, "-m", module, *arguments, str(out)]
         done = subprocess.run(command, cwd=PROJECT, stdout=text, stderr=text, check=False)
     if done.returncode:
         raise RuntimeError(f"{module} ended with code {done.returncode}; the end of its output:\n{log.read_text()[-3000:]}")

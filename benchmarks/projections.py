@@ -36,8 +36,8 @@ PARTITIONS = 1000
 """At most; where there are more groups each has some that lie beside each other."""
 
 
-TAKEN = ("part", "part_cpu", "full", "full_cpu")
-"""Seconds of a refresh of the groups that were touched, and of everything."""
+TAKEN = ("part", "part_cpu", "full", "full_cpu", "again", "again_cpu")
+"""Seconds of a refresh of the groups that were touched, of everything, and of everything once more as a control."""
 
 
 def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence[str], *, feed: bool) -> dict[str, Any]:
@@ -63,8 +63,9 @@ def case(refreshing: Refreshing, layout: str, projection: Projection, touched: i
     if (part.kind, part.groups) != ("groups", touched):
         raise SystemExit(f"{projection.name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")
     whole, of_all = timed(refreshing, projection, full=True)
+    _, again = timed(refreshing, projection, full=True)
     return {"layout": layout, "query": projection.name, "touched": touched, "rows": part.rows, "of": whole.rows,
-            **dict(zip(TAKEN, (*taken, *of_all), strict=True))}  # fmt: skip
+            **dict(zip(TAKEN, (*taken, *of_all, *again), strict=True))}  # fmt: skip
 
 
 def timed(refreshing: Refreshing, projection: Projection, *, full: bool) -> tuple[Refreshed, tuple[float, float]]:
@@ -136,15 +137,16 @@ def show(figures: Mapping[str, Any]) -> None:
     """Print what was measured."""
     table = Table(title=f"{figures['rows']:,} rows in {figures['groups']:,} groups")
     for name in ("input", "query", "groups touched", "rows written", "of all", "touched s", "everything s", "ratio",
-                 "touched CPU s", "everything CPU s", "ratio"):  # fmt: skip
+                 "A/A", "touched CPU s", "everything CPU s", "ratio", "A/A"):  # fmt: skip
         table.add_column(name, justify="left" if name in ("input", "query") else "right")
     for case in figures["cases"]:
         table.add_row(
             case["layout"], case["query"], f"{case['touched']:,}", f"{case['rows']:,}", f"{case['of']:,}",
-            *_beside(case["part"], case["full"]), *_beside(case["part_cpu"], case["full_cpu"]),
+            *_beside(case["part"], case["full"], case["again"]),
+            *_beside(case["part_cpu"], case["full_cpu"], case["again_cpu"]),
         )  # fmt: skip
     Console(width=170).print(table)
 
 
-def _beside(part: float, full: float) -> tuple[str, ...]:
-    return f"{part:.2f}", f"{full:.2f}", f"{part / full:.2f}"
+def _beside(part: float, full: float, again: float) -> tuple[str, ...]:
+    return f"{part:.2f}", f"{full:.2f}", f"{part / full:.2f}", f"{again / full:.2f}"

@@ -30,6 +30,7 @@ TO_REACH = 0.25
 POLICIES = ("scd1", "scd2")
 COLUMNS = ("value", "after")
 """Of the log: the records as they came, and the row that it tells of each."""
+CONTROL = "replay, again: the control"
 REPLAY = "from replicator.cli import entry; entry()"
 
 
@@ -43,12 +44,13 @@ def measure(events: int, policies: Sequence[str], columns: Sequence[str], rounds
     made = python("benchmarks.replay_child", "log", str(folder / "log"), str(events), out=folder / "log.json")
     stored = sum(file.stat().st_size for file in (folder / "log").rglob("*.parquet"))
     print(f"{events:,} events, {made['bytes'] / 1e9:.2f} GB, {stored / 1e9:.2f} GB in the log", flush=True)
-    runs: dict[str, dict[str, list[dict[str, Any]]]] = {p: {n: [] for n in ("replay", *columns)} for p in policies}
+    runs: dict[str, dict[str, list[dict[str, Any]]]] = {p: {n: [] for n in ("replay", *columns, CONTROL)} for p in policies}
     for _ in range(rounds):
         for policy in policies:
             runs[policy]["replay"].append(_replay(config, policy, events, made))
             for column in columns:
                 runs[policy][column].append(_duckdb(folder, column, policy, made))
+            runs[policy][CONTROL].append(_replay(config, policy, events, made))
     shutil.rmtree(folder)
     return {"events": events, "bytes": made["bytes"], "log_bytes": stored, "runs": runs}
 
@@ -118,7 +120,7 @@ def show(figures: Mapping[str, Any]) -> None:
                 f"{one['cpu']:.1f}",
                 f"{events / one['cpu']:,.0f}",
             ]
-            named = f"replay, {runs[name][0]['commits']} commits" if one is ours else f"DuckDB, of `{name}`"
+            named = f"DuckDB, of `{name}`" if name in COLUMNS else f"{name}, commits: {runs[name][0]['commits']}"
             table.add_row(policy, named, *rates, f"{one['peak'] / 1e6:,.0f}", *ratio)
     Console(width=150).print(table)
     print(f"to reach: {TO_REACH} of DuckDB's rate")

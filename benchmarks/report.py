@@ -23,6 +23,8 @@ COLUMNS = (
     "rows per commit",
 )
 EMPTY = "-"
+AGAIN = ", again"
+"""Behind the name of what is measured a second time, as a control."""
 
 
 def show(figures: Mapping[str, Any]) -> None:
@@ -40,9 +42,14 @@ def show(figures: Mapping[str, Any]) -> None:
     for name, lane in lanes.items():
         table.add_row(name, *_row(lane, base, figures["raw"]["library defaults"]["rate"], jdbc))
     Console(width=150).print(table)
-    for name, lane in lanes.items():
-        if "stages" in lane:
-            _show_stages(name, lane)
+    print(f"A/A control: {control(figures):.2f} (the first lane once more; a ratio that differs less from 1 says nothing)")
+
+
+def control(figures: Mapping[str, Any]) -> float:
+    """The rate of the lane that was measured twice, the second run by the first."""
+    lanes = figures["lanes"]
+    again = next(name for name in lanes if name.endswith(AGAIN))
+    return float(lanes[again]["rate"] / lanes[again.removesuffix(AGAIN)]["rate"])
 
 
 def raw_rate(figures: Mapping[str, Any]) -> float:
@@ -69,18 +76,3 @@ def _row(lane: Mapping[str, Any], raw: float, default: float, jdbc: float | None
 
 def _per_100k(cpu: float, events: int) -> str:
     return f"{cpu / events * 100_000:.2f}"
-
-
-def _show_stages(name: str, lane: Mapping[str, Any]) -> None:
-    scale = 100_000 / lane["events"]
-    table = Table(title=f"{name}: seconds per 100,000 events by stage, without what runs inside it")
-    for column in ("stage", "calls", "seconds", "CPU of its thread"):
-        table.add_column(column, justify="left" if column == "stage" else "right")
-    for stage, each in lane["stages"]["stages"].items():
-        table.add_row(stage, str(each["calls"]), f"{each['wall'] * scale:.3f}", f"{each['cpu'] * scale:.3f}")
-    for thread, cpu in sorted(lane["threads"].items(), key=lambda item: -item[1]):
-        if cpu >= 0.01:
-            table.add_row(f"thread: {thread}", EMPTY, EMPTY, f"{cpu * scale:.3f}")
-    for place in lane["stages"]["missing"]:
-        table.add_row(f"not there any more: {place}")
-    Console(width=150).print(table)

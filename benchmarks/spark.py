@@ -31,6 +31,9 @@ def measure(events: int, batches: Sequence[int], workers: Sequence[int] = (), *,
                 print(f"measuring {name} with batches of {batch:,}", flush=True)
                 found = run(stack, filled, batch)
                 figures["runs"].append({"what": name, "batch": batch, **found, "rate": events / found["seconds"]})
+        print("measuring replicator again, as a control", flush=True)
+        found = _ours(stack, filled, batches[0])
+        figures["runs"].append({"what": CONTROL, "batch": batches[0], **found, "rate": events / found["seconds"]})
         for count in workers:
             name, batch = f"replicator, {count} worker{'s' if count > 1 else ''}", max(batches)
             print(f"measuring {name} with batches of {batch:,}", flush=True)
@@ -67,20 +70,20 @@ def _plain(stack: EmbeddedStack, filled: Filled, batch: int, session: str = "tut
 def _ours(stack: EmbeddedStack, filled: Filled, batch: int, spark: Mapping[str, str] | None = None) -> dict[str, Any]:
     folder = workspace(f"spark-{batch}")
     config = write_config(folder, (LAKE,), stack.bootstrap_servers, "", engine="spark", batch=batch, spark=spark)
-    found = python("benchmarks.spark_child", str(config), out=folder / "figures.json")
+    found = python("benchmarks.spark_child", str(config), str(folder / "lake" / "rows"), out=folder / "figures.json")
     target = str(folder / "lake" / "rows")
     _check(target, filled)
-    return {**found, "beside_merge": beside_merge(found["batches"], found["merges"])}
+    return {**found, **({"beside_merge": beside_merge(found["batches"], found["merges"])} if found["merges"] else {})}
 
 
 def beside_merge(batches: Sequence[float], merges: Sequence[float]) -> float:
-    """Median seconds from commit to commit that are not the MERGE statement's own; of the later half of the batches, when
-    Java is warm. While one batch is merged, the next is read and decoded."""
-    later = list(zip(batches, merges, strict=True))[len(batches) // 2 :]
-    return median(between - merge for between, merge in later)
+    """Median seconds from commit to commit that are not the MERGE statement's own; of the later half of the merges, when
+    Java is warm. While one batch is merged, the next is read and decoded. The commit that makes a table is no MERGE."""
+    later = -(-len(merges) // 2)
+    return median(between - merge for between, merge in zip(batches[-later:], merges[-later:], strict=True))
 
 
-PLAIN, OURS = "plain PySpark", "replicator"
+PLAIN, OURS, CONTROL = "plain PySpark", "replicator", "replicator, again: the control"
 PIPELINES = {
     PLAIN: _plain,
     f"{PLAIN}, our session": partial(_plain, session="ours"),

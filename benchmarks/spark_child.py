@@ -1,4 +1,4 @@
-"""One measured run of the daemon on Spark in a process of its own: `python -m benchmarks.spark_child CONFIG OUT`."""
+"""One measured run of the daemon on Spark in a process of its own: `python -m benchmarks.spark_child CONFIG LAKE OUT`."""
 
 from __future__ import annotations
 
@@ -9,42 +9,29 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from adapters.sources.kafka.spark.source import KafkaSparkSource
-from adapters.spark import write
-from replicator.application.lanes import Lanes
+from deltalake import DeltaTable
+
 from replicator.wiring.configuration import read
-from replicator.wiring.container import Container
+
+from .journal import Journal
 
 
-def run(config: Path) -> dict[str, Any]:
-    """Until caught up; seconds from the start of the query to the last commit, those between commits, and of each how many
-    the MERGE statement took, from its call to its return."""
-    moments: list[float] = []
-    merges: list[float] = []
-    stream, settled, merged = KafkaSparkSource.run, Lanes.settled, write._merged
-
-    def begun(source: Any, *arguments: Any, **options: Any) -> None:
-        moments.append(time.monotonic())
-        stream(source, *arguments, **options)
-
-    def noted(lanes: Any, run: Any, position: Any, counts: Any, newest: Any) -> None:
-        settled(lanes, run, position, counts, newest)
-        if counts.total:
-            moments.append(time.monotonic())
-
-    def timed(*arguments: Any) -> None:
-        start = time.monotonic()
-        merged(*arguments)
-        merges.append(time.monotonic() - start)
-
-    KafkaSparkSource.run, Lanes.settled, write._merged = begun, noted, timed  # type: ignore[method-assign]
-    supervisor = Container(loaded=read(config, None, ())).supervisor()
-    code = supervisor.run(once=True)
-    if int(code):
-        raise SystemExit(f"The run ended with code {int(code)}: {supervisor.problem}")
+def run(config: Path, table: Path) -> dict[str, Any]:
+    """Until caught up; seconds from the start of the pipeline to the last commit, those between commits, and of each how
+    long its MERGE took by the log of the Delta table."""
+    journal, began = Journal(), time.monotonic()
+    journal.run(read(config, None, ()))
+    moments = [began, *(at for at, _, counts in journal.commits if counts.total)]
     took = [later - before for before, later in pairwise(moments)]
-    return {"seconds": moments[-1] - moments[0], "batches": took, "merges": merges}
+    history = reversed(DeltaTable(str(table)).history())
+    merges = [commit["operationMetrics"] for commit in history if commit["operation"] == "MERGE"]
+    return {
+        "seconds": moments[-1] - began,
+        "batches": took,
+        "merges": [int(metrics["executionTimeMs"]) / 1000 for metrics in merges],
+    }
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(run(Path(sys.argv[1]))))
+    _, config_, table_, out_ = sys.argv
+    Path(out_).write_text(json.dumps(run(Path(config_), Path(table_))))
