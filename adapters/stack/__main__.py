@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ from replicator.ports.service import Service, ServiceState
 
 from .connect_rest import ConnectRest, read_connector
 from .embedded import EmbeddedStack, register, require_running, with_spark
+from .kafka import TOOLS, KafkaService
 from .layout import Home, StackPorts
 
 CONNECTOR = "postgres-source-connector"
-CONNECTOR_FILE = "connectors/postgres-source.json"
+CONNECTOR_FILE = "connectors/postgres-source-connector.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,6 +81,12 @@ def check(options: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def kafka(options: argparse.Namespace) -> int:
+    """Become one of Kafka's own command-line tools, with the broker's address filled in."""
+    command = KafkaService(_stack(options).home).tool_command(options.tool, options.arguments)
+    os.execv(command[0], command)  # noqa: S606 - no shell
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m adapters.stack", description=__doc__)
     parser.add_argument("--project", default=".", help="folder with init-scripts/ and connectors/")
@@ -97,6 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     registering = _command(commands, "register", register_file)
     registering.add_argument("file", nargs="?", default=CONNECTOR_FILE)
     registering.add_argument("--seconds", type=float, default=120.0)
+    tool = _command(commands, "kafka", kafka)
+    tool.add_argument("tool", choices=tuple(TOOLS))
+    tool.add_argument("arguments", nargs=argparse.REMAINDER)
     _command(commands, "check", check).add_argument("name", nargs="?", default=CONNECTOR)
     return parser
 

@@ -126,7 +126,7 @@ class EmbeddedStack:
 
     def create_database(self, server: str, name: str) -> str:
         """Make sure a further, empty database exists, owned by the server's user; its URL. On the source it gets the
-        publication that connectors/postgres-source.json names."""
+        publication that connectors/postgres-source-connector.json names."""
         create_database(self.dsn(server, "postgres", superuser=True), name, DATABASES[server].user)
         if server == "source":
             create_publication(self.dsn(server, name, superuser=True))
@@ -141,7 +141,7 @@ class EmbeddedStack:
 
     def register_connector(
         self,
-        file: Path | str = "connectors/postgres-source.json",
+        file: Path | str = "connectors/postgres-source-connector.json",
         overrides: Mapping[str, str] | None = None,
         *,
         seconds: float = WAIT_SECONDS,

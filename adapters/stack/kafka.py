@@ -34,6 +34,13 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
 )
 
+TOOLS: Mapping[str, str] = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+}
+"""Kafka's own command-line tools, by the names of their scripts."""
+
 BROKER: Mapping[str, str] = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -134,6 +141,12 @@ class KafkaService:
     def kill(self) -> None:
         """See `Service.kill`."""
         kill(find(self._mark))
+
+    def tool_command(self, tool: str, arguments: Sequence[str]) -> list[str]:
+        """The command line that runs one of `TOOLS` against this broker."""
+        quiet, jars = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", fetch("kafka", "kafka-tools")
+        java = str(self._java or find_java())
+        return [java, quiet, "-cp", classpath(jars), TOOLS[tool], "--bootstrap-server", self.bootstrap, *arguments]
 
     def _command(self, jars: Sequence[Path], *main: str) -> list[str]:
         return [str(self._java or find_java()), *self._java_options, *LOGGING, "-cp", classpath(jars), *main]

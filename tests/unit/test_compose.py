@@ -179,7 +179,7 @@ def test_the_connector_file_means_the_same_database_in_both() -> None:
 
 
 def test_the_connector_is_that_of_the_contract() -> None:
-    name, config = read_connector(PROJECT / "connectors" / "postgres-source.json")
+    name, config = read_connector(PROJECT / "connectors" / "postgres-source-connector.json")
     used = set(re.findall(r"\$\{env:(\w+)\}", " ".join(config.values())))
     assert used == set(ConnectService(Home.below(PROJECT)).environment())
     expected = {

@@ -93,7 +93,7 @@ def test_what_only_some_pipelines_miss():
 
 
 def test_the_shipped_connector_loses_nothing():
-    said = json.loads((PROJECT / "connectors" / "postgres-source.json").read_text())["config"]
+    said = json.loads((PROJECT / "connectors" / "postgres-source-connector.json").read_text())["config"]
     assert list(losses(said, frozenset({"transactions", "tombstones"}))) == []
 
 
