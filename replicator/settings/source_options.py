@@ -25,6 +25,7 @@ OF_FORMATS = {
     "registry": (AVRO,),
     "outbox": (OUTBOX,),
     "flattened": (DEBEZIUM,),
+    "decimals": (DEBEZIUM,),
 }
 """Keys of any source, and the formats with which they mean something."""
 OF_LOGS = ("topics", "since", "until")
@@ -37,6 +38,11 @@ OF_KNOWN_TYPES = {"delta": "a Delta table", SNAPSHOTS: "snapshots", QUERY: "a ta
 """Transports whose rows have types of their own, and what the rows are of."""
 KEYED = (SNAPSHOTS, QUERY)
 """Transports that need to know the key whatever the policy."""
+UNITS = {
+    "timestamp": "timestamp[ms], timestamp[us] or timestamp[ns]",
+    "time": "time32[ms], time64[us] or time64[ns]",
+}
+"""Types without a unit, and those that say one."""
 SAID_BY_FEED = ("operation_column", "sequence_columns", "operations")
 
 
@@ -65,6 +71,7 @@ def source_option_problems(config: View) -> Iterator[Problem]:
         if text(source, "transport") == QUERY:
             yield from query_problems(config, name, source)
     yield from _of_tables(config)
+    yield from _of_units(config)
     yield from _of_events(config)
     yield from _of_compacted(config)
 
@@ -220,6 +227,20 @@ def _of_events(config: View) -> Iterator[Problem]:
             if key in said:
                 sentence = f"key '{key}' in {place(path)} means nothing with format {quoted(OUTBOX)}: columns are fixed"
                 yield Problem((*path, key), "inapplicable", sentence, "remove it: the key of an event is its id")
+
+
+def _of_units(config: View) -> Iterator[Problem]:
+    """Debezium sends times without a zone as numbers, whose unit depends on the column. Documents, which have an `_id`, have
+    dates of their own."""
+    for table in config.tables:
+        if text((config.sources or {}).get(table.source or "", {}), "format") != DEBEZIUM or "_id" in table.types:
+            continue
+        for name, kind in table.types.items():
+            known = UNITS.get(str(kind).strip().lower())
+            if known:
+                at = (*table.path, "schema", name)
+                sentence = f"{place(at)}: {quoted(kind)} does not say the unit in which the connector sends numbers"
+                yield Problem(at, "missing", sentence, f"write {known}: the unit is the one that is sent (docs/types.md)")
 
 
 def _of_compacted(config: View) -> Iterator[Problem]:

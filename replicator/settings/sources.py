@@ -81,6 +81,9 @@ class SourceSettings(Strict):
     flattened: bool | None = None
     """With format debezium_json: whether records are rows that ExtractNewRecordState flattened. Their tables say with
     `tombstones` what becomes of records without a value."""
+    decimals: Literal["text", "base64"] | None = None
+    """With format debezium_json, of records without schema: what a decimal in JSON text is. text: digits, as with
+    decimal.handling.mode=string. base64: the unscaled value, as with precise, the connector's default."""
     registry: RegistrySettings | None = None
     """With format debezium_avro: the schema registry that its records name schemas of."""
     transactions: TransactionSettings | None = None

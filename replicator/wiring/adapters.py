@@ -29,7 +29,9 @@ from .plugins import load, names
 
 LOCAL = "local"
 STORES = "replicator.event_store_lanes"
-FOR_DECODERS = frozenset({"operation_column", "sequence_columns", "operations", "csv", "outbox", "flattened", "registry"})
+FOR_DECODERS = frozenset(
+    {"operation_column", "sequence_columns", "operations", "csv", "outbox", "flattened", "decimals", "registry"}
+)
 """Keys of a source that are its decoder's."""
 BACKFILLED = frozenset({"debezium_json", "debezium_avro"})
 """Formats that put the changes of a table in an order in which rows that are read have a place."""

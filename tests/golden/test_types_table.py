@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from debezium_events import ID, column, event, raw
+from debezium_events import ID, column, event, payload_of, raw
 from deltalake import Schema
 from sqlalchemy.dialects import postgresql
 
@@ -188,6 +188,33 @@ def test_values_in_text_become_what_the_page_says(row: list[str]) -> None:
     said, value, becomes = map(bare, row)
     found, bad = texts.read(pa.array([value]), node_of(said).type, "column 'v'")
     expect(becomes, str(bad[0]) if bad else None, found[0].as_py())
+
+
+@pytest.mark.parametrize("row", rows("values", "json"), ids=" ".join)
+def test_values_without_schema_become_what_the_page_says(row: list[str]) -> None:
+    said, value, becomes = map(bare, row)
+    change = declared(said, value)
+    expect(becomes, change["_error"], change["v"])
+
+
+@pytest.mark.parametrize("row", rows("values", "decimals"), ids=" ".join)
+@pytest.mark.parametrize("option", [None, "text", "base64"])
+def test_decimals_without_schema_become_what_the_page_says(option: str | None, row: list[str]) -> None:
+    value, *becomes = map(bare, row)
+    change = declared("decimal(12,2)", value, option)
+    expect(becomes[(None, "text", "base64").index(option)], change["_error"], change["v"])
+    named = change["_error"] is None or "OUT_OF_RANGE" in change["_error"] or "write" in change["_error"]
+    assert named, "a reject says what to set"
+
+
+def declared(said: str, value: str, option: str | None = None) -> dict[str, Any]:
+    """A change without schema that has this JSON in a column that is declared so."""
+    text = json.dumps(payload_of(after={"id": 1, "v": HERE})).replace(json.dumps(HERE), value)
+    frame = raw([text.encode()], [b'{"id":1}'])
+    options = {"schema": {"public.t": {"id": "int64", "v": said}}, "decimals": option}
+    decoder = DebeziumJsonDecoder(options)
+    [change] = decoder.decode(frame, decoder.learn(frame, "public.t", "x")).to_pylist()
+    return change
 
 
 def expect(becomes: str, error: str | None, value: object) -> None:

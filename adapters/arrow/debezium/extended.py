@@ -28,8 +28,7 @@ from ..json.faults import Unfit
 DAY_MS = 86_400_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LIST = re.compile(r"list<(?:item:|element:)?(.+)>\Z")
-UNITS = {"timestamp[ms]": 1, "timestamp[us]": 1_000, "timestamp": 1_000, "timestamp[ns]": 1_000_000}
-"""By how much a millisecond is more than the unit that events without schema are read in."""
+NUMBER = re.compile(r"-?\d+(\.\d+)?(E[+-]?\d+)?\Z")
 
 Convert = Callable[[bytes], Any]
 """The JSON of one value as what is read for a declared column. Raises Unfit."""
@@ -114,16 +113,14 @@ def converter(said: str) -> Convert:
 
 
 def _of(name: str) -> Callable[[Any], Any]:
-    if name in UNITS:
-        unit = UNITS[name]
-        return lambda v: v.ms * unit if isinstance(v, Instant) else v
     if name.startswith("timestamp"):
         return lambda v: v.iso if isinstance(v, Instant) else v
-    return SIMPLE.get(name, _as_it_is if name.startswith("decimal") else _whole)
+    return SIMPLE.get(name, _number if name.startswith("decimal") else _whole)
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+def _number(value: Any) -> Any:
+    """In text a decimal could be taken for Base64."""
+    return msgspec.Raw(value.encode()) if isinstance(value, Digits) and NUMBER.match(value) else value
 
 
 def _whole(value: Any) -> Any:

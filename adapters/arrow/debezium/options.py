@@ -26,8 +26,9 @@ class Options(BaseModel):
     `epoch`: see `domain.sequence.with_epoch`. `schema`: per table (exact name or glob) the columns of events that carry no
     schema, as Arrow type names (see `declared`). `keys`: per table the key columns, instead of the message key's.
     `tombstones`: `delete` makes a null value a delete, and then the table is sequenced by (epoch, offset).
-    `decimal_handling_mode`: how events without a schema write decimals: as text or numbers (`string`, `double`), or as
-    base64 of the unscaled value (`precise`). `flattened`: records are rows that ExtractNewRecordState flattened. `private`:
+    `decimals`: what decimals in JSON text are, in events without a schema: digits (`text`), or Base64 of the unscaled value
+    (`base64`); by default text that may be both is refused. `flattened`: records are rows that ExtractNewRecordState
+    flattened. `private`:
     per table the masks of columns whose values nobody is to get; a table without is there too.
     """
 
@@ -38,7 +39,7 @@ class Options(BaseModel):
     declared: dict[str, dict[str, str]] = Field(default_factory=dict, alias="schema")
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     tombstones: Literal["ignore", "delete"] | dict[str, Literal["ignore", "delete"]] = "ignore"
-    decimal_handling_mode: Literal["string", "double", "precise"] = "string"
+    decimals: Literal["text", "base64"] | None = None
     flattened: bool = False
     private: dict[str, dict[str, InstanceOf[Mask]]] = Field(default_factory=dict)
     limits: Limits = Limits()

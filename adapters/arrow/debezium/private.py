@@ -229,7 +229,7 @@ class Private:
             if len(self._declared) >= MOST_SCHEMAS:
                 self._declared.clear()
             columns = {n: kind for n, kind in (self.options.columns_of(table) or {}).items() if n in masks}
-            nodes = nodes_of(table, columns, precise=self.options.decimal_handling_mode == "precise")
+            nodes = nodes_of(table, columns, decimals_are=self.options.decimals)
             self._declared[table] = {name: by_nodes([node], masks[name]) for name, node in nodes.items()}
         return self._declared[table]
 

@@ -69,7 +69,7 @@ class Readers:
     def declared(self, table: str) -> dict[str, Node]:
         """How the declared columns of `table` are decoded; none when nothing is declared."""
         columns = self._options.columns_of(table) or {}
-        return nodes_of(table, columns, precise=self._options.decimal_handling_mode == "precise")
+        return nodes_of(table, columns, decimals_are=self._options.decimals)
 
 
 def _struct_of_key(schema: bytes) -> ConnectSchema:

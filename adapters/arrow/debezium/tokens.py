@@ -17,7 +17,7 @@ from replicator.domain.casting import is_hashable
 from replicator.domain.columns import Mask
 
 from ..json import decimals
-from ..json.faults import UNREADABLE, Unfit
+from ..json.faults import FAILURES, UNREADABLE, Unfit
 from ..json.nodes import Node
 from ..masks import masked
 from .columns import build_column
@@ -28,7 +28,7 @@ from .unsent import Placeholders
 Object = dict[str, Any]
 """An object whose values are JSON (`msgspec.Raw`), or objects of that kind."""
 NULL = msgspec.Raw(b"null")
-UNFIT = (msgspec.Raw(b"{}"), msgspec.Raw(b"0"))
+UNFIT = (msgspec.Raw(b"{}"), msgspec.Raw(b"0"), msgspec.Raw(b'"\\ud800"'))
 """In place of what is no value of its column, the first that is none either: it is rejected as that was."""
 
 
@@ -71,11 +71,12 @@ class Reading:
     def unfit(self) -> msgspec.Raw:
         """JSON that is no value of the column's own type."""
         node, decode = self._ways[0]
-        try:
-            decode(UNFIT[0])
-        except UNREADABLE:
-            return UNFIT[0]
-        return UNFIT[0] if node.wire is msgspec.Raw else UNFIT[1]
+        for token in UNFIT[:-1]:
+            try:
+                node.build([decode(token)])
+            except (*FAILURES, *UNREADABLE):
+                return token
+        return UNFIT[-1]
 
 
 def _as_written(values: Sequence[Any]) -> pa.Array:

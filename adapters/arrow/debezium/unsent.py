@@ -28,6 +28,8 @@ class Placeholders:
         self._forms: dict[str, list[Any]] = {
             "list:text": [[t] for t in texts],
             "list:bytes": [[c] for c in codes],
+            "list:raw": [[msgspec.Raw(q)] for q in self._quoted]
+            + [[msgspec.Raw(str(n).encode()) for n in s] for c in codes for s in (list(c), _signed(c))],
             "list:int": [list(c) for c in codes] + [_signed(c) for c in codes if max(c, default=0) > 127],
             "map:text": [{t: t} for t in texts],
             "map:bytes": [{t: c} for c in codes for t in _texts(c)],
@@ -44,11 +46,11 @@ class Placeholders:
 
     def find(self, node: Node, values: list[Any], built: pa.Array | None) -> list[int]:
         """The places of placeholders in a column. `built` is its array, None when the values could not be built."""
-        if node.unsent in ("text", "bytes"):
+        if node.unsent in ("text", "bytes") and (built is not None or node.wire is not msgspec.Raw):
             return self._scalars(node.unsent, values, built)
         if node.unsent == "variable":
             return [i for i, v in enumerate(values) if getattr(v, "value", None) in self._codes]
-        if node.unsent == "raw":
+        if node.unsent in ("text", "raw"):
             return [i for i, v in enumerate(values) if isinstance(v, msgspec.Raw) and bytes(v) in self._quoted]
         forms = self._forms.get(node.unsent, ())
         if not any(f in values for f in forms):

@@ -41,11 +41,11 @@ def decimal(precision: int | None, scale: int, *, numeric: bool) -> Node:
     (the converter's `decimal.format=NUMERIC`). Text when no Arrow decimal is wide enough."""
     arrow = decimal_type(precision, scale)
     if arrow is None:
-        return _as_text(lambda raw: _plain_text(_unscaled(raw), scale), numeric)
+        return _as_text(lambda raw: plain_text(unscaled(raw), scale), numeric)
     factor = 10 ** max(0, -scale)
 
     def build(values: Sequence[Any]) -> pa.Array:
-        return from_unscaled([None if v is None else _unscaled(v) * factor for v in values], arrow)
+        return from_unscaled([None if v is None else unscaled(v) * factor for v in values], arrow)
 
     return _loose(build, arrow) if numeric else Node(arrow, bytes, build, "bytes")
 
@@ -55,7 +55,8 @@ def or_number(node: Node) -> Node:
     return _loose(node.build, node.type) if pa.types.is_decimal(node.type) and node.wire is bytes else node
 
 
-def _unscaled(value: bytes) -> int:
+def unscaled(value: bytes) -> int:
+    """The integer of big-endian bytes in two's complement."""
     if not value:
         raise Unfit(RejectCode.MALFORMED, "holds a decimal without digits")
     return int.from_bytes(value, "big", signed=True)
@@ -177,10 +178,10 @@ def variable_decimal() -> Node:
 def _variable_text(value: Any) -> str:
     if value.scale is None or value.value is None:
         raise Unfit(RejectCode.MALFORMED, "holds a decimal without its scale or value")
-    return _plain_text(_unscaled(value.value), value.scale)
+    return plain_text(unscaled(value.value), value.scale)
 
 
-def _plain_text(number: int, scale: int) -> str:
+def plain_text(number: int, scale: int) -> str:
     """Digits with a point, never with an exponent."""
     if abs(scale) > MAX_SCALE:
         raise Unfit(RejectCode.OUT_OF_RANGE, TOO_LONG)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from .nodes import Node, element
-from .objects import UNSET, kind_for
+from .objects import NULL, UNSET, kind_for
 
 
 def array(items: Node) -> Node:
@@ -17,8 +18,9 @@ def array(items: Node) -> Node:
     arrow = pa.list_(items.type)
 
     def build(values: Sequence[Any]) -> pa.Array:
-        flat = items.build([x for v in values if v is not None for x in v])
-        return pa.ListArray.from_arrays(_offsets(values), flat, type=arrow)
+        flat = [x for v in values if v is not None for x in v]
+        flat = [None if x == NULL else x for x in flat] if items.wire is msgspec.Raw else flat
+        return pa.ListArray.from_arrays(_offsets(values), items.build(flat), type=arrow)
 
     one: Any = element(items.wire)
     return Node(arrow, list[one], build, _form("list", items))
@@ -60,6 +62,8 @@ def struct(fields: dict[str, Node]) -> Node:
 
 def _form(of: str, items: Node) -> str:
     """How the placeholder looks in a collection, from how it looks in its elements."""
+    if items.wire is msgspec.Raw:
+        return f"{of}:raw"
     if items.unsent in ("text", "bytes"):
         return f"{of}:{items.unsent}"
     return f"{of}:int" if pa.types.is_integer(items.type) else ""

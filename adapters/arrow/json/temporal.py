@@ -9,12 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.errors import RejectCode
-from replicator.domain.moments import DAY_MS, FIRST_DAY, FIRST_MS, FIRST_US, LAST_DAY, LAST_MS, LAST_US
+from replicator.domain.moments import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
 
 from .faults import Unfit
 from .nodes import Node
 
 INT64 = (-(2**63), 2**63 - 1)
+MICROS = 1_000_000
+"""In a second."""
 
 UTC_US = pa.timestamp("us", "UTC")
 LOCAL_US = pa.timestamp("us")
@@ -50,20 +52,19 @@ def date() -> Node:
 
 
 def time(per_second: int) -> Node:
-    """Time of day in milliseconds (1,000 per second), microseconds or nanoseconds since midnight."""
-    if per_second == 1_000:
-        return counted(pa.int64(), pa.time64("us"), (0, DAY_MS - 1), TIME_RANGE, 1_000)
-    unit = "us" if per_second == 1_000_000 else "ns"
-    return counted(pa.int64(), pa.time64(unit), (0, 86_400 * per_second - 1), TIME_RANGE)
+    """Time of day since midnight, in units of which a second has `per_second`: 1, 1,000, 1,000,000 or 1,000,000,000."""
+    bounds = (0, 86_400 * per_second - 1)
+    if per_second > MICROS:
+        return counted(pa.int64(), pa.time64("ns"), bounds, TIME_RANGE)
+    return counted(pa.int64(), pa.time64("us"), bounds, TIME_RANGE, MICROS // per_second)
 
 
-def timestamp(per_second: int) -> Node:
-    """Time without zone in milliseconds, microseconds or nanoseconds since 1970."""
-    if per_second == 1_000:
-        return counted(pa.int64(), LOCAL_US, (FIRST_MS, LAST_MS), STAMP_RANGE, 1_000)
-    if per_second == 1_000_000:
-        return counted(pa.int64(), LOCAL_US, (FIRST_US, LAST_US), STAMP_RANGE)
-    return counted(pa.int64(), LOCAL_NS, (INT64[0] + 1, INT64[1] - 1), NANO_SENTINELS)
+def timestamp(per_second: int, arrow: pa.DataType = LOCAL_US) -> Node:
+    """Time since 1970, in units as in `time`, as `arrow`, which counts microseconds. Nanoseconds stay nanoseconds."""
+    if per_second > MICROS:
+        return counted(pa.int64(), LOCAL_NS, (INT64[0] + 1, INT64[1] - 1), NANO_SENTINELS)
+    factor = MICROS // per_second
+    return counted(pa.int64(), arrow, (FIRST_US // factor, LAST_US // factor), STAMP_RANGE, factor)
 
 
 def iso_timestamp(arrow: pa.DataType) -> Node:

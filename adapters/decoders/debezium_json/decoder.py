@@ -12,7 +12,7 @@ from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Mark
 
-from ...arrow.debezium.declared import refuse_types
+from ...arrow.debezium.declared import MASKED, refuse_types
 from ...arrow.debezium.decode import Decoding
 from ...arrow.debezium.envelope import Envelopes
 from ...arrow.debezium.flattened import Flattened, Own
@@ -86,7 +86,7 @@ class DebeziumJsonDecoder(DecoderOfParts):
         if table.name not in self._of_stored:
             declared = dict(self._options.columns_of(table.name) or {})
             texts = {
-                n: "string" for n, mask in self._private.of(table.name).items() if n in declared and mask.kind != "nothing"
+                n: MASKED for n, mask in self._private.of(table.name).items() if n in declared and mask.kind != "nothing"
             }
             schema = {"schema": {table.name: declared | texts}, "private": {}}
             self._of_stored[table.name] = DebeziumJsonDecoder({**self._given, **schema})

@@ -337,7 +337,7 @@ def test_nothing_is_rounded() -> None:
 
 def test_a_value_has_one_hash_in_every_format() -> None:
     """A table as Debezium sends it, as rows and as Canal's messages have it."""
-    types = {"day": "date", "at": "timestamp", "price": "decimal(10,2)", "photo": "binary", "share": "double"}
+    types = {"day": "date", "at": "timestamp[us]", "price": "decimal(10,2)", "photo": "binary", "share": "double"}
     masks = {"private": {"shop.t": dict.fromkeys(types, HMAC)}}
     columns = [
         ID,

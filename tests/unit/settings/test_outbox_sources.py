@@ -16,7 +16,7 @@ def outbox(folder):
     """Puts `said` behind the keys of the source, `of_table` behind those of its table."""
 
     def change(said: str = "", of_table: str = "", source: str = OUTBOX) -> None:
-        text = folder.file.read_text().replace("    schema: {id: int64, at: timestamp}\n", "")
+        text = folder.file.read_text().replace("    schema: {id: int64, at: timestamptz}\n", "")
         table = TABLE + (f"    {of_table}\n" if of_table else "")
         folder.write(text.replace(OTHER, source + (f"    {said}\n" if said else "")).replace(TABLE, table))
 

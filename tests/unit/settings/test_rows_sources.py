@@ -24,7 +24,7 @@ def rows(folder):
     def change(said: str = "", source: str = ROWS, table: str = TABLE) -> list[int]:
         text = folder.file.read_text()
         added = "".join(f"    {line}\n" for line in said.split("\n") if line)
-        text = text.replace("    schema: {id: int64, at: timestamp}\n", "")
+        text = text.replace("    schema: {id: int64, at: timestamptz}\n", "")
         folder.write(text.replace(OTHER, source + added).replace(TABLE, table))
         lines = folder.file.read_text().splitlines()
         return [lines.index(f"    {line}") + 1 for line in said.split("\n") if line]
@@ -218,7 +218,7 @@ def test_snapshots_have_a_place(folder, rows, lacks, of):
     assert finding.code == "missing" and of in finding.message and "table" in finding.suggestion
 
 
-OF_TEXT = OF_LOG + "    schema: {id: int64, at: timestamp}\n"
+OF_TEXT = OF_LOG + "    schema: {id: int64, at: timestamptz}\n"
 
 
 def test_text_has_the_columns_of_its_table(folder, rows):
@@ -226,7 +226,7 @@ def test_text_has_the_columns_of_its_table(folder, rows):
     loaded = folder.load()
     told = adapters.options(loaded.settings.sources["recorded"])
     assert told["files"] == "csv" and told["csv"]["delimiter"] == ";"
-    assert adapters.kept(loaded, "recorded")["schema"] == {"id": "int64", "at": "timestamp"}
+    assert adapters.kept(loaded, "recorded")["schema"] == {"id": "int64", "at": "timestamptz"}
     assert adapters.source(loaded, "recorded") and adapters.decoder(loaded, "recorded")
 
 

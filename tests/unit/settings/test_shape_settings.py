@@ -124,7 +124,7 @@ def test_columns_that_the_config_does_not_declare(folder):
 def test_a_key_of_floating_point_numbers(folder):
     """Which the config declares; others are refused when their first record comes."""
     text = folder.file.read_text()
-    text = text.replace("schema: {id: int64, at: timestamp}", "schema: {id: double, at: timestamp}")
+    text = text.replace("schema: {id: int64, at: timestamptz}", "schema: {id: double, at: timestamptz}")
     folder.write(text.replace(APPEND, "    policy: scd2\n    keys: [id]\n"))
     finding = folder.only()
     assert (finding.code, "floating-point" in finding.message) == ("contradiction", True), str(finding)

@@ -109,7 +109,7 @@ def test_lanes_are_resolved_from_entry_table_and_defaults(folder):
     (other,) = settings.lanes_for("public.customers")
     assert (other.into, other.policy, other.keys, other.tombstones) == ("customers", "append", None, "ignore")
     (audit,) = settings.lanes_for("audit.log")
-    assert audit.declared == {"id": "int64", "at": "timestamp"}
+    assert audit.declared == {"id": "int64", "at": "timestamptz"}
     assert settings.lanes_for("elsewhere.x") == ()
 
 
