@@ -13,13 +13,48 @@ import psycopg
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, Reject, RejectCode, ReplicatorError, Retryable
 
-RETRYABLE = (
-    *("08", "57P01", "57P02", "57P03", "57014"),  # connection lost, shutdown, starting up, cancelled
-    *("40", "55P03", "25P03", "25P04", "25006"),  # serialization, deadlock, lock timeout, idle, server became a standby
-    *("53", "58"),  # too many connections, disk full, out of memory, I/O errors
-)
-ROW = ("22", "23", "54000", "P0001")
-"""Data exceptions, constraints, an index row too large, RAISE in a trigger: the fault lies in a row, not in the server."""
+PASSES = {
+    "08": "the connection broke, or could not be made",
+    "25006": "the server was a standby, or read-only, when the session began",
+    "25P02": "the transaction had failed, and was not ended",
+    "25P03": "the session was idle in its transaction for too long",
+    "25P04": "the transaction took longer than it may",
+    "26": "a pooler, or DISCARD ALL, took the prepared statements of the session",
+    "40": "a deadlock, a serialization failure, or a conflict with the recovery of a standby",
+    "53": "the server has no more disk, memory or connections",
+    "55006": "somebody else uses the object at this moment",
+    "55P03": "a lock was not to be had in time",
+    "57014": "somebody cancelled the statement, or it took longer than it may",
+    "57P01": "the server shuts down, or an administrator ended the session",
+    "57P02": "another process of the server crashed",
+    "57P03": "the server starts, or shuts down",
+    "57P05": "the session was idle for too long",
+    "58": "the server could not read or write a file",
+    "72": "the transaction read with a snapshot that is too old by now",
+}
+"""What may pass by itself: the SQLSTATE, or its first characters, and why."""
+
+ENDS_SESSION = {
+    "08": "nobody knows what the other side still answers",
+    "25": "the session is not in the state in which this program left it; its defaults may be those of a standby",
+    "26": "what the driver holds for prepared is not",
+    "40003": "nobody knows whether the statement was done",
+    "53200": "the server gives the memory of a session back with its end",
+    "57P": "the server has ended the session, or is about to",
+    "58": "files and locks of the session may be gone",
+}
+"""After these errors another session is opened: in the old one the same would happen again. Locks of the old one are taken
+again, and the epoch says whether somebody else wrote meanwhile (`pg_lanes`)."""
+
+STALE_PLAN = "RevalidateCachedQuery"
+"""The server's function that refuses a prepared statement whose columns were changed; the code (0A000) is that of many."""
+
+ROW = ("22", "23", "44", "54000", "P0001")
+"""Data exceptions, constraints, the condition of a view, an index row too large, RAISE in a trigger: the fault lies in a
+row, not in the server."""
+
+BETWEEN_ROWS = frozenset({"23503", "23505", "23P01"})
+"""Constraints between rows: foreign keys, unique and exclusion constraints. Other rows may let the row in later."""
 
 ENVIRONMENT = {
     "28": "Correct user and password in `dsn`, or let this role log in (pg_hba.conf).",
@@ -33,6 +68,7 @@ STRUCTURE = {
     DEPENDED_ON: "Drop these first, then repeat.",
     "42P01": "The target was removed: start again to have it created, after `replicator lanes resync`.",
     "3F": "The schema was removed: start again to have it created, after `replicator lanes resync`.",
+    "42P05": "Connect without the pooler, or set its pool_mode to session.",
     "0A": "The server cannot do this with the target as it is: write to an ordinary table, with another name in `into`.",
     "42": "The target was changed by somebody else: start again so that it is read anew.",
 }
@@ -52,6 +88,21 @@ def refuses_row(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and state is not None and state.startswith(ROW)
 
 
+def ends_session(error: psycopg.Error) -> bool:
+    """True when the session that met the error is of no more use."""
+    return has_stale_plan(error) or (error.sqlstate or "08").startswith(tuple(ENDS_SESSION))
+
+
+def has_stale_plan(error: psycopg.Error) -> bool:
+    """True when a prepared statement belongs to a table as it was before somebody changed it."""
+    return error.diag.source_function == STALE_PLAN
+
+
+def waits_for_rows(error: psycopg.Error) -> bool:
+    """True when the row may be let in once other rows have changed."""
+    return error.sqlstate in BETWEEN_ROWS
+
+
 def translated(error: psycopg.Error, doing: str) -> ReplicatorError:
     """`error`, met while `doing` (as in "applying lane pg.orders"), in the program's own terms."""
     state = error.sqlstate
@@ -63,7 +114,7 @@ def translated(error: psycopg.Error, doing: str) -> ReplicatorError:
     if state == DEPENDED_ON and error.diag.message_detail:
         said += f": {_one_line(error.diag.message_detail)}"  # Names of objects, never a row's values.
     sentence = f"PostgreSQL said while {doing}: {said} (SQLSTATE {state})."
-    if state.startswith(RETRYABLE):
+    if state.startswith(tuple(PASSES)) or has_stale_plan(error):
         return Retryable(sentence, next_step=_relief(state))
     for table, kind in ((ENVIRONMENT, EnvironmentProblem), (STRUCTURE, Fatal)):
         for prefix, step in table.items():

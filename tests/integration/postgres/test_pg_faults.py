@@ -257,3 +257,24 @@ def test_a_missing_server_may_come_back(postgres_dsn: str) -> None:
         with pytest.raises(Retryable) as error:
             sink.state(Feed(TABLE).lane)
         assert "secret" not in str(error.value)
+
+
+def test_a_session_that_is_of_no_more_use_is_replaced(postgres_dsn: str) -> None:
+    """One that was opened while the database took no writes, and one with a prepared statement whose table was changed."""
+    feed, name = Feed(TABLE), psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write(ROWS[0]))
+    writable = f"{postgres_dsn} options='-c default_transaction_read_only=off'"
+    fetch(postgres_dsn, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with opened(postgres_dsn) as sink:
+        write = feed.write(ROWS[1])
+        for _ in range(2):
+            with pytest.raises(Retryable, match="25006"):
+                put(sink, write)
+        fetch(writable, f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        assert put(sink, write).counts.applied == 1
+        fetch(postgres_dsn, "ALTER TABLE _replicator.positions ALTER writer TYPE varchar(200)")
+        write = feed.write(ROWS[2])
+        with pytest.raises(Retryable, match="0A000"):
+            put(sink, write)
+        assert put(sink, write).counts.applied == 1 and count(postgres_dsn) == 3

@@ -6,15 +6,16 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from adapters.sql.pg_errors import refusal, refuses_row, translated
+from adapters.sql.pg_errors import ends_session, refusal, refuses_row, translated
 from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
 
 RETRYABLE = [
     "08006", "57P01", "57P02", "57P03", "57014", "40001", "40P01", "55P03", "53300", "53100", "53200", "25006", "58030",
+    "25P02", "25P03", "25P04", "26000", "40003", "55006", "57P05", "72000",
 ]  # fmt: skip
 ENVIRONMENT = ["28000", "28P01", "3D000", "42501", "57P04"]
-FATAL = ["0A000", "42P01", "3F000", "42703", "42601", "XX000", "26000"]
-ROW = ["22001", "22003", "22P02", "22021", "22P05", "23502", "23503", "23505", "23514", "54000", "P0001"]
+FATAL = ["0A000", "42P01", "3F000", "42703", "42601", "42P05", "XX000"]
+ROW = ["22001", "22003", "22P02", "22021", "22P05", "23502", "23503", "23505", "23514", "44000", "54000", "P0001"]
 
 
 def of(state: str) -> psycopg.Error:
@@ -79,3 +80,12 @@ def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
     """A server that is too old is refused when it is connected to."""
     found = translated(of("0A000"), "testing")
     assert "15" not in found.next_step and "`into`" in found.next_step
+
+
+@pytest.mark.parametrize(
+    ("state", "ends"),
+    [(s, True) for s in ("08006", "25006", "25P02", "25P03", "26000", "40003", "53200", "57P01", "57P05", "58030")]
+    + [(s, False) for s in ("40001", "40P01", "55P03", "53100", "57014", "42P01", "0A000", "23505")],
+)
+def test_which_errors_end_the_session(state: str, ends: bool) -> None:
+    assert ends_session(of(state)) is ends
