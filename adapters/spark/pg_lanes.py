@@ -89,6 +89,10 @@ class SparkPostgresLanes:
         """See `ports.sink.Sink.reset`."""
         self._lanes.reset(lane)
 
+    def hurry(self) -> None:
+        """See `ports.sink.Hurries.hurry`."""
+        self._lanes.hurry()
+
     def close(self) -> None:
         """See `ports.sink.Sink.close`."""
         self._lanes.close()

@@ -15,7 +15,8 @@ import psycopg
 
 from replicator.domain.errors import EnvironmentProblem
 
-from .pg_errors import refuses_row, translated
+from .pg_answers import ANSWER_SECONDS, AnsweredConnection
+from .pg_errors import ends_session, refuses_row, translated
 
 TOLD_TWICE = "error ignored terminating"
 """The driver warns so of an error in a pipeline that it raises too, and that is translated here."""
@@ -76,12 +77,15 @@ def planning(cursor: psycopg.Cursor, *, bulk: bool) -> Iterator[None]:
 class Session:
     """A lazily opened connection in autocommit mode, used by one block at a time, whichever thread it runs in.
 
-    `generation` counts connections: what lives in one (locks, temporary tables) is gone when it changes. Errors of the
-    driver leave as the program's own; row errors (`pg_errors.refuses_row`) pass unchanged.
+    `generation` counts connections: what lives in one (locks, temporary tables) is gone when it changes. After an
+    error in which the session is at fault (`pg_errors.ENDS_SESSION`) another one is opened. Errors of the driver leave as
+    the program's own; row errors (`pg_errors.refuses_row`) pass unchanged.
     """
 
-    def __init__(self, dsn: str, role: str) -> None:
+    def __init__(self, dsn: str, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
         self.dsn = dsn
+        self._answer_timeout = answer_timeout
+        self._hurry = threading.Event()
         self._role = role
         self._connection: psycopg.Connection | None = None
         self._last: tuple[int, datetime] | None = None
@@ -92,9 +96,9 @@ class Session:
         """A new connection with this program's settings, not shared with anybody. Raises the driver's errors."""
         given = str(psycopg.conninfo.conninfo_to_dict(self.dsn).get("options") or "")
         options = " ".join([given, *(f"-c {name}={value.replace(' ', '')}" for name, value in SETTINGS.items())])
-        return psycopg.connect(
+        connection = AnsweredConnection.connect(
             self.dsn,
-            autocommit=autocommit,
+            autocommit=True,
             prepare_threshold=0,
             application_name=application_name(self._role),
             client_encoding="utf8",
@@ -102,6 +106,9 @@ class Session:
             options=options,
             **KEEPALIVE,
         )
+        connection.watch(self._answer_timeout, self._hurry)
+        connection.autocommit = autocommit
+        return connection
 
     @property
     def connection(self) -> psycopg.Connection:
@@ -169,7 +176,13 @@ class Session:
         except psycopg.Error as error:
             if refuses_row(error):
                 raise
+            if self._connection is not None and ends_session(error):
+                self._connection.close()
             raise translated(error, doing) from error
+
+    def hurry(self) -> None:
+        """The program is to end: waits for an answer that will not come end within seconds. From any thread."""
+        self._hurry.set()
 
     def close(self) -> None:
         """End the connection and with it its locks; may be called twice, and used again afterwards."""

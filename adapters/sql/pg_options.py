@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from replicator.domain.errors import ConfigProblem
 
+from .pg_answers import ANSWER_SECONDS
+
 
 def plain_dsn(dsn: SecretStr) -> SecretStr:
     """SQLAlchemy's spelling, with the driver's name in the scheme, is understood too. What libpq cannot read is refused
@@ -45,10 +47,11 @@ class ServerOptions(BaseModel):
 
 
 class PostgresOptions(ServerOptions):
-    """`schema`: where the tables are. `query_timeout`: seconds a query may take."""
+    """`schema`: where the tables are. `query_timeout`: seconds a query may take. `answer_timeout`: see `pg_answers`."""
 
     schema_name: str = Field("public", alias="schema")
     query_timeout: float = Field(60, gt=0)
+    answer_timeout: float = Field(ANSWER_SECONDS, gt=0)
 
 
 class EventLogOptions(PostgresOptions):

@@ -82,6 +82,8 @@ class Supervisor(Generic[F]):
         for worker in self._workers:
             while not worker.join(LOOK):
                 self._end_without_lanes()
+                if self._shared.stop.is_set():
+                    worker.hurry()
                 if deadline.is_over():
                     log.warning("sink did not finish in time", sink=worker.name)
                     self._shared.abandon.set()

@@ -13,7 +13,7 @@ import structlog
 from replicator.domain.errors import Retryable
 from replicator.domain.plan import LaneState
 from replicator.ports.frames import F, Lane, Stop
-from replicator.ports.sink import Sink
+from replicator.ports.sink import Hurries, Sink
 
 from .delivery import Delivery
 from .handover import Handed, Slot, Told
@@ -92,6 +92,11 @@ class Worker(Generic[F]):
     def finish(self) -> None:
         """Take nothing more; end once everything taken is applied."""
         self._slot.close()
+
+    def hurry(self) -> None:
+        """The program is to end: the sink is not to wait for an answer that will not come."""
+        if isinstance(self._sink, Hurries):
+            self._sink.hurry()
 
     def join(self, timeout: float | None) -> bool:
         """Wait for the end; False when it has not come in time, and at once for one that has not begun."""

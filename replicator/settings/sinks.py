@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -113,6 +113,9 @@ class PostgresSettings(SinkSettings):
     dsn: Dsn
     schema_name: str = Field("public", alias="schema", min_length=1, max_length=63)
     """The schema of the target tables."""
+    answer_timeout: Duration = "5 minutes"
+    """How long a server that cannot be asked by another connection either may stay silent. A statement may take longer."""
+    in_seconds: ClassVar[frozenset[str]] = frozenset({"answer_timeout"})
 
 
 class EventStoreSinkSettings(SinkSettings):

@@ -25,8 +25,8 @@ POLICIES = frozenset({"scd1", "append", "scd2"})
 
 
 class PostgresSink:
-    """`ports.sink.Sink` and `ports.reader.Selects` over `pyarrow.Table`; options `dsn`, `schema` (default `public`) and
-    `query_timeout` (seconds, default 60).
+    """`ports.sink.Sink` and `ports.reader.Selects` over `pyarrow.Table`; options `dsn`, `schema` (default `public`),
+    `query_timeout` (seconds, default 60) and `answer_timeout` (seconds, default 300).
 
     All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named `into`, whatever
     characters it holds, in at most 63 bytes. Needs PostgreSQL 15.
@@ -41,7 +41,7 @@ class PostgresSink:
         given = PostgresOptions.checked(options)
         dsn = given.dsn.get_secret_value()
         self._schema = given.schema_name
-        self.lanes = SeedableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink")
+        self.lanes = SeedableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink", given.answer_timeout)
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
@@ -135,6 +135,10 @@ class PostgresSink:
         view = view_statements(plan, self._schema, lane.into)
         stages = explain(plan, POSTGRES, quoted(self._schema, lane.into), fold=fold)
         return stages if view is None else {**stages, "view": view}
+
+    def hurry(self) -> None:
+        """See `ports.sink.Hurries.hurry`."""
+        self.lanes.hurry()
 
     def close(self) -> None:
         """See `ports.sink.Sink.close`."""

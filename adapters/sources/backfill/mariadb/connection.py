@@ -22,6 +22,9 @@ SESSION = (
 CORRECT = "Correct the table's name, or `database` of the source."
 Record = tuple[Any, ...]
 
+ANSWER_SECONDS = 900
+"""The driver's own waits have no end: a connection on which nobody answers any more would be waited for forever."""
+
 
 def connect(dsn: str) -> pymysql.Connection[Any]:
     """A connection in autocommit mode: text in UTF-8, times in UTC, nothing converted. Raises the driver's errors, and
@@ -29,7 +32,14 @@ def connect(dsn: str) -> pymysql.Connection[Any]:
     _, _, rest = dsn.partition("://")
     url = sa.make_url(f"mysql+pymysql://{rest}")
     _, options = sa.create_engine(url).dialect.create_connect_args(url)
-    more = {"connect_timeout": 10, "charset": "utf8mb4", "init_command": SESSION, "program_name": "replicator backfill"}
+    more = {
+        "connect_timeout": 10,
+        "read_timeout": ANSWER_SECONDS,
+        "write_timeout": ANSWER_SECONDS,
+        "charset": "utf8mb4",
+        "init_command": SESSION,
+        "program_name": "replicator backfill",
+    }
     try:
         return pymysql.connect(**{**more, **options, "autocommit": True, "conv": dict(encoders)})
     except TypeError as error:

@@ -31,9 +31,10 @@ ON_CONNECT = {
     # A TIMESTAMP is shown in the session's zone; who reads slowly is dropped after net_write_timeout.
     "mysql": ("SET SESSION TRANSACTION READ ONLY", "SET time_zone = '+00:00'", "SET net_write_timeout = 3600"),
 }
+# The drivers' own waits have no end: a connection on which nobody answers any more would be waited for forever.
 TO_SERVER = {
     "psycopg": {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
-    "pymysql": {"connect_timeout": 10},
+    "pymysql": {"connect_timeout": 10, "read_timeout": 3600, "write_timeout": 3600},
 }
 LOCAL_CLOCK = {
     "mysql": "SELECT coalesce(convert_tz(utc_timestamp(6), '+00:00', @@global.time_zone), utc_timestamp(6))",

@@ -1,0 +1,127 @@
+"""A connection that is open, and on which nobody answers any more, is noticed; a long statement is not taken for one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pg_case import Feed, fetch, no_rejects, opened, put, table_of
+
+from adapters.sql import pg_answers
+from replicator.domain.errors import Retryable
+
+pytestmark = pytest.mark.postgres
+
+TABLE = table_of({"id": pa.int64(), "name": pa.string()})
+
+
+class Middlebox:
+    """Keeps connections open, acknowledges what comes, and from `die` on forwards nothing on those that are there. `closed`:
+    nor on new ones."""
+
+    def __init__(self, to: tuple[str, int]) -> None:
+        self._to, self._born, self.closed = to, 0, False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def die(self) -> None:
+        self._born += 1
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._to)
+            self._sockets += [client, server]
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(one, other, self._born), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket, born: int) -> None:
+        try:
+            while data := one.recv(65536):
+                if born == self._born and not self.closed:
+                    other.sendall(data)
+            other.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        for one in self._sockets:
+            one.close()
+
+
+@pytest.fixture
+def path(postgres_dsn: str) -> Iterator[tuple[Middlebox, str]]:
+    given = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
+    box = Middlebox(("127.0.0.1", int(str(given["port"]))))
+    yield box, psycopg.conninfo.make_conninfo(postgres_dsn, port=box.port)
+    box.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("LOOK_AFTER", 0.4), ("SURE_AFTER", 0.4), ("HURRIED", 0.4), ("LOOK_SECONDS", 2.0)):
+        monkeypatch.setattr(pg_answers, name, seconds)
+
+
+def row(number: int) -> dict[str, object]:
+    return {"id": number, "name": "x"}
+
+
+def test_a_connection_that_nobody_answers_is_left(path: tuple[Middlebox, str], quick: None) -> None:
+    box, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn) as sink:
+        put(sink, feed.write(row(1)))
+        box.die()
+        write = feed.write(row(2))
+        with pytest.raises(Retryable, match="has not answered"):
+            sink.apply([write], no_rejects)
+        assert sink.apply([write], no_rejects)[feed.lane.id].counts.applied == 1
+    assert fetch(dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
+
+
+def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> None:
+    _, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn, answer_timeout=0.5) as sink:
+        put(sink, feed.write(row(1)))
+        fetch(
+            dsn, "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END'"
+        )
+        fetch(dsn, "CREATE TRIGGER pause BEFORE INSERT ON mirror.items FOR EACH ROW EXECUTE FUNCTION pause()")
+        assert put(sink, feed.write(row(2))).counts.applied == 1
+        assert sink.lanes.session.generation == 1
+
+
+def test_where_nobody_can_be_asked_there_is_a_limit(path: tuple[Middlebox, str], quick: None) -> None:
+    box, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn, answer_timeout=3) as sink:
+        put(sink, feed.write(row(1)))
+        box.closed, began = True, time.monotonic()
+        with pytest.raises(Retryable, match="on another connection either"):
+            sink.apply([feed.write(row(2))], no_rejects)
+        assert time.monotonic() - began > 3
+
+
+def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, str]) -> None:
+    box, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn) as sink:
+        put(sink, feed.write(row(1)))
+        box.die()
+        threading.Timer(0.5, sink.hurry).start()
+        began = time.monotonic()
+        with pytest.raises(Retryable, match="has not answered"):
+            sink.apply([feed.write(row(2))], no_rejects)
+        assert time.monotonic() - began < 20 < pg_answers.LOOK_AFTER
