@@ -29,6 +29,16 @@ WHERE n.nspname = %s AND c.relname = ANY(%s) AND c.relkind IN ('r', 'p')
   AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
            AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
 ORDER BY 1"""
+BETWEEN_ROWS = """
+SELECT t.relname, string_agg(c.what, ', ' ORDER BY c.what), bool_or(c.acts) FROM (
+  SELECT conrelid AS relation, conname || ' (foreign key to ' || confrelid::regclass
+         || CASE WHEN confdeltype <> 'a' OR confupdtype <> 'a' THEN ', with an action' ELSE '' END || ')' AS what,
+         confdeltype <> 'a' OR confupdtype <> 'a' AS acts FROM pg_constraint WHERE contype = 'f'
+  UNION ALL
+  SELECT i.indrelid, x.relname || CASE WHEN i.indisexclusion THEN ' (exclusion)' ELSE ' (unique)' END, false
+  FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indisexclusion OR i.indisunique AND NOT i.indisprimary
+) AS c JOIN pg_class t ON t.oid = c.relation JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname = %s AND t.relname = ANY(%s) GROUP BY 1 ORDER BY 1"""
 SERVER = """
 SELECT current_user, current_database(), extract(epoch FROM clock_timestamp())::float8,
        pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"""
@@ -74,6 +84,7 @@ class PostgresCheck:
             )
         yield from self._closed(connection, user)
         yield from self._second_writers(connection)
+        yield from self._between_rows(connection)
 
     def _told(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
         return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)
@@ -91,6 +102,14 @@ class PostgresCheck:
             sentence = f"Role {user} may not read and write the existing table {full}."
             step = f"As its owner: GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {full} TO {user};"
             yield Diagnosis("error", self._name, sentence, step)
+
+    def _between_rows(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        """Constraints that a row may break only because others are yet to come."""
+        for table, constraints, acts in ask(connection, BETWEEN_ROWS, self._schema, [lane.into for lane in self._lanes]):
+            sentence = f"Table {self._schema}.{table} has constraints between rows, which can hold rows back: {constraints}."
+            step = "Drop them unless the target needs them, or make foreign keys and unique constraints DEFERRABLE."
+            actions = " Take the actions off the foreign keys: they change rows that no record has changed." if acts else ""
+            yield Diagnosis("warning", self._name, sentence, f"{step}{actions} See docs/postgresql-targets.md.")
 
     def _second_writers(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
         if not ask(connection, "SELECT to_regclass('_replicator.positions') IS NOT NULL")[0][0]:

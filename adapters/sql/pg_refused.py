@@ -1,8 +1,13 @@
-"""Finds the rows that the database refuses, by halving what fails under savepoints; everything else goes in."""
+"""Finds the rows that the database refuses, by halving what fails under savepoints; everything else goes in.
+
+A row may be refused for what another row of the batch still holds: a parent that comes later, or a unique value. Such rows
+are tried again after the others. Rows that exchange values are taken out and put back in one statement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import psycopg
@@ -11,12 +16,51 @@ from psycopg import sql
 
 from replicator.domain.errors import Reject
 
+from .dialect import POSTGRES
 from .pg_copy import copy_rows
-from .pg_errors import refusal, refuses_row
-from .pg_target import ROW, Target
+from .pg_errors import refusal, refuses_row, waits_for_rows
+from .pg_names import quoted
+from .pg_target import ROW, Target, of_numbers
+from .render import merge_condition
 
-Refused = tuple[int, Reject]
-"""The number of a row, and why it was refused."""
+UNIQUE = ("23505", "23P01")
+ACTS_ON_OTHERS = sql.SQL(
+    "SELECT EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND confrelid = %s::regclass AND confdeltype <> 'a')"
+)
+"""A foreign key whose delete rule does more than look at the end of the statement whether the key is still there."""
+COLUMNS = sql.SQL(
+    "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped "
+    "AND attgenerated = '' ORDER BY attnum"
+)
+CONSTRAINT = sql.SQL(
+    "SELECT conrelid = %(t)s::regclass, conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint "
+    "WHERE contype = 'f' AND conname = %(n)s AND %(t)s::regclass IN (conrelid, confrelid)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The number of a row that the database refuses, why, and for people what it waits for."""
+
+    number: int
+    error: psycopg.Error
+    columns: Sequence[str] = ()
+    waits_for: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Other rows may let it in later."""
+        return waits_for_rows(self.error)
+
+    @property
+    def reject(self) -> Reject:
+        """Why the row is refused."""
+        reject = refusal(self.error, self.columns)
+        return Reject(reject.code, f"{reject.sentence}; {self.waits_for}") if self.waits_for else reject
+
+
+class Waiting(Exception):
+    """Rows of a write wait for other rows. Holds the sentence of the first."""
 
 
 def copy_bisecting(
@@ -26,21 +70,139 @@ def copy_bisecting(
     if not careful:
         copy_rows(cursor, statement, rows, forms)
         return []
-    numbers = rows[ROW].to_pylist()
 
     def attempt(first: int, last: int) -> None:
         copy_rows(cursor, statement, rows.slice(first, last - first), forms)
 
-    return _bisect(cursor, attempt, numbers, rows.column_names)
+    return _bisect(cursor, attempt, rows[ROW].to_pylist(), rows.column_names)
 
 
 def merge_bisecting(cursor: psycopg.Cursor, target: Target, numbers: Sequence[int], *, repaired: bool) -> list[Refused]:
     """Stage 4 over the rows of these ascending numbers, but for those it returns."""
+    refused = _merge(cursor, target, numbers, repaired)
+    while waiting := sorted(one.number for one in refused if one.waits):
+        left = _merge(cursor, target, waiting, repaired)
+        if len(left) == len(waiting):
+            moved = _exchanged(cursor, target, [one.number for one in left if one.error.sqlstate in UNIQUE], repaired)
+            left = [one for one in left if one.number not in moved]
+        refused = [*(one for one in refused if not one.waits), *left]
+        if len(left) == len(waiting):
+            break
+    described: dict[str | None, str] = {}
+    for one in refused:
+        name = one.error.diag.constraint_name
+        if one.waits and name not in described:
+            described[name] = _waits_for(cursor, target, one.error)
+    return [Refused(o.number, o.error, o.columns, described.get(o.error.diag.constraint_name, "")) for o in refused]
 
+
+def _merge(cursor: psycopg.Cursor, target: Target, numbers: Sequence[int], repaired: bool) -> list[Refused]:
     def attempt(first: int, last: int) -> None:
-        cursor.execute(target.merge(numbers[first], numbers[last - 1] + 1, repaired=repaired), prepare=False)
+        cursor.execute(target.merge(numbers[first:last], repaired=repaired), prepare=False)
 
     return _bisect(cursor, attempt, numbers, list(target.fits))
+
+
+def _exchanged(cursor: psycopg.Cursor, target: Target, numbers: Iterable[int], repaired: bool) -> set[int]:
+    """Of these rows of the target those that could be changed together, since each has what another one is to have.
+
+    They are deleted and inserted in one statement: at its end every key is there again, so that foreign keys hold. Nothing
+    is done where a foreign key would change or refuse its children at once.
+    """
+    (acts,) = cursor.execute(ACTS_ON_OTHERS, (target.relation,)).fetchone() or (False,)
+    left = sorted(numbers)
+    while len(left) > 1 and target.plan.merge_keys and not acts:
+        cursor.execute("SAVEPOINT exchange")
+        moving = _Moving(cursor, target, left, repaired)
+        if len(moving.numbers) > 1 and refused_at_once(cursor, moving.at_once) is None:
+            cursor.execute("RELEASE SAVEPOINT exchange")
+            return set(moving.numbers)
+        bad = moving.culprits() if len(moving.numbers) > 1 else []
+        cursor.execute("ROLLBACK TO SAVEPOINT exchange; RELEASE SAVEPOINT exchange", prepare=False)
+        if not bad:
+            break
+        left = [number for number in moving.numbers if number not in bad]
+    return set()
+
+
+class _Moving:
+    """Rows of the target, each with the number of its staged change, as the changes leave them, in a temporary table."""
+
+    def __init__(self, cursor: psycopg.Cursor, target: Target, numbers: Sequence[int], repaired: bool) -> None:
+        self._cursor = cursor
+        self._relation = target.relation
+        self._table = quoted(f"moving_{target.number}")
+        staged = target.applying([of_numbers(numbers)], repaired=repaired)
+        self._same = merge_condition(target.plan, POSTGRES)
+        self._run(f"DROP TABLE IF EXISTS pg_temp.{self._table}")
+        self._run(
+            f"CREATE TEMP TABLE {self._table} ON COMMIT DROP AS SELECT t.*, s.{quoted(ROW)} "
+            f"FROM {self._relation} AS t JOIN {staged} AS s ON {self._same}"
+        )
+        found = self._run(f"SELECT {quoted(ROW)} FROM {self._table} ORDER BY 1").fetchall()
+        self.numbers: list[int] = [number for (number,) in found]
+        names = [quoted(name) for (name,) in cursor.execute(COLUMNS, (self._relation,)).fetchall()]
+        self._columns = ", ".join(names)
+        # A change that deletes takes its row out of the temporary table, so the keys of the target's rows are kept apart.
+        self._keys = quoted(f"moved_{target.number}")
+        self._run(f"DROP TABLE IF EXISTS pg_temp.{self._keys}")
+        keys = ", ".join(map(quoted, target.plan.merge_keys))
+        self._run(f"CREATE TEMP TABLE {self._keys} ON COMMIT DROP AS SELECT {keys} FROM {self._table}")
+        if self.numbers:
+            cursor.execute(target.merge(self.numbers, repaired=repaired, into=self._table), prepare=False)
+
+    def at_once(self, numbers: Sequence[int] | None = None) -> None:
+        """Put them, or those of these ascending numbers, in the place of the target's rows. The count has all of these
+        deleted before the first is inserted."""
+        some = "" if numbers is None else f" AND {of_numbers(numbers)}"
+        self._run(
+            f"WITH gone AS (DELETE FROM {self._relation} AS t USING {self._keys} AS s WHERE {self._same} RETURNING 1) "
+            f"INSERT INTO {self._relation} ({self._columns}) OVERRIDING SYSTEM VALUE "
+            f"SELECT {self._columns} FROM {self._table} WHERE (SELECT count(*) FROM gone) >= 0{some}"
+        )
+
+    def culprits(self) -> list[int]:
+        """Those that cannot go in even when all of them make room. Leaves everything as it is."""
+        good: list[int] = []
+        bad = []
+        waiting = [self.numbers]
+        while waiting:
+            part = waiting.pop()
+            if not self._collides(sorted([*good, *part])):
+                good += part
+            elif len(part) == 1:
+                bad += part
+            else:
+                waiting += [part[len(part) // 2 :], part[: len(part) // 2]]
+        return bad
+
+    def _collides(self, numbers: Sequence[int]) -> bool:
+        """Foreign keys are looked at last: one that fails, as the rest of the keys is gone, says that nothing collides."""
+        self._run("SAVEPOINT attempt")
+        try:
+            self.at_once(numbers)
+        except psycopg.Error as error:
+            if not refuses_row(error):
+                raise
+            return error.sqlstate in UNIQUE
+        finally:
+            self._run("ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt")
+        return False
+
+    def _run(self, statement: str) -> psycopg.Cursor:
+        return self._cursor.execute(statement.encode(), prepare=False)
+
+
+def _waits_for(cursor: psycopg.Cursor, target: Target, error: psycopg.Error) -> str:
+    """What has to change before the row is let in."""
+    if error.sqlstate in UNIQUE:
+        return "it waits until another row of the table has other values"
+    named = {"t": target.relation, "n": error.diag.constraint_name}
+    found = cursor.execute(CONSTRAINT, named).fetchone()
+    if found is None:
+        return ""
+    is_child, child, parent = found
+    return f"it waits for its row of table {parent}" if is_child else f"it waits until no row of table {child} refers to it"
 
 
 def _bisect(
@@ -55,7 +217,7 @@ def _bisect(
         if error is None:
             continue
         if last - first == 1:
-            refused.append((numbers[first], refusal(error, columns)))
+            refused.append(Refused(numbers[first], error, columns))
             continue
         middle = (first + last) // 2
         waiting += [(middle, last), (first, middle)]

@@ -78,7 +78,7 @@ class SharedCopy:
             rejects += more
             numbered = self._numbered(rows, before)
             found = copy_bisecting(cursor, statement, numbered.select(self.names), self.forms, careful=True)
-            refused = {number - before.bound: str(reject) for number, reject in found}
+            refused = {one.number - before.bound: str(one.reject) for one in found}
         if refused:
             errors = pa.array(list(refused.values()), pa.string())
             rejects.append(rows.take(pa.array(list(refused), pa.int64())).append_column(ERROR, errors))

@@ -7,26 +7,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.errors import DataLoss, Fatal, RowsWait
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.schema_versions import SchemaVersion, new_versions
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
 
 from .made import made_for
+from .pg_answers import ANSWER_SECONDS
 from .pg_columns import ensure_beside
 from .pg_connection import Session
 from .pg_ddl import Catalogue, fits, indexed
-from .pg_errors import refuses_row, translated
+from .pg_errors import refusal, refuses_row, translated, waits_for_rows
 from .pg_history import ensure_marks, without_equality
 from .pg_lanes import Lanes
 from .pg_ledger import drop_ledger, ensure_ledger, ledger_name
 from .pg_names import check_columns, check_table, quoted
+from .pg_refused import Waiting
 from .pg_reshaping import reshape_beside
 from .pg_shared import clear_shared, new_shared
 from .pg_state import (
@@ -60,8 +63,8 @@ class PostgresLanes:
     one_writer = False
     """True where each table is of one lane; an event log is of many."""
 
-    def __init__(self, dsn: str, place: Place, role: str) -> None:
-        self.session = Session(dsn, role)
+    def __init__(self, dsn: str, place: Place, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
+        self.session = Session(dsn, role, answer_timeout)
         self.catalogue = Catalogue(self.session)
         self._lanes = Lanes(self.session, role, one_writer=self.one_writer)
         self._place = place
@@ -175,15 +178,9 @@ class PostgresLanes:
             states = {w.lane.id: parsed(stored[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
             for write in writes:
                 self.target(write).filled = False
-            applied_at = datetime.now(UTC)
-            outcomes: list[tuple[Lane, Outcome]] = []
             pending = Pending(cursor)
-            for write in writes:
-                target = self.target(write)
-                writing = Writing(pending, target, self.session.generation, careful=careful)
-                outcome = writing.apply(write, states[write.lane.id], applied_at)
-                states[write.lane.id] = outcome.state
-                outcomes.append((write.lane, outcome))
+            apply = partial(self._apply_one, pending, states, datetime.now(UTC))
+            outcomes = [(w.lane, apply(w)) for w in writes] if not careful else list(self._in_turns(cursor, apply, writes))
             for lane, outcome in outcomes:
                 for rows in outcome.rejects:
                     reject(lane, rows)
@@ -191,6 +188,53 @@ class PostgresLanes:
                 write.folded.frame.forget(cursor)
             self._commit(pending, outcomes, completes_of(writes))
         return applied_by(outcomes)
+
+    def _apply_one(
+        self,
+        pending: Pending,
+        states: dict[str, LaneState | None],
+        applied_at: datetime,
+        write: Write[Supply],
+        *,
+        careful: bool = False,
+        patient: bool = False,
+    ) -> Outcome:
+        writing = Writing(pending, self.target(write), self.session.generation, careful=careful, patient=patient)
+        outcome = writing.apply(write, states[write.lane.id], applied_at)
+        states[write.lane.id] = outcome.state
+        return outcome
+
+    def _in_turns(
+        self, cursor: psycopg.Cursor, apply: Callable[..., Outcome], writes: Sequence[Write[Supply]]
+    ) -> Iterator[tuple[Lane, Outcome]]:
+        """The writes with care. One whose rows wait for other rows is undone, and done again after the others. When only
+        such writes are left, the first that may not wait loses these rows; RowsWait when all of them may."""
+        left = list(writes)
+        while left:
+            waiting: dict[str, str] = {}
+            behind = []
+            for write in left:
+                patient = len(left) > 1 or write.may_wait
+                try:
+                    if write.lane.id in waiting:
+                        raise Waiting(waiting[write.lane.id])  # Writes of a lane keep their order.
+                    with cursor.connection.transaction():
+                        outcome = apply(write, careful=True, patient=patient)
+                    yield write.lane, outcome
+                except (Waiting, psycopg.Error) as error:
+                    if isinstance(error, psycopg.Error) and not (patient and waits_for_rows(error)):
+                        raise
+                    self.target(write).staged.clear()
+                    waiting[write.lane.id] = refusal(error, ()).sentence if isinstance(error, psycopg.Error) else str(error)
+                    behind.append(write)
+            if len(behind) == len(left):
+                given_up = next((write for write in behind if not write.may_wait), None)
+                if given_up is None:
+                    lane, why = next(iter(waiting.items()))
+                    raise RowsWait(f"Rows of lane {lane} wait: {why}.", tuple(waiting))
+                yield given_up.lane, apply(given_up, careful=True)
+                behind.remove(given_up)
+            left = behind
 
     def target(self, write: Write[Any]) -> Target:
         """What the lane of the write was prepared for; Fatal when that is another plan."""
@@ -216,8 +260,7 @@ class PostgresLanes:
         ids = sorted({lane.id for lane in lanes})
         with cursor.connection.pipeline():
             cursor.execute("BEGIN")
-            if careful:
-                cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute(f"SET CONSTRAINTS ALL {'IMMEDIATE' if careful else 'DEFERRED'}".encode())
             cursor.execute(LOCK_LANES, (lanes[0].pipeline, ids))
             rows = {row[0]: row[1:] for row in cursor.fetchall()}
         states: dict[str, str | None] = {}
@@ -286,6 +329,10 @@ class PostgresLanes:
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:  # noqa: ARG002  (the event log asks)
         """Remove the lane's rows, in the caller's transaction: all of its table."""
         cursor.execute(f"DELETE FROM {relation}".encode(), prepare=False)
+
+    def hurry(self) -> None:
+        """See `ports.sink.Hurries.hurry`."""
+        self.session.hurry()
 
     def close(self) -> None:
         """See `ports.sink.Sink.close`."""

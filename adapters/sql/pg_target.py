@@ -110,18 +110,20 @@ class Target:
         """COPY of these columns into the staging table."""
         return copy_statement((self.stage,), names)
 
-    def merge(self, first: int | None = None, last: int | None = None, *, repaired: bool = False) -> bytes:
-        """Stage 4 over all rows that apply, or over those numbered from `first` up to, not including, `last`."""
-        if first is None:
-            return self._once(("merge", repaired), lambda: self._merge([], repaired))
-        return self._merge([f"{quoted(ROW)} >= {first}", f"{quoted(ROW)} < {last}"], repaired).encode()
+    def merge(self, numbers: Sequence[int] | None = None, *, repaired: bool = False, into: str | None = None) -> bytes:
+        """Stage 4 over all rows that apply, or over those of these ascending numbers; into the target, or into `into`."""
+        if numbers is None:
+            return self._once(("merge", repaired), lambda: self._merge([], repaired, self.relation))
+        return self._merge([of_numbers(numbers)], repaired, into or self.relation).encode()
 
-    def _merge(self, conditions: list[str], repaired: bool) -> str:
+    def _merge(self, conditions: list[str], repaired: bool, relation: str) -> str:
+        return merge(self.plan, POSTGRES, relation, self.applying(conditions, repaired=repaired))
+
+    def applying(self, conditions: Sequence[str], *, repaired: bool) -> str:
+        """The staged (or completed) rows that apply, as a relation."""
         conditions = [*conditions, *([f"{quoted(VERDICT)} = '{APPLY}'"] if repaired else [])]
         rows = quoted(self.repaired if repaired else self.stage)
-        if conditions:
-            rows = f"(SELECT * FROM {rows} WHERE {' AND '.join(conditions)})"
-        return merge(self.plan, POSTGRES, self.relation, rows)
+        return f"(SELECT * FROM {rows} WHERE {' AND '.join(conditions)})" if conditions else rows
 
     def analyze(self, *, whole: bool, repaired: bool = False) -> bytes:
         """Statistics of the staging table (or of the completed rows): of what joins look at only."""
@@ -240,3 +242,10 @@ class Target:
             columns += [f"NULL::text[] AS {quoted(UNSENT)}", f"NULL::boolean AS {quoted(RESET)}", *old]
             columns += [f"NULL::text AS {topic}", f"NULL::int AS {partition}", f"NULL::bigint AS {offset}"]
         return f"SELECT NULL::int AS {quoted(ROW)}, {', '.join(columns)}{more} FROM {self.relation} AS t WITH NO DATA"
+
+
+def of_numbers(numbers: Sequence[int]) -> str:
+    """The condition that a staged row has one of these ascending numbers."""
+    if numbers[-1] - numbers[0] + 1 == len(numbers):
+        return f"{quoted(ROW)} BETWEEN {numbers[0]} AND {numbers[-1]}"
+    return f"{quoted(ROW)} = ANY('{{{','.join(map(str, numbers))}}}'::int[])"

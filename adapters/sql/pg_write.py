@@ -34,7 +34,7 @@ from replicator.ports.frames import Write
 from .pg_columns import ColumnsInServer, changed_keys
 from .pg_connection import planning
 from .pg_history import VersionsInServer
-from .pg_refused import Refused, merge_bisecting
+from .pg_refused import Refused, Waiting, merge_bisecting
 from .pg_supply import Entered, Rows, RowsInMemory, Supply, numbered
 from .pg_target import ROW, Target
 from .pg_versions_here import VersionsHere
@@ -79,9 +79,11 @@ class Pending:
 
 class Writing:
     """One write on its way. With `careful` every step is guarded by a savepoint, and rows that the database refuses are
-    found and left out; without, such a row fails the whole transaction, which is then done again with care."""
+    found and left out; without, such a row fails the whole transaction, which is then done again with care. With `patient`
+    rows that wait for other rows are not left out: they raise `Waiting`."""
 
-    def __init__(self, pending: Pending, target: Target, generation: int, *, careful: bool) -> None:
+    def __init__(self, pending: Pending, target: Target, generation: int, *, careful: bool, patient: bool = False) -> None:
+        self._patient = patient
         self._pending = pending
         self._cursor = pending.cursor
         self._target = target
@@ -224,7 +226,8 @@ class Writing:
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
         with planning(self._cursor, bulk=bulk):
-            self._cursor.execute(target.merge(), prepare=not bulk)
+            if refused := self._refused(written, repaired=False, bulk=bulk):
+                raise refused[0].error
         return outcome
 
     def _acceptable(self, rows: Rows, outcome: Outcome) -> pa.Table:
@@ -237,7 +240,7 @@ class Writing:
         self._target.make_temporary(self._cursor, self._generation, repaired=False)
         refused = changes.stage(self._cursor, self._target, self._target.names(whole=True), careful=True)
         self._given_up(changes, refused, outcome)
-        left = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([number for number, _ in refused], pa.int32())))
+        left = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused], pa.int32())))
         return changes.rows.filter(left)
 
     def _inlined(self, rows: Rows, facts: Facts, outcome: Outcome) -> bool:
@@ -272,20 +275,27 @@ class Writing:
         return left - superseded - duplicate - given_up
 
     def _merged(self, rows: Rows, left: int, outcome: Outcome, repaired: bool, bulk: bool) -> None:
-        if not self._careful:
-            self._cursor.execute(self._target.merge(repaired=repaired), prepare=not bulk)
-            outcome.counts += Counts(applied=left)
-            return
-        refused = merge_bisecting(self._cursor, self._target, range(rows.bound), repaired=repaired)
+        refused = self._refused(rows, repaired=repaired, bulk=bulk)
         left -= self._given_up(rows, refused, outcome)
         outcome.counts += Counts(applied=left)
         self._forget(refused, repaired)
+
+    def _refused(self, rows: Rows, *, repaired: bool, bulk: bool) -> Sequence[Refused]:
+        """Stage 4; the rows that are refused, which are looked for with care only."""
+        if not self._careful:
+            self._cursor.execute(self._target.merge(repaired=repaired), prepare=not bulk)
+            return ()
+        refused = merge_bisecting(self._cursor, self._target, range(rows.bound), repaired=repaired)
+        waiting = [one for one in refused if one.waits]
+        if waiting and self._patient:
+            raise Waiting(waiting[0].reject.sentence)
+        return refused
 
     def _forget(self, refused: Sequence[Refused], repaired: bool) -> None:
         """A delete that the database refused is not remembered."""
         if refused:
             relation = sql.Identifier(self._target.repaired if repaired else self._target.stage)
-            numbers = [number for number, _ in refused]
+            numbers = [one.number for one in refused]
             self._cursor.execute(
                 sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(relation, sql.Identifier(ROW)), (numbers,)
             )
@@ -293,7 +303,7 @@ class Writing:
     def _given_up(self, rows: Rows, refused: Sequence[Refused], outcome: Outcome) -> int:
         """Rejects what the database refused; returns how many rows that were."""
         if refused:
-            sentences = {number: str(reject) for number, reject in refused}
+            sentences = {one.number: str(one.reject) for one in refused}
             _reject(outcome, rows.rejects(self._cursor, self._target, sentences))
         return len(refused)
 

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class SinkAway(Exception):
-    """The sink of the lane that reads has no room and does not answer: go on reading later."""
+    """The sink of the lane that reads has no room and does not answer, or the lane is full: go on reading later."""
 
 
 class Enough(Exception):
@@ -135,7 +135,7 @@ class CatchUp(Generic[F]):
 
     def _step(self, behind: Behind[F]) -> bool:
         """Read one piece; False when nothing could be done now."""
-        if not self._tools.place.workers[behind.run.lane.sink].has_room():
+        if behind.run.is_full or not self._tools.place.workers[behind.run.lane.sink].has_room():
             return False
         missing, behind.taken = self._missing(behind), 0
         until = self._until(missing, behind.reach)
@@ -177,9 +177,10 @@ class CatchUp(Generic[F]):
         return True
 
     def _has_room(self, behind: Behind[F]) -> bool:
-        """Wait for the sink; False when it is away."""
+        """Wait for the sink; False when it is away, or the lane is full."""
         worker = self._tools.place.workers[behind.run.lane.sink]
-        return worker.wait_for_room(lambda: behind.run.retrying is not None, self._shared.stop)
+        room = worker.wait_for_room(lambda: behind.run.retrying is not None, self._shared.stop)
+        return room and not behind.run.is_full
 
     def _take(self, behind: Behind[F], batch: Batch[F]) -> None:
         if not batch.span or not self._shared.lanes.is_live(behind.run, behind.generation):

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Generic
 
 import structlog
 
-from replicator.domain.errors import ConfigProblem, Fatal, Fenced, Retryable, TooManyRejects
+from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable, RowsWait, TooManyRejects
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane, LaneApplied
 from replicator.ports.sink import Sink
 
-from .handover import Handed, Told, joined, packs, rounds
+from .handover import WAKE, Handed, Told, joined, packs, rounds
 from .lanes import LaneRun, LaneStatus
 from .laying import Laying
-from .problem import Broken, broken, ensure, problem_of
+from .problem import Broken, Problem, broken, ensure, problem_of
 from .publishing import Publishing, told_with
 from .records import Frames
 from .rejects import stopped_by
@@ -27,17 +27,31 @@ from .shared import Shared
 
 log = structlog.get_logger(__name__)
 
+WAITS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
+
+
+@dataclass
+class _Aside(Generic[F]):
+    """The writes of a lane that wait for rows of other lanes, in order; since when, on the clock."""
+
+    run: LaneRun
+    since: float
+    items: list[Handed[F]] = field(default_factory=list)
+
 
 class Delivery(Generic[F]):
     """The writes of one sink, by its worker's thread only.
 
     Retryable: the lanes' states are read again, what is committed is left out, the rest is repeated after a delay, until
     `abandon` is set. Fatal with several writes: each by itself, to find the one it concerns. Fatal with one: its lane is
-    suspended and the others go on. Bundles are committed whole, without the lane that fails where it is one. `Fenced`,
+    suspended and the others go on. RowsWait: the writes of its lanes are put aside and tried again, after others were
+    committed or some time has passed, with what has come for the lane since; for `row_patience`, after which the rows are
+    rejected. Bundles are committed whole, without the lane that fails where it is one, and do not wait. `Fenced`,
     `TooManyRejects`, and a dead-letter store that fails, are passed on: they concern the whole program.
     """
 
     def __init__(self, name: str, sink: Sink[F], shared: Shared[F], laying: Laying[F] | None = None) -> None:
+        self._name = name
         self._sink = sink
         self._laying = laying
         self._stop = shared.stop
@@ -49,6 +63,10 @@ class Delivery(Generic[F]):
         self._clock = shared.clock
         self._options = shared.options
         self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
+        self._aside: dict[str, _Aside[F]] = {}
+        self._since: dict[str, float] = {}
+        self._retry_at = 0.0
+        self._committed = self._last = False
         self._publishing = Publishing(name, sink, shared)
 
     def deliver(self, items: Iterable[Handed[F]], told: Mapping[str, Told] = MappingProxyType({})) -> None:
@@ -56,21 +74,78 @@ class Delivery(Generic[F]):
         what is complete then, by source, where that is more than the items say."""
         items = tuple(items)
         self._publishing.begin(items)
+        if any(item.bundle and item.run.lane.id in self._aside for item in items):
+            self._try_aside(last=True)  # Bundles do not wait, nor may they come before what does.
         for pack in packs(item for item in items if item.bundle):
             self._attempt(self._as_one(pack), recheck=False)
-        for turn in rounds(item for item in items if not item.bundle):
+        self._in_turns(item for item in items if not item.bundle)
+        while self._aside and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
+            self._try_aside()
+        self._publishing.end(items, told)
+
+    def _in_turns(self, items: Iterable[Handed[F]]) -> None:
+        for turn in rounds(items):
             live = [group for group in turn if self._lanes.is_live(group[0].run, group[0].generation)]
             self._attempt([joined(self._engine, group) for group in live], recheck=False)
-        self._publishing.end(items, told)
+
+    def _try_aside(self, *, last: bool = False) -> None:
+        """Try the writes once more that wait for rows of other lanes. `last`: rows that still cannot go in are rejected."""
+        self._last = last
+        aside, self._aside, self._committed = self._aside, {}, False
+        self._since = {lane: one.since for lane, one in aside.items()}
+        self._retry_at = self._clock() + self._options.row_retry
+        for one in aside.values():
+            self._lanes.wait_for_rows(one.run, None)
+        self._in_turns(item for one in aside.values() for item in one.items)
+
+    def _put_aside(self, pending: Sequence[Handed[F]], error: RowsWait) -> list[Handed[F]]:
+        """What is left to be tried: the writes of other lanes."""
+        now = self._clock()
+        if not self._aside:
+            self._retry_at = now + self._options.row_retry
+        for item in (item for item in pending if item.run.lane.id in error.lanes):
+            lane = item.run.lane.id
+            if lane not in self._since:
+                log.warning("rows wait for rows of other lanes", lane=lane, sentence=error.sentence)
+            since = self._since.setdefault(lane, now)
+            self._append_aside(item, self._aside.setdefault(lane, _Aside(item.run, since)), problem_of(error))
+        return [item for item in pending if item.run.lane.id not in error.lanes]
+
+    def _append_aside(self, item: Handed[F], aside: _Aside[F], problem: Problem) -> None:
+        aside.items.append(_apart(item))
+        size = sum(one.size for one in aside.items)
+        self._lanes.wait_for_rows(item.run, problem, is_full=size >= self._options.handover_bytes)
+
+    def _behind_others(self, pending: Sequence[Handed[F]]) -> list[Handed[F]]:
+        """Those before which no write of their lane waits; the others wait too."""
+        free = []
+        for item in pending:
+            aside = self._aside.get(item.run.lane.id)
+            if aside is None or item.bundle:
+                free.append(item)
+            else:
+                self._append_aside(item, aside, item.run.waiting or WAITS)
+        return free
+
+    def _may_wait(self, item: Handed[F]) -> bool:
+        since = self._since.get(item.run.lane.id)
+        patience = 0.0 if self._last else self._options.row_patience
+        return not item.bundle and (since is None or self._clock() - since < patience)
 
     @property
     def due_in(self) -> float | None:
         """After so many seconds `deliver` has something to do, be it given nothing; None: it has not."""
-        return self._publishing.due_in
+        due = [] if self._publishing.due_in is None else [self._publishing.due_in]
+        return min([*due, *([max(0.0, self._retry_at - self._clock())] if self._aside else [])], default=None)
 
     def finish(self) -> None:
         """Nothing more is to be delivered. What is laid down becomes the rows of its target, unless the end was asked for:
-        then more is to come another time."""
+        then more is to come another time. So are the writes that wait for rows of other lanes: these are tried until no lane
+        of another sink has anything left to commit, and then for the last time."""
+        while self._aside and not self._stop.is_set() and not self._abandon.is_set():
+            self._try_aside(last=not self._lanes.is_busy(without=self._name))
+            if self._aside and not self._committed:
+                self._abandon.wait(min(self._options.row_retry, WAKE))
         if self._laying is not None and not self._stop.is_set():
             for item in self._laying.waiting():
                 self._attempt([item], recheck=False)
@@ -92,12 +167,14 @@ class Delivery(Generic[F]):
 
     def _attempt(self, pending: Sequence[Handed[F]], *, recheck: bool) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
-        while pending := [p for p in pending if self._lanes.is_live(p.run, p.generation)]:
+        while pending := self._behind_others([p for p in pending if self._lanes.is_live(p.run, p.generation)]):
             try:
                 self._commit(self._left(pending) if recheck else pending)
                 if recheck:
                     self._lanes.sink_away(pending[0].run.lane.sink, None)
                 return
+            except RowsWait as error:
+                pending = self._put_aside(pending, error)
             except Retryable as error:
                 self._rejects_or(error)
                 sink = pending[0].run.lane.sink
@@ -164,7 +241,8 @@ class Delivery(Generic[F]):
         if not ready:
             return
         began = self._clock()
-        applied = self._sink.apply([item.write for item in ready], lambda lane, rows: self._reject(ready, lane, rows))
+        writes = [replace(item.write, may_wait=self._may_wait(item)) for item in ready]
+        applied = self._sink.apply(writes, lambda lane, rows: self._reject(ready, lane, rows))
         seconds = self._clock() - began
         for lane in dict.fromkeys(item.run.lane.id for item in ready):
             self._conclude([item for item in ready if item.run.lane.id == lane], applied.get(lane), seconds)
@@ -228,6 +306,8 @@ class Delivery(Generic[F]):
 
     def _account(self, run: LaneRun, outcome: LaneApplied, counts: Counts, newest: int | None, seconds: float) -> None:
         self._lanes.settled(run, outcome.position, counts, newest, outcome.forgotten)
+        self._since.pop(run.lane.id, None)
+        self._committed = True
         self._telemetry.changes(run.lane.id, counts)
         self._telemetry.applied(run.lane.id, seconds, newest)
         self._rejects.count(counts.rejected)

@@ -46,7 +46,8 @@ class LaneRun:
     belong to the thread of its source. `generation` grows whenever the lane's work in flight becomes void; writes carry
     `placed`, the generation under which the lane was given its position. `rule`: what its target was written under, or
     empty. `schema`: where the schema of its table stands; its source's thread's too. The rest is guarded by `Lanes`.
-    `forgotten` as in `LaneState`. `stop`: why it is stopping.
+    `forgotten` as in `LaneState`. `stop`: why it is stopping. `waiting`: the rows of other lanes that its writes wait for;
+    `is_full`: so many writes wait that it is to be handed no more.
     """
 
     lane: Lane
@@ -65,6 +66,8 @@ class LaneRun:
     applied_at: datetime | None = None
     forgotten: Deleted | None = None
     stop: Problem | None = None
+    waiting: Problem | None = None
+    is_full: bool = False
     schema: LaneSchema = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +81,7 @@ class LaneRun:
     @property
     def shown(self) -> LaneStatus:
         """The status as people see it."""
-        trouble = self.retrying and self.status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED)
+        trouble = (self.retrying or self.waiting) and self.status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED)
         return LaneStatus.RETRYING if trouble else self.status
 
 
@@ -199,6 +202,11 @@ class Lanes:
                 if run.status not in (LaneStatus.SUSPENDED, LaneStatus.PAUSED):
                     run.retrying = problem
 
+    def wait_for_rows(self, run: LaneRun, problem: Problem | None, *, is_full: bool = False) -> None:
+        """Writes of the lane wait for rows of other lanes (and for which), or, with None, they do not any more."""
+        with self._lock:
+            run.waiting, run.is_full = problem, is_full
+
     def sink_away(self, sink: str, problem: Problem | None) -> None:
         """A sink does not answer, so that none of its lanes gets on, those included whose writes wait; or, with None, it
         answers again."""
@@ -219,6 +227,17 @@ class Lanes:
         self._stopped(run)
         if news:
             log.info("deletes forgotten", lane=run.lane.id, **retention.told(forgotten))
+
+    def is_busy(self, *, without: str) -> bool:
+        """True while lanes of other sinks than `without` have something in flight."""
+        active = (LaneStatus.RUNNING, LaneStatus.CATCHING_UP, LaneStatus.STOPPING)
+        with self._lock:
+            return any(
+                run.lane.sink != without
+                and run.status in active
+                and any(run.applied.get(p, run.begun.get(p, o)) < o for p, o in run.sent.items())
+                for run in self._runs.values()
+            )
 
     def none_left(self) -> bool:
         """True when there are lanes and every one of them is suspended."""

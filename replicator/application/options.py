@@ -18,7 +18,8 @@ class Options:
     same after so many batches with records, `hold_bytes`: by size. `longest_delay`: the cap of every backoff, which
     begins with `first_delay`. `max_rejects`: None accepts any number. `publish_every`: the least time between two of
     what a sink publishes beside its commits. `gather`: how long a worker waits for its slot to be full before it takes
-    what is in it; not at all where what is new is to be seen soon.
+    what is in it; not at all where what is new is to be seen soon. `row_patience`: how long rows are tried again that a
+    target refuses for what other rows hold. `row_retry`: after so long, also when no other lane has committed anything.
     """
 
     handover_bytes: int = 64 << 20
@@ -36,3 +37,5 @@ class Options:
     max_rejects: int | None = None
     publish_every: float = 1.0
     gather: float = 0.0
+    row_patience: float = 60.0
+    row_retry: float = 1.0

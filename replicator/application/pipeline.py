@@ -243,9 +243,10 @@ class Pipeline(Generic[F]):
         return [h for c in chunks for h in self._writes.of_chunk(c, followers, only_topics(self._identity, c.end))]
 
     def _followers(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
-        """The running lanes; one that has not got up to `start` falls back to catching up instead of skipping records."""
+        """The running lanes; one that has not got up to `start` falls back to catching up instead of skipping records. So
+        does one that is full, which reads for itself once it is not."""
         for run in runs:
-            if any(run.handed.get(p, o) < o and self.roster.covers(run, p) for p, o in start.items()):
+            if run.is_full or any(run.handed.get(p, o) < o and self.roster.covers(run, p) for p, o in start.items()):
                 self._shared.lanes.fall_back(run)
         return [run for run in runs if run.status is LaneStatus.RUNNING]
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Reject, RejectCode
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Reject, RejectCode, RowsWait
 from replicator.domain.key_hashes import KeyHashes
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position, Span
@@ -156,10 +156,12 @@ class Replay(Generic[F]):
         tables |= {letter.table for letter in letters if letter.lane}
         lanes = {lane.id: lane for lane in self._lanes(tables)}
         lost = self._lost(letters, lanes)
+        mine = {}
         for lane in lanes.values():
             own = [letter for letter in letters if letter.lane == lane.id and letter.event_id not in lost]
-            mine = [*own, *(letter for letter in good if _at(letter) not in {_at(o) for o in own})]
-            failed |= self._through(lane, sorted(mine, key=_at))
+            both = [*own, *(letter for letter in good if _at(letter) not in {_at(o) for o in own})]
+            mine[lane.id] = sorted(both, key=_at)
+        failed |= self._through_all(lanes, mine)
         tried = [letter for letter in letters if letter.event_id not in lost]
         self._store.mark([letter for letter in tried if letter.lane or letter in good], REPLAYED)
         return Replayed(len([o for o in tried if o.event_id not in failed]), len(failed), {**left, **lost})
@@ -244,20 +246,40 @@ class Replay(Generic[F]):
             found += [lane for lane in (rules.lanes if rules else ()) if not self._shared.lanes.find(refused_id(lane))]
         return found
 
-    def _through(self, lane: Lane, letters: Sequence[DeadLetter]) -> set[str]:
-        """The event ids of those that the lane rejects. At once where it takes all of them; otherwise one by one: what was
-        folded into a row that is rejected must not be lost."""
-        if len(letters) > 1 and self._taken(lane, Again(self._shared, self._store, letters), alone=False):
-            return set()
+    def _through_all(self, lanes: Mapping[str, Lane], letters: Mapping[str, Sequence[DeadLetter]]) -> set[str]:
+        """The event ids of those that their lane rejects. Letters that wait for rows of other lanes are tried again after
+        these, as long as that helps."""
         failed: set[str] = set()
-        for letter in letters:
-            again = Again(self._shared, self._store, [letter])
-            self._taken(lane, again, alone=True)
-            failed |= {again.letters[at].event_id for at in again.failed}
+        patient = True
+        while letters:
+            waiting: dict[str, Sequence[DeadLetter]] = {}
+            for lane, mine in letters.items():
+                bad, waits = self._through(lanes[lane], mine, patient=patient)
+                failed |= bad
+                waiting |= {lane: waits} if waits else {}
+            patient = sum(map(len, waiting.values())) < sum(map(len, letters.values()))
+            letters = waiting
         return failed
 
-    def _taken(self, lane: Lane, again: Again[F], *, alone: bool) -> bool:
-        """True when the lane took everything. Not `alone`, nothing is written where it rejects something."""
+    def _through(self, lane: Lane, letters: Sequence[DeadLetter], *, patient: bool) -> tuple[set[str], Sequence[DeadLetter]]:
+        """The event ids of those that the lane rejects; and, where it is `patient`, those that wait for other rows. At once
+        where it takes all of them; otherwise one by one: what was folded into a row that is rejected must not be lost."""
+        if len(letters) > 1 and self._taken(lane, Again(self._shared, self._store, letters), alone=False):
+            return set(), ()
+        failed: set[str] = set()
+        waiting = []
+        for letter in letters:
+            again = Again(self._shared, self._store, [letter])
+            try:
+                self._taken(lane, again, alone=True, patient=patient)
+            except RowsWait:
+                waiting.append(letter)
+            failed |= {again.letters[at].event_id for at in again.failed}
+        return failed, waiting
+
+    def _taken(self, lane: Lane, again: Again[F], *, alone: bool, patient: bool = False) -> bool:
+        """True when the lane took everything. Not `alone`, nothing is written where it rejects something. `patient`:
+        RowsWait for what waits."""
         parts: dict[int, tuple[TableSpec, list[F]]] = {}
         routed = self._engine.route(again.raw, self._decoder)
         if routed.reject_count and not alone:
@@ -273,10 +295,12 @@ class Replay(Generic[F]):
                 return False
             if self._engine.count(bad):
                 again.reject(bad, "decode", lane.id)
-        took = [self._united(lane, table, frames, again, alone=alone) for table, frames in parts.values()]
+        took = [self._united(lane, table, frames, again, alone=alone, patient=patient) for table, frames in parts.values()]
         return all(took) and not again.failed
 
-    def _united(self, lane: Lane, table: TableSpec, frames: Sequence[F], again: Again[F], *, alone: bool) -> bool:
+    def _united(
+        self, lane: Lane, table: TableSpec, frames: Sequence[F], again: Again[F], *, alone: bool, patient: bool
+    ) -> bool:
         """`_taken`, of frames that go together as those of `table`."""
         plan = self._catalog.plan(lane, table, self._schema(lane).taken(table))
         changes = self._engine.unite(frames, table)
@@ -287,7 +311,7 @@ class Replay(Generic[F]):
             if shaped.counts.rejected:
                 again.reject(shaped.rejects, "shape", lane.id)
             changes = shaped.frame
-        return not self._engine.count(changes) or self._applied(lane, plan, changes, again, alone=alone)
+        return not self._engine.count(changes) or self._applied(lane, plan, changes, again, alone=alone, patient=patient)
 
     def _schema(self, lane: Lane) -> LaneSchema:
         """What the lane takes of the source's columns: of a lane that does not run, as its sink remembers it."""
@@ -296,7 +320,7 @@ class Replay(Generic[F]):
             return run.schema
         return LaneSchema(lane, self._answer(lane, self._place.workers[lane.sink].ask(partial(remembered, lane=lane))))
 
-    def _applied(self, lane: Lane, plan: ApplyPlan, changes: F, again: Again[F], *, alone: bool) -> bool:
+    def _applied(self, lane: Lane, plan: ApplyPlan, changes: F, again: Again[F], *, alone: bool, patient: bool) -> bool:
         folded = [self._engine.fold(part, plan) for part in self._engine.segments(changes, plan.table)]
         refused: list[None] = []
 
@@ -311,7 +335,7 @@ class Replay(Generic[F]):
             refuse_other_rule(run, plan)
             sink.prepare(lane, plan)
             for part in folded:
-                sink.apply([Write(lane, plan, part, NOWHERE, beside=True)], reject)
+                sink.apply([Write(lane, plan, part, NOWHERE, beside=True, may_wait=patient)], reject)
 
         try:
             self._answer(lane, self._place.workers[lane.sink].ask(apply))

@@ -122,7 +122,7 @@ def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:
 def _lane(run: LaneRun, flow: Flow, now: datetime) -> LaneReport:
     position = Position({**run.begun, **run.applied})
     left = lag(position, flow.end) if flow.end and not flow.away else None
-    problem = run.problem or run.retrying
+    problem = run.problem or run.retrying or run.waiting
     names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
     return LaneReport(
         id=run.lane.id,

@@ -45,6 +45,15 @@ class Retryable(ReplicatorError):
     """May pass by itself (a server away, a lost connection, a lost race for a commit): try the same work again."""
 
 
+class RowsWait(ReplicatorError):
+    """The target refuses rows for what other rows hold, and that may pass: a parent is yet to come, a child is yet to go, or
+    a row is yet to give up a unique value. Nothing was committed. `lanes`: whose rows these are."""
+
+    def __init__(self, sentence: str, lanes: tuple[str, ...]) -> None:
+        super().__init__(sentence)
+        self.lanes = lanes
+
+
 class Fatal(ReplicatorError):
     """Trying again would give the same result. Suspends the lane it is raised in, or stops the process."""
 

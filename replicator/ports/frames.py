@@ -148,7 +148,8 @@ class Write(Generic[F]):
     it was made, by the clock of the pipeline, by which remembered deletes grow old; tried again it is the same write. None:
     as if no time had passed. `complete`: what to publish with the rows, for a source whose lanes are held together at
     transactions. `beside`: changes that the stream has left behind (they were rejected when it passed): the span is empty,
-    no row is trimmed and the position stays; whether they are news is for their sequences alone to say.
+    no row is trimmed and the position stays; whether they are news is for their sequences alone to say. `may_wait`: where
+    the target refuses rows for what other rows hold, `RowsWait` is raised; otherwise such rows are rejected.
     """
 
     lane: Lane
@@ -159,6 +160,7 @@ class Write(Generic[F]):
     at: datetime | None = None
     complete: Complete | None = None
     beside: bool = False
+    may_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)

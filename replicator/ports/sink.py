@@ -60,6 +60,9 @@ class Sink(Protocol[F]):
         ends at or below the applied position is a no-op; rows below it are dropped as duplicates (test_redelivery); a
         span that starts above it raises `DataLoss` (test_gap_is_refused). Rows that do not fit the target, and rows that
         cannot be completed, go to `reject` before the commit and are not applied (test_rejects_are_durable_first).
+        Rows that a target refuses for what other rows hold (a foreign key, a unique value) are tried again after all others
+        of the call. Those that are refused still are rejected, unless the write `may_wait`: then RowsWait, and nothing is
+        committed.
         A write that changes no row still moves the position (test_empty_write_moves_position). The state that is committed
         with the rows names the plan's rule (test_state_is_committed_with_the_rows).
 
@@ -216,6 +219,15 @@ class RemembersSchemas(Protocol):
 
     def remember(self, lane: Lane, version: SchemaVersion) -> None:
         """Write down a version, or write it anew; durable on return. Needs no `prepare`."""
+
+
+@runtime_checkable
+class Hurries(Protocol):
+    """A sink that can end a call that waits for an answer."""
+
+    def hurry(self) -> None:
+        """The program is to end. A call in progress whose answer will not come raises Retryable within seconds; others go
+        on. From any thread; may be called again."""
 
 
 @runtime_checkable
