@@ -40,7 +40,7 @@ def schema_of(columns: Sequence[Mapping[str, Any]], table: str = "t") -> dict[st
 def payload_of(op: str = "c", after: Any = None, before: Any = None, at: int = 1_000, **changed: Any) -> dict[str, Any]:
     """The envelope of one change of PostgreSQL's `public.t`. `source` changes its source block."""
     source = {
-        "version": "3.5.0.Final", "connector": "postgresql", "name": "cdc", "ts_ms": 1, "snapshot": "false",
+        "version": "3.7.0.Final", "connector": "postgresql", "name": "cdc", "ts_ms": 1, "snapshot": "false",
         "db": "shop",
         "sequence": json.dumps([str(at - 1), str(at)]), "ts_us": 1_700_000_000_000_000 + at,
         "schema": "public", "table": "t",

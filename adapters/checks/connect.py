@@ -12,6 +12,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
+import psycopg
+
+from replicator.domain.connectors import Connector, row_loss
 from replicator.ports.diagnosis import Diagnosis
 
 from .connector_settings import Loss, family, losses
@@ -40,7 +43,8 @@ SECRET = re.compile(r"(?i)(password\s*[=:]\s*)\S+")
 class ConnectCheck:
     """`ports.diagnosis.Check`; options `url`, None where no worker is known, and `connector`, None for each that writes
     `topics` of the source; `files`: descriptions of connectors as they are registered, of which the same ones count; and
-    `wanted`: what `connector_settings.losses` asks for."""
+    `wanted`: what `connector_settings.losses` asks for; `dsn`: the database that it reads, where that is a known
+    PostgreSQL server."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
@@ -49,6 +53,7 @@ class ConnectCheck:
         self._topics = tuple(options.get("topics", ()))
         self._files = tuple(map(Path, options.get("files", ())))
         self._wanted = frozenset(options.get("wanted", ()))
+        self._dsn = str(options.get("dsn") or "")
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
@@ -64,11 +69,33 @@ class ConnectCheck:
                 found += self._states(name, status) if status is not None else [self._unknown(name)]
                 config = self._ask(f"/connectors/{quote(name, safe='')}/config") if status is not None else None
                 found += self._judged(f"connector {name} as it runs", config) if config is not None else ()
+                found += self._row_losses(name, status, config) if config is not None else ()
         except (URLError, OSError, ValueError) as error:
             why = getattr(error, "reason", None) or type(error).__name__
             step = "Start Kafka Connect (`scripts/start.sh` in development), or correct `connect.url`."
             found.append(Diagnosis("error", self._name, f"Kafka Connect at {self._url} does not answer: {why}.", step))
         return found
+
+    def _row_losses(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
+        """Rows that this version of the connector loses with this database."""
+        plugin = config.get("connector.class", "")
+        version = status["connector"].get("version") or next(
+            (one["version"] for one in self._ask("/connector-plugins") or () if one.get("class") == plugin), ""
+        )
+        has_metadata = str(config.get("provide.transaction.metadata", "false")).lower() == "true"
+        connector = Connector(family(config), str(version))
+        if row_loss(connector) and (loss := row_loss(connector, has_metadata=has_metadata, server=self._server())):
+            yield Diagnosis("warning", self._name, f"{loss.sentence[:-1]} (connector {name}).", loss.next_step)
+
+    def _server(self) -> int | None:
+        """The major version of the database; None where it does not say, which its own check tells."""
+        try:
+            if not self._dsn:
+                return None
+            with psycopg.connect(self._dsn, connect_timeout=TIMEOUT_SECONDS) as connection:
+                return connection.info.server_version // 10_000
+        except psycopg.Error:
+            return None
 
     def _running(self) -> Iterator[str]:
         """The connectors of the worker that write for the source."""

@@ -98,6 +98,11 @@ def link_plugin(group: str, folder: Path) -> Path:
     return folder
 
 
+def is_linked(group: str, folder: Path) -> bool:
+    """True when `folder` holds exactly the jars of the group, by their names."""
+    return {path.name for path in folder.glob("*")} == {jar.path(folder).name for jar in locked()[group]}
+
+
 def _download(jars: Sequence[Jar], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # The resolver writes straight into its repository folder; a private one keeps half a file from ever being seen.

@@ -13,7 +13,8 @@ from typing import Any
 from .jars import LOCK, artifact_of, context
 
 KAFKA = "4.3.1"
-DEBEZIUM = "3.5.0.Final"
+DEBEZIUM = "3.5.0.Final"  # the last version that the public repository has of the connectors for MariaDB and JDBC
+DEBEZIUM_POSTGRES = "3.7.0.Final"  # before it a restart of the connector could lose committed rows
 CONVERTER = "2.6.13.Final"  # the last version that the public repository has with all that it needs
 REGISTRY = "3.3.3"
 LOGGING = "org.slf4j:slf4j-simple:1.7.36"  # slf4j-api resolves to 1.7.36, so its binding must too
@@ -21,11 +22,11 @@ LOGGING = "org.slf4j:slf4j-simple:1.7.36"  # slf4j-api resolves to 1.7.36, so it
 ROOTS: Mapping[str, tuple[str, ...]] = {
     "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA}", LOGGING),
     "connect": (f"org.apache.kafka:connect-runtime:{KAFKA}", LOGGING),
-    "debezium-postgres": (f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",),
+    "debezium-postgres": (f"io.debezium:debezium-connector-postgres:{DEBEZIUM_POSTGRES}",),
     "debezium-mariadb": (f"io.debezium:debezium-connector-mariadb:{DEBEZIUM}",),
     "debezium-jdbc": (f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}",),
     "debezium-postgres-avro": (
-        f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",
+        f"io.debezium:debezium-connector-postgres:{DEBEZIUM_POSTGRES}",
         f"io.apicurio:apicurio-registry-utils-converter:{CONVERTER}",
     ),
 }

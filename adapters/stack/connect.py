@@ -8,7 +8,7 @@ from pathlib import Path
 
 from replicator.ports.service import ServiceState, ServiceStatus
 
-from ..jvm.jars import fetch, link_plugin
+from ..jvm.jars import fetch, is_linked, link_plugin
 from ..jvm.java import classpath, find_java
 from .connect_rest import ConnectRest
 from .kafka import LOGGING, MAX_MESSAGE_BYTES, write_properties
@@ -97,12 +97,15 @@ class ConnectService:
         return ConnectRest(self._home.ports.connect)
 
     def start(self) -> None:
-        """See `Service.start`. The broker need not be up yet: the worker waits for it."""
+        """See `Service.start`. The broker need not be up yet: the worker waits for it. A worker with connectors of an older
+        lock is started again with those of today's: it has read the old jars, and may lose what they lose."""
+        folder = self._home.part("debezium")
         if find(self._mark):
-            return
+            if all(is_linked(connector, folder / "plugins" / connector) for connector in self._connectors):
+                return
+            self.stop()
         require_free(self.name, self.ports)
         jars = fetch("connect")
-        folder = self._home.part("debezium")
         for connector in self._connectors:
             link_plugin(connector, folder / "plugins" / connector)
         config = write_properties(folder / "worker.properties", self._settings(folder / "plugins"))

@@ -70,7 +70,8 @@ class Aligner(Generic[F]):
         """The state now."""
         held, last = self._transactions, self._transactions.last
         ended_at = last.at.isoformat() if last and last.at else None
-        return Alignment(last.name if last else None, ended_at, held.is_exact, held.held_bytes, held.given_up)
+        exact = held.is_exact and self._roster.row_loss is None
+        return Alignment(last.name if last else None, ended_at, exact, held.held_bytes, held.given_up)
 
     def begin(self, start: Position, usual: Position, end: Position) -> Position:
         """Where the main stream begins instead of at `start`: not above any lane that is to be held together with others.
@@ -199,7 +200,7 @@ class Aligner(Generic[F]):
         """What is complete in a sink once all that was handed over is committed; None when there is nothing to be said."""
         behind, ahead = self._behind(sink)
         last = self._transactions.last
-        exact = self._transactions.is_exact and not behind and not ahead
+        exact = self._transactions.is_exact and not behind and not ahead and self._roster.row_loss is None
         if behind or ahead or last is None:
             return Complete(self._place.name, exact=exact, behind=behind)
         return Complete(self._place.name, last.name, last.at, exact)

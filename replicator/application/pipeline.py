@@ -13,6 +13,7 @@ import structlog
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.decoder import Decoder
+from replicator.ports.engine import SeesTransactions
 from replicator.ports.frames import Batch, F, Routed
 from replicator.ports.source import HasSnapshots
 
@@ -53,7 +54,7 @@ class Pipeline(Generic[F]):
         self._shared = shared
         self._crashes = place.crashes or Crashes(None, shared.engine, shared.rejects, place.name, shared.decoding)
         # Who asks for a record to be tried again has it decoded.
-        asked, decoder = decoder, self._crashes.sparing(decoder)
+        self._asked, decoder = decoder, self._crashes.sparing(decoder)
         self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.roster.keys)
         self._decoding = Decoding(place, decoder, self._catalog, shared, self._crashes)
         self._writes = Writes(shared, self._catalog, decoder, partial(note, place.workers), self._crashes)
@@ -63,7 +64,7 @@ class Pipeline(Generic[F]):
         rules = place.transactions
         kind = Aligner if rules is None or rules.together else Follower
         self._aligner = kind(rules, place, decoder, self.roster, shared) if rules else None
-        self.replay = Replay(place, asked, self._catalog, shared)
+        self.replay = Replay(place, self._asked, self._catalog, shared)
         self._feeds: dict[str, Feed[F]] = {}
         self._identity: dict[str, str] = {}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -123,6 +124,7 @@ class Pipeline(Generic[F]):
         if not self._enlisted:
             self._enlisted = True
             self.roster.open(start, beginning)
+            self.flow.row_loss = self.roster.row_loss
         start = Position({p: max(o, beginning.get(p, o)) for p, o in self.roster.began.only(start).items()})
         self.roster.settle(self._shared.options.state_patience)
         known = [run.handed for run in self.roster.runs() if run.status is LaneStatus.CATCHING_UP]
@@ -174,6 +176,9 @@ class Pipeline(Generic[F]):
             self._aligner.attend(batch)
         self._writes.keeping.begin(batch)
         routed = self._decoding.route(batch)
+        if isinstance(self._shared.engine, SeesTransactions) and batch.records:
+            self.roster.learn_connector(self._shared.engine.connector(batch.frame, self._asked))
+            self.flow.row_loss = self.roster.row_loss
         if self._meet(routed, batch.span):
             self.roster.settle(self._shared.options.state_patience)
             self._catch_up.join()

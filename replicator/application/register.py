@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
+from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
 from replicator.ports.register import Seen
@@ -27,7 +29,8 @@ class FileRegister:
             topics = {table: frozenset(names) for table, names in data["topics"].items()}
             beginnings = {lane: Position.from_json(p) for lane, p in data["beginnings"].items()}
             keys = {table: tuple(names) for table, names in data["keys"].items()}
-            return Seen(topics, beginnings, keys, Position.from_json(data["began"]))
+            connector = Connector(**data["connector"]) if data.get("connector") else None
+            return Seen(topics, beginnings, keys, Position.from_json(data["began"]), connector)
         except FileNotFoundError:
             return Seen()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -43,7 +46,10 @@ class FileRegister:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             began = (seen.began or Position()).to_json()
-            document = {"topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began}
+            connector = asdict(seen.connector) if seen.connector else None
+            document = {
+                "topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began, "connector": connector,
+            }  # fmt: skip
             durably.replaced(self._path(source), json.dumps(document).encode(), 0o666)
         except OSError as error:
             raise EnvironmentProblem(

@@ -7,6 +7,9 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Generic
 
+import structlog
+
+from replicator.domain.connectors import Connector, RowLoss, row_loss
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fenced
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
@@ -26,6 +29,8 @@ from .schemas import LaneSchema
 from .shared import Shared
 from .skipping import as_option
 from .workers import Worker
+
+log = structlog.get_logger(__name__)
 
 Question = Callable[[Sink[F]], LaneState | None]
 
@@ -94,6 +99,7 @@ class Roster(Generic[F]):
         self.keys: dict[str, tuple[str, ...]] = {}
         self.knows_tables = False
         self.began = Position()
+        self.connector: Connector | None = None
         self._excluded: dict[str, set[str]] = {}
 
     def open(self, start: Position, beginning: Position) -> None:
@@ -106,6 +112,7 @@ class Roster(Generic[F]):
         seen = self._place.register.load(self._place.name)
         self.began = start if seen.began is None else Position({**beginning, **seen.began})
         self.knows_tables = bool(seen.topics)
+        self._meet_connector(seen.connector)
         self.topics = dict(seen.topics)
         self.keys.update(seen.keys)
         for lane in self._place.logs:
@@ -139,6 +146,22 @@ class Roster(Generic[F]):
         if keys and self.keys.get(table) != keys:
             self.keys[table] = keys
             self._save()
+
+    def learn_connector(self, connector: Connector | None) -> None:
+        """Remember what writes the records, durably."""
+        if connector is not None and connector != self.connector:
+            self._meet_connector(connector)
+            self._save()
+
+    def _meet_connector(self, connector: Connector | None) -> None:
+        self.connector = connector
+        if (loss := self.row_loss) is not None:
+            log.warning("rows may be lost", source=self._place.name, sentence=loss.sentence, next_step=loss.next_step)
+
+    @property
+    def row_loss(self) -> RowLoss | None:
+        """What may be lost before it is sent; None where nothing is known that is."""
+        return row_loss(self.connector) if self.connector is not None else None
 
     def touched(self, span: Span) -> list[str]:
         """The tables that have a topic in `span`."""
@@ -229,7 +252,9 @@ class Roster(Generic[F]):
 
     def _save(self) -> None:
         beginnings = {run.lane.id: run.begun for run in self.runs()}
-        self._place.register.save(self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began))
+        self._place.register.save(
+            self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began, self.connector)
+        )
 
     def _ask(self, run: LaneRun, question: Question[F] | None = None) -> Future[None]:
         lane = run.lane

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.connectors import Connector
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.position import TopicPartition
 from replicator.domain.table import TableSpec
@@ -82,6 +83,12 @@ class _Tells(Sparing):
         """See `ports.decoder.TellsTransactions.marks`."""
         spared = self.spares(raw)
         found: Sequence[Mark] = self._decoder.marks(raw if spared is None else raw.filter(pc.invert(spared)))
+        return found
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        """See `ports.decoder.TellsTransactions.connector`."""
+        spared = self.spares(raw)
+        found: Connector | None = self._decoder.connector(raw if spared is None else raw.filter(pc.invert(spared)))
         return found
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
 
 from replicator.domain import retention
+from replicator.domain.connectors import RowLoss
 from replicator.domain.plan import Deleted
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import told
@@ -51,7 +52,8 @@ class LaneReport:
 class SourceReport:
     """One source: records read since the start, how many per second on the whole, and how many are left to read. While it
     does not answer, `away_since` (a time) and `error`; what is left to read is then what was left when it last answered.
-    `pace` where an engine runs the stream by itself; `transactions` where lanes are held together at them."""
+    `pace` where an engine runs the stream by itself; `transactions` where lanes are held together at them;
+    `row_loss` where what sends the records may lose some before."""
 
     name: str
     records: int
@@ -62,6 +64,7 @@ class SourceReport:
     error: str | None
     pace: Pace | None
     transactions: Alignment | None = None
+    row_loss: RowLoss | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:
         error=away.sentence if away else None,
         pace=flow.pace,
         transactions=flow.alignment,
+        row_loss=flow.row_loss,
     )
 
 

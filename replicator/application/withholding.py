@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, MOVED_FROM, OFFSET, PARTITION, TOPIC
+from replicator.domain.connectors import Connector
 from replicator.domain.erasures import FORGOTTEN, Erasure, Hashes, among, text_of, texts
 from replicator.domain.errors import Fatal
 from replicator.domain.table import TableSpec
@@ -197,6 +198,11 @@ class _Tells(Withholding):
     def marks(self, raw: pa.Table) -> Sequence[Mark]:
         """See `ports.decoder.TellsTransactions.marks`."""
         found: Sequence[Mark] = self._decoder.marks(raw)
+        return found
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        """See `ports.decoder.TellsTransactions.connector`."""
+        found: Connector | None = self._decoder.connector(raw)
         return found
 
 

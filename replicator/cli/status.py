@@ -127,6 +127,7 @@ def _shown(report: dict[str, Any], width: int) -> Any:
     more = (
         *_paces(report),
         *_transactions(report),
+        *_row_losses(report),
         *_projections(report),
         *_snapshots(report),
         *_troubles(report),
@@ -172,6 +173,12 @@ def _transactions(report: dict[str, Any]) -> list[str]:
             waiting = f"; {held['held_bytes']:,} bytes wait" if held["held_bytes"] else ""
             lines += ["", f"source {source['name']} was handed over up to {last}{more}{waiting}"]
     return lines
+
+
+def _row_losses(report: dict[str, Any]) -> list[str]:
+    """Of sources whose connectors may lose rows before they send them."""
+    found = [(source["name"], source["row_loss"]) for source in report.get("sources", ()) if source.get("row_loss")]
+    return [line for name, loss in found for line in ("", f"source {name}: {loss['sentence']}", f"  {loss['next_step']}")]
 
 
 def _projections(report: dict[str, Any]) -> list[str]:

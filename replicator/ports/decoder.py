@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from replicator.domain.connectors import Connector
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Mark
 
@@ -110,3 +111,6 @@ class TellsTransactions(Protocol):
     def marks(self, raw: pa.Table) -> Sequence[Mark]:
         """What the records of a raw frame tell, in their order; none for a record that tells nothing of the kind, or that
         cannot be read."""
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        """What wrote the newest records of a raw frame; None where none of those that are looked at says so."""

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
+from replicator.domain.connectors import Connector
 from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position, Span
@@ -141,6 +142,9 @@ class SeesTransactions(Protocol[F_contra]):
 
     def marks(self, raw: F_contra, topic: str, decoder: Decoder) -> Sequence[Mark]:
         """What the records of that topic tell (`decoder.TellsTransactions`)."""
+
+    def connector(self, raw: F_contra, decoder: Decoder) -> Connector | None:
+        """What wrote the newest records (`decoder.TellsTransactions`); None where looking would be a job of its own."""
 
     def parts(self, changes: F_contra, table: str) -> Sequence[Part]:
         """The transactions of a changes frame of `table`, rejects included, by partition. Rows that a snapshot read are of

@@ -111,7 +111,7 @@ def _micros(change: Change) -> int:
 def _source(change: Change) -> dict[str, Any]:
     at = _micros(change)
     return {
-        "version": "3.5.0.Final",
+        "version": "3.7.0.Final",
         "connector": "postgresql",
         "name": "cdc",
         "ts_ms": at // 1000,

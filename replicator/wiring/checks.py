@@ -117,6 +117,8 @@ def _of_connector(loaded: Loaded, name: str, connect: str | None) -> Iterator[Ta
         "tombstones": any(lane.tombstones == "delete" for lane in lanes),
     }
     own |= {"url": connect} if connect else {}
+    database = plain_options(source).get("database") or {}
+    own |= {"dsn": database["dsn"]} if database.get("kind") == "postgresql" else {}
     told = {"topics": plain_options(source)["topics"], "wanted": [what for what, holds in wanted.items() if holds]}
     yield "connect", f"connect of source {name}", {**own, **told, "files": files}
 

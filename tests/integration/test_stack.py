@@ -153,6 +153,17 @@ def test_connect_killed_comes_back_with_its_connector(stack: EmbeddedStack) -> N
     arrives(stack, "cdc.public.customers", email)
 
 
+def test_a_worker_with_the_jars_of_an_older_lock_is_started_again(stack: EmbeddedStack) -> None:
+    old = stack.service("debezium").status().pid
+    (plugins,) = (stack.home.folder / "debezium" / "plugins").glob("debezium-postgres")
+    (plugins / "debezium-connector-postgres-3.5.0.Final.jar").touch()
+    stack.up()
+    stack.rest.wait_running(CONNECTOR, 60)
+    assert stack.service("debezium").status().pid not in (old, None)
+    assert not [jar.name for jar in plugins.iterdir() if "3.5.0" in jar.name]
+    assert "kafka-clients" not in "".join(jar.name for jar in plugins.iterdir()), "the worker provides it"
+
+
 def test_the_broker_killed_keeps_what_it_acknowledged(stack: EmbeddedStack) -> None:
     before, after = new_email(), new_email()
     insert_customer(stack, before)

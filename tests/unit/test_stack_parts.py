@@ -93,7 +93,9 @@ def test_the_lock_of_a_plugin_is_linked_exactly(tmp_path: Path, monkeypatch: pyt
     folder.mkdir()
     (folder / "of-an-older-lock.jar").touch()
     (folder / "dangling.jar").symlink_to(tmp_path / "gone")
+    assert not jars.is_linked("debezium-postgres", folder)
     jars.link_plugin("debezium-postgres", folder)
+    assert jars.is_linked("debezium-postgres", folder)
     assert {p.name for p in folder.iterdir()} == {j.path(Path()).name for j in jars.locked()["debezium-postgres"]}
     assert all(p.exists() for p in folder.iterdir())
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from replicator.domain.connectors import Connector
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Mark
 
+from ...arrow.debezium.connectors import connector_of
 from ...arrow.debezium.decode import Decoding
 from ...arrow.debezium.envelope import Envelopes
 from ...arrow.debezium.learn import Learning
@@ -87,3 +89,7 @@ class DebeziumAvroDecoder(DecoderOfParts):
     def marks(self, raw: pa.Table) -> Sequence[Mark]:
         """See `ports.decoder.TellsTransactions.marks`."""
         return marks(self._framed.read(raw), self._depth)
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        """See `ports.decoder.TellsTransactions.connector`."""
+        return connector_of(raw, self._depth, self._framed.read)

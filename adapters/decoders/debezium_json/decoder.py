@@ -8,10 +8,12 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from replicator.domain.connectors import Connector
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Mark
 
+from ...arrow.debezium.connectors import connector_of
 from ...arrow.debezium.declared import MASKED, refuse_types
 from ...arrow.debezium.decode import Decoding
 from ...arrow.debezium.envelope import Envelopes
@@ -130,3 +132,7 @@ class DebeziumJsonDecoder(DecoderOfParts):
     def marks(self, raw: pa.Table) -> Sequence[Mark]:
         """See `ports.decoder.TellsTransactions.marks`."""
         return transactions(raw, self._depth)
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        """See `ports.decoder.TellsTransactions.connector`."""
+        return connector_of(raw, self._depth)

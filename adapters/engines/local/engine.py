@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
+from replicator.domain.connectors import Connector
 from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
@@ -165,6 +166,10 @@ class LocalEngine:
         """See `ports.engine.SeesTransactions.marks`."""
         mine = raw.filter(pc.equal(raw["topic"], topic))
         return decoder.marks(mine) if isinstance(decoder, TellsTransactions) else ()
+
+    def connector(self, raw: pa.Table, decoder: Decoder) -> Connector | None:
+        """See `ports.engine.SeesTransactions.connector`."""
+        return decoder.connector(raw) if isinstance(decoder, TellsTransactions) else None
 
     def parts(self, changes: pa.Table, table: str) -> Sequence[Part]:
         """See `ports.engine.SeesTransactions.parts`."""

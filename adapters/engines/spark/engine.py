@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import ERROR, MOVED_FROM, MOVED_TO, OFFSET, PARTITION, RAW, TOPIC, changes_schema
+from replicator.domain.connectors import Connector
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.domain.plan import ApplyPlan, Counts
@@ -189,6 +190,10 @@ class SparkEngine:
         if found is None and isinstance(decoder, TellsTransactions):
             found = decoder.marks(to_arrow(where(raw, column("topic") == topic)).cast(RAW))
         return found or ()
+
+    def connector(self, raw: DataFrame, decoder: Decoder) -> Connector | None:  # noqa: ARG002 - a job of its own
+        """See `ports.engine.SeesTransactions.connector`. `doctor` asks the worker."""
+        return None
 
     def parts(self, changes: DataFrame, table: str) -> Sequence[Part]:
         """See `ports.engine.SeesTransactions.parts`."""

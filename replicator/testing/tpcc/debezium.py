@@ -83,7 +83,7 @@ def _value(change: Change, op: Op, row: Row, place: tuple[int, int, int]) -> byt
     commit, lsn, order = place
     micros, image = _micros(change.at), _image(change.table, row)
     source = {
-        "version": "3.5.0.Final", "connector": "postgresql", "name": "cdc", "ts_ms": micros // 1000,
+        "version": "3.7.0.Final", "connector": "postgresql", "name": "cdc", "ts_ms": micros // 1000,
         "snapshot": "true" if op == Op.READ else "false", "db": "bench", "sequence": f'["{commit}","{lsn}"]',
         "ts_us": micros, "ts_ns": micros * 1000, "schema": SCHEMA, "table": change.table, "txId": 700 + change.tx,
         "lsn": lsn, "xmin": None,

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from adapters.checks.connect import ConnectCheck
 from adapters.checks.connector_settings import losses
 from replicator.cli import main
+from replicator.domain.connectors import Connector, row_loss
 
 PROJECT = Path(__file__).parents[3]
 CLASSES = {
@@ -105,8 +106,12 @@ def worker() -> Iterator[tuple[str, dict[str, Any]]]:
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name, what = (*self.path.split("/")[2:], "", "")[:2]
-            state = {"connector": {"state": "RUNNING"}, "tasks": [{"id": 0, "state": "RUNNING"}]}
-            body = {"config": running.get(name), "status": state, "": list(running)}[what]
+            version = {"version": running[name]["version"]} if "version" in running.get(name, ()) else {}
+            state = {"connector": {"state": "RUNNING", **version}, "tasks": [{"id": 0, "state": "RUNNING"}]}
+            if self.path == "/connector-plugins":
+                name, what = "", "plugins"
+            plugins = [{"class": CLASSES["postgresql"], "type": "source", "version": "3.5.0.Final"}]
+            body = {"config": running.get(name), "status": state, "": list(running), "plugins": plugins}[what]
             self.send_response(200 if not name or name in running else 404)
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
@@ -141,6 +146,39 @@ def test_the_running_connector_and_the_file_are_both_looked_at(worker, tmp_path)
     del running["mine"]
     (nobody,) = ConnectCheck("connect", {**options, "files": []}).diagnose()
     assert nobody.severity == "warning" and nobody.sentence == f"No connector at {url} writes topics of this source."
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("version", "metadata", "lost"),
+    [
+        ("3.7.0.Final", "true", None),
+        ("3.6.1.Final", "true", "rows of one COPY (connector mine)"),
+        ("3.6.1.Final", "false", "rows of one COPY (connector mine)"),
+        (None, "true", "rows of one COPY (connector mine)"),
+    ],
+)
+def test_a_version_that_loses_rows_with_its_server(worker, postgres_dsn, version, metadata, lost):
+    """The server is older than those with which rows of open transactions are lost; a worker that does not tell the version
+    of a connector tells that of its plugin."""
+    url, running = worker
+    running["mine"] = {"connector.class": CLASSES["postgresql"], **WELL, "provide.transaction.metadata": metadata}
+    running["mine"] |= {"version": version} if version else {}
+    options = {"url": url, "connector": "mine", "topics": ["cdc.public.*"], "dsn": postgres_dsn}
+    warnings = [d for d in ConnectCheck("connect", options).diagnose() if d.severity == "warning"]
+    assert [d.sentence.partition(": ")[2] for d in warnings] == ([f"{lost}."] if lost else [])
+    assert all("3.7.0 or newer" in d.next_step for d in warnings)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "server", "is_told"),
+    [(True, 18, True), (True, 17, True), (True, 16, False), (False, 18, False), (None, None, True), (True, None, True)],
+)
+def test_rows_of_open_transactions_are_lost_with_newer_servers(metadata, server, is_told):
+    loss = row_loss(Connector("postgresql", "3.5.0.Final"), has_metadata=metadata, server=server)
+    assert loss is not None and ("open meanwhile" in loss.sentence) is is_told
+    assert ("provide.transaction.metadata=false" in loss.next_step) is is_told
+    assert row_loss(Connector("mysql", "3.5.0.Final")) is None
 
 
 CONFIG = """\

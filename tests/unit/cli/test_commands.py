@@ -30,7 +30,7 @@ def test_run(caught_up):
     assert (said["command"], said["ok"], said["error"]) == ("run", True, None)
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE for lane in said["result"]["lanes"])
-    names = "name records records_per_second position lag_records away_since error pace transactions"
+    names = "name records records_per_second position lag_records away_since error pace transactions row_loss"
     assert set(said["result"]["sources"][0]) == set(names.split())
 
 

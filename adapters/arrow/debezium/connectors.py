@@ -1,0 +1,44 @@
+"""The connector that wrote the records of a frame, by their source blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.connectors import Connector
+
+from ..json.faults import UNREADABLE
+from ..json.framing import split
+
+
+class Origin(msgspec.Struct, gc=False):
+    """The part of a `source` block that names the connector."""
+
+    connector: str | None = None
+    version: str | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    """The part of a change event that names the connector."""
+
+    source: Origin | None = None
+
+
+_event = msgspec.json.Decoder(Event, strict=False).decode
+
+
+def connector_of(raw: pa.Table, depth: int, read: Callable[[pa.Table], pa.Table] = lambda raw: raw) -> Connector | None:
+    """See `ports.decoder.TellsTransactions.connector`. Looks at the last record of each topic, until one names it. `read`
+    makes JSON of a frame."""
+    last = {topic: row for row, topic in enumerate(raw["topic"].to_pylist())}
+    for row in sorted(last.values(), reverse=True):
+        (text,) = read(raw.slice(row, 1))["value"].to_pylist()
+        try:
+            origin = _event(split(text, depth)[1]).source if text is not None else None
+        except UNREADABLE:
+            continue
+        if origin is not None and origin.connector and origin.version:
+            return Connector(origin.connector, origin.version)
+    return None

@@ -1,0 +1,45 @@
+"""Connectors that may lose rows before they send them, and what helps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
+WITHOUT_LOSS = (3, 7)
+"""Debezium's PostgreSQL connector from 3.7.0 on. Before it, a restart took a log position for done of which more rows came
+(those of one COPY), and with transaction metadata it skipped rows of transactions that PostgreSQL 17 decodes anew."""
+FIRST_AFFECTED_SERVER = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """What wrote records, as they say themselves: Debezium's name of the connector, and its version."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowLoss:
+    """What a connector may lose, in one sentence, and what to do."""
+
+    sentence: str
+    next_step: str
+
+
+def row_loss(connector: Connector, *, has_metadata: bool | None = None, server: int | None = None) -> RowLoss | None:
+    """What the connector may lose when it is restarted; None where nothing is known that it loses. `has_metadata`: its
+    `provide.transaction.metadata`; `server`: the major version of its database; None where they are not known."""
+    found = VERSION.match(connector.version)
+    if connector.name != "postgresql" or found is None or (int(found[1]), int(found[2])) >= WITHOUT_LOSS:
+        return None
+    what, until_then = "rows of one COPY", ""
+    if has_metadata is not False and (server is None or server >= FIRST_AFFECTED_SERVER):
+        known = has_metadata is not None and server is not None
+        where = "" if known else f" (PostgreSQL {FIRST_AFFECTED_SERVER} or newer with provide.transaction.metadata=true)"
+        what += f", and rows of transactions that are open meanwhile{where}"
+        until_then = " Until then, provide.transaction.metadata=false keeps the rows of open transactions."
+    sentence = f"Debezium's PostgreSQL connector {connector.version} may lose rows when it is restarted: {what}."
+    step = f"Upgrade the connector to 3.7.0 or newer, then load the tables again: `replicator backfill TABLE`.{until_then}"
+    return RowLoss(sentence, step)
