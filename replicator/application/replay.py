@@ -23,13 +23,11 @@ from replicator.ports.sink import Sink
 
 from .catalog import Catalog, Unusable
 from .holding import held_back
-from .lanes import LaneRun
 from .rejects import headers_from_text, headers_to_text
 from .remembering import remembered
 from .roster import Place, refused_id
-from .schemas import LaneSchema
+from .schemas import LaneSchema, refuse_other_rule
 from .shared import Shared
-from .writes import refuse_other_rule
 
 PIECE = 500
 """Letters that are tried at once."""
@@ -331,8 +329,7 @@ class Replay(Generic[F]):
             again.reject(rows, "apply", lane.id)
 
         def apply(sink: Sink[F]) -> None:
-            run = LaneRun(lane, rule=(sink.state(lane) or LaneState()).rule)
-            refuse_other_rule(run, plan)
+            refuse_other_rule(lane, (sink.state(lane) or LaneState()).rule, plan.rule)
             sink.prepare(lane, plan)
             for part in folded:
                 sink.apply([Write(lane, plan, part, NOWHERE, beside=True, may_wait=patient)], reject)

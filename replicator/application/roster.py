@@ -25,7 +25,7 @@ from .lanes import LaneRun, LaneStatus
 from .problem import Problem, Stopped, problem_of
 from .remembering import remembered
 from .rules import CONTINUE, RulesFor, TransactionRules
-from .schemas import LaneSchema
+from .schemas import LaneSchema, refuse_changed_rule
 from .shared import Shared
 from .skipping import as_option
 from .workers import Worker
@@ -290,6 +290,12 @@ class Roster(Generic[F]):
         if lost:
             self._shared.lanes.suspend(run, _loss(run.lane, lost, self._place.source.start()))
         else:
+            rules = self._place.rules_for(run.lane.table)
+            try:
+                refuse_changed_rule(run.lane, state.rule, stand.schemas, rules.keys if rules else ())
+            except ConfigProblem as error:
+                self._shared.lanes.suspend(run, problem_of(error), error)
+                return
             schema = LaneSchema(run.lane, stand.schemas, is_anew=not state.position)
             self._shared.lanes.place(run, position, state.position, state.forgotten, schema)
 

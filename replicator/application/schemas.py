@@ -9,6 +9,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from replicator.domain.borders import Border
+from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.fitting import covers
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position
@@ -218,6 +219,30 @@ def plan_at(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None:
     if schema.current is None:
         return None
     return planned(lane, schema.current.source, schema.taken(schema.current.source))
+
+
+def refuse_other_rule(lane: Lane, rule: str, now: str) -> None:
+    """Raise ConfigProblem when the rows of the lane's target were written under another policy, or by other keys: the two
+    would mix."""
+    if rule not in ("", now):
+        raise ConfigProblem(
+            f"Lane {lane.id} holds rows written under {rule!r}, and the configuration now says {now!r}.",
+            next_step=f"`replicator lanes resync {lane.id}` loads it again under the new rule; or give it another name with "
+            f"`into` ({lane.config_line}).",
+        )
+
+
+def refuse_changed_rule(lane: Lane, rule: str, versions: Sequence[SchemaVersion], keys: tuple[str, ...]) -> None:
+    """The same before any record comes, by the schema that the lane met last. `keys`: as configured."""
+    schema = LaneSchema(lane, versions)
+    if not rule or schema.current is None:
+        return
+    source = schema.current.source
+    try:
+        plan = planned(lane, source.with_keys(keys) if keys else source, schema.taken(source))
+    except ReplicatorError:
+        return  # The next records may have what it lacks; where they do not, it is said of them.
+    refuse_other_rule(lane, rule, plan.rule)
 
 
 def altered_behind(border: Border, lane: Lane, versions: Sequence[SchemaVersion]) -> Mapping[str, Altered]:

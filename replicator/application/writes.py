@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, cast
 
-from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import event_log_plan
 from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
@@ -25,7 +24,7 @@ from .lanes import LaneRun, LaneStatus
 from .problem import Problem, ensure, problem_of
 from .records import Frames, Keeping, Records
 from .rejects import stopped_by
-from .schemas import Turn
+from .schemas import Turn, refuse_other_rule
 from .shaping import Shaping, Taken
 from .shared import Shared
 
@@ -148,7 +147,7 @@ class Writes(Generic[F]):
         try:
             ensure(table is not None, f"The changes of lane {run.lane.id} came without their table.")
             plan = self._catalog.plan(run.lane, cast("TableSpec", table), columns)
-            refuse_other_rule(run, plan)
+            refuse_other_rule(run.lane, run.rule, plan.rule)
         except Exception as error:
             self._shared.lanes.suspend(run, problem_of(error), error)
             return []
@@ -196,18 +195,6 @@ class Writes(Generic[F]):
 
     def _within(self, batch: Batch[F], span: Span) -> F:
         return batch.frame if span == batch.span else self._engine.within(batch.frame, span)
-
-
-def refuse_other_rule(run: LaneRun, plan: ApplyPlan) -> None:
-    """Raise ConfigProblem when the rows of the lane's target were written under another policy, or by other keys: the two
-    would mix."""
-    if run.rule not in ("", plan.rule):
-        lane = run.lane
-        raise ConfigProblem(
-            f"Lane {lane.id} holds rows written under {run.rule!r}, and the configuration now says {plan.rule!r}.",
-            next_step=f"`replicator lanes resync {lane.id}` loads it anew under the new rule; or give it another name with "
-            f"`into` ({lane.config_line}).",
-        )
 
 
 def covered(span: Span, topics: Iterable[str]) -> Span:

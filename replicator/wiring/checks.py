@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from replicator.domain.conditions import columns_of
-from replicator.domain.errors import ReplicatorError
+from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
 from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
@@ -42,7 +42,10 @@ def diagnose(loaded: Loaded, connect: str | None = None) -> Iterator[Diagnosis]:
     status: Mapping[str, Any] = {"lanes": ()}
     try:
         lanes = known_lanes(loaded)
-        status = ask_status(loaded) or stored_status(loaded)
+        stored = stored_status(loaded)
+        status = ask_status(loaded) or stored
+        for lane in (lane for lane in stored["lanes"] if lane["exit_code"] == ExitCode.CONFIG):
+            yield Diagnosis("error", f"lane {lane['id']}", lane["error"], lane["next_step"])
     except ReplicatorError as problem:
         yield Diagnosis("error", "lanes", problem.sentence, problem.next_step)
     tasks = list(_tasks(loaded, lanes, status, connect))

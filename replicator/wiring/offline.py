@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -11,12 +12,13 @@ from replicator.application.control import accepted, resync_stopped
 from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
 from replicator.application.roster import refused_id, target_taken, target_unnamed
+from replicator.application.schemas import refuse_changed_rule
 from replicator.application.skipping import Standing, judged, skipped
 from replicator.application.status import tombstones_of
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import told
+from replicator.domain.schema_versions import SchemaVersion, told
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 
@@ -84,13 +86,22 @@ class _Asked:
             if lane.sink in self._away:
                 return _stored(lane, None, _of_another(lane, *self._away[lane.sink]))
             sink = self._sink(lane.sink)
-            found = _stored(lane, sink.state(lane), None)
-            return {**found, "schemas": [told(v) for v in remembered(sink, lane)] if lane.table else []}
+            state, schemas = sink.state(lane), remembered(sink, lane) if lane.table else ()
+            return {**_stored(lane, state, self._changed(lane, state, schemas)), "schemas": [told(v) for v in schemas]}
         except Retryable as away:
             self._away[lane.sink] = lane, away
             return _stored(lane, None, away)
         except ReplicatorError as problem:
             return _stored(lane, None, problem)
+
+    def _changed(self, lane: Lane, state: LaneState | None, schemas: Sequence[SchemaVersion]) -> ConfigProblem | None:
+        """Why the lane will be suspended when it starts; None where nothing is known of that."""
+        rules = parts.rules_for(self._loaded, lane.source)(lane.table) if lane.table else None
+        try:
+            refuse_changed_rule(lane, state.rule if state else "", schemas, rules.keys if rules else ())
+        except ConfigProblem as problem:
+            return problem
+        return None
 
     def _sink(self, name: str) -> Any:
         if name not in self._sinks:
@@ -117,7 +128,7 @@ def _stored(lane: Lane, state: LaneState | None, problem: ReplicatorError | None
         "counts": None,
         "error": problem.sentence if problem else None,
         "next_step": problem.next_step if problem else None,
-        "exit_code": None,
+        "exit_code": int(problem.exit_code) if problem else None,
         "applied_at": None,
         "tombstones": tombstones_of(lane, state.forgotten if state else None),
         "schemas": [],

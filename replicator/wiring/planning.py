@@ -10,7 +10,9 @@ from replicator.application.planning import Planned, Planning
 from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
 from replicator.application.roster import refused_id, target_taken, target_unnamed
+from replicator.application.schemas import refuse_other_rule
 from replicator.domain.errors import ConfigProblem, ReplicatorError
+from replicator.domain.plan import LaneState
 from replicator.domain.schema_versions import told
 from replicator.ports.frames import Lane
 from replicator.ports.sink import RefusesSecondWriter
@@ -45,7 +47,8 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
                     if planned.lane.refused:
                         planned = replace(planned, plan=None, problem=target_unnamed(planned.lane))  # noqa: PLW2901
                     if planned.problem is None:
-                        planned = replace(planned, problem=asked.second_writer(planned.lane))  # noqa: PLW2901
+                        problem = asked.second_writer(planned.lane) or asked.changed_rule(planned)
+                        planned = replace(planned, problem=problem)  # noqa: PLW2901
                     yield {**_plain(planned, sinks[planned.lane.sink]), "schemas": asked.schemas(planned.lane)}
             finally:
                 source.close()
@@ -76,6 +79,18 @@ class _Stored:
         try:
             if isinstance(sink, RefusesSecondWriter):
                 sink.refuse_second_writer(lane)
+        except ConfigProblem as problem:
+            return problem
+        except ReplicatorError:
+            del self._sinks[lane.sink]
+        return None
+
+    def changed_rule(self, planned: Planned) -> ConfigProblem | None:
+        """Why the lane will not write to its target: its rows were written under another rule."""
+        sink, lane = self._sinks.get(planned.lane.sink), planned.lane
+        try:
+            if sink is not None and planned.plan is not None:
+                refuse_other_rule(lane, (sink.state(lane) or LaneState()).rule, planned.plan.rule)
         except ConfigProblem as problem:
             return problem
         except ReplicatorError:
