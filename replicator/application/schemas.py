@@ -17,7 +17,6 @@ from replicator.domain.schema_changes import (
     Decision,
     Kind,
     Mode,
-    SchemaChange,
     changes_between,
     decided,
     decided_of_drop,
@@ -27,6 +26,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
 
 from .catalog import AS_IT_IS, Taken, planned
+from .skipping import as_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,26 +294,28 @@ def told_stop(lane: Lane, turn: Turn) -> tuple[str, str]:
     """Why the lane does not go on, and what to do about it."""
     stops, line = turn.decision.stops, f" ({lane.config_line})" if lane.config_line else ""
     sentence = f"The schema of table {lane.table} changed: {'; '.join(map(str, stops))}."
-    modes = {lane.schema_rules.mode(change.kind) for change in stops}
-    if any(change.kind is Kind.KEY_CHANGED for change in stops):
-        return sentence, _reload(lane, stops)
+    if turn.decision.is_final:
+        return sentence, _reload(lane, turn)
     accept = f"`replicator lanes resume {lane.id} --accept-schema {turn.version.number}`"
     if turn.decision.waits:
         return sentence, f"{accept} lets the lane go on under it; `schema_changes` says quarantine{line}."
-    if modes <= {Mode.FAIL, Mode.QUARANTINE} and not turn.known:
-        kinds = ", ".join(sorted({change.kind.value for change in stops}))
-        return sentence, (
-            f"Allow it with `schema_changes: {{{kinds}: evolve}}`{line} and start again, or for this once with {accept}."
-        )
-    return sentence, _reload(lane, stops)
+    kinds = ", ".join(f"{kind}: evolve" for kind in sorted({change.kind.value for change in stops}))
+    return sentence, f"Allow it with `schema_changes: {{{kinds}}}`{line} and start again, or for this once with {accept}."
 
 
-def _reload(lane: Lane, stops: Sequence[SchemaChange]) -> str:
+def _reload(lane: Lane, turn: Turn) -> str:
     """What helps where the rows that are there cannot be told by the new key, or held by the new type."""
     line = f" ({lane.config_line})" if lane.config_line else ""
-    typed = all(change.kind is Kind.TYPE_CHANGED for change in stops)
-    other = f"; or keep the type that is there with `schema_changes: {{type_changed: try_evolve}}`{line}" if typed else ""
+    typed = any(change.kind is Kind.TYPE_CHANGED for change in turn.decision.stops)
+    keyed = any(change.kind is Kind.KEY_CHANGED for change in turn.decision.stops)
+    keep = (
+        f"Keep the type that is there with `schema_changes: {{type_changed: try_evolve}}`{line}, and start again: rows that "
+        "do not fit are rejected. Or load"
+        if typed and not keyed
+        else "Load"
+    )
     return (
-        f"Once all records that are read have the new schema, `replicator drop {lane.id}` and start again: the lane "
-        f"loads the table anew{other}."
+        f"{keep} the table again without its older records. The new schema begins at {as_option(turn.version.position)}. "
+        f"See that source {lane.source} begins there or later (`start_from`, or what it retains), "
+        f"`replicator drop {lane.id}`, and start again. `replicator backfill` brings the rows that do not change."
     )

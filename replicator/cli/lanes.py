@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from replicator.domain.errors import EnvironmentProblem
@@ -47,11 +49,13 @@ def resume(session: Session, lane: str, number: int | None) -> None:
     from replicator.wiring import daemon, offline
 
     if number is None:
-        _ask(session, "resume", lane)
+        _ask(session, "resume", lane, _outcome)
         return
-    if not daemon.ask_control(session.loaded, "resume", lane, str(number)):
+    asked = daemon.ask_control(session.loaded, "resume", lane, str(number))
+    if not asked:
         offline.accept_schema(session.loaded, lane, number)
-    session.emit({"lane": lane, "schema": number}, f"{lane}: schema {number} accepted")
+    became = _outcome(session, lane) if asked else ", for the next start"
+    session.emit({"lane": lane, "schema": number}, f"{lane}: schema {number} accepted{became}")
 
 
 @command("resync")
@@ -64,9 +68,11 @@ def resync(session: Session, lane: str, yes: bool) -> None:
     offline.require_lane(session.loaded, lane)
     if not yes and not session.as_json:
         click.confirm(f"Remove every row of {lane} and load it again?", abort=True)
-    if not daemon.ask_control(session.loaded, "resync", lane, None):
+    asked = daemon.ask_control(session.loaded, "resync", lane, None)
+    if not asked:
         offline.resync(session.loaded, lane)
-    session.emit({"lane": lane}, f"{lane}: loading again")
+    became = _outcome(session, lane) if asked else " from the next start on"
+    session.emit({"lane": lane}, f"{lane}: loading again{became}")
 
 
 @command("skip")
@@ -77,17 +83,26 @@ def skip(session: Session, lane: str, until: str | None) -> None:
     from replicator.wiring import daemon, offline
 
     position = daemon.parse_position(until) if until else None
-    if not daemon.ask_control(session.loaded, "skip", lane, until):
+    asked = daemon.ask_control(session.loaded, "skip", lane, until)
+    if not asked:
         offline.skip(session.loaded, lane, position)
-    session.emit({"lane": lane}, f"{lane}: moved on")
+    session.emit({"lane": lane}, f"{lane}: moved on{_outcome(session, lane) if asked else ''}")
 
 
-def _ask(session: Session, action: str, lane: str) -> None:
+def _outcome(session: Session, lane: str) -> str:
+    """What became of a lane that was asked to go on, for the end of a sentence. Its error when it is suspended again."""
+    from replicator.wiring.daemon import await_outcome
+
+    became = await_outcome(session.loaded, lane)
+    return {"": "", "running": ", and running", "catching_up": ", and catching up"}.get(became, f", and now {became}")
+
+
+def _ask(session: Session, action: str, lane: str, outcome: Callable[[Session, str], str] = lambda *_: "") -> None:
     from replicator.wiring.daemon import ask_control
 
     if not ask_control(session.loaded, action, lane, None):
         raise EnvironmentProblem("the daemon does not run", next_step="Start it with `replicator run`.")
-    session.emit({"lane": lane, "action": action}, f"{lane}: {action}d")
+    session.emit({"lane": lane, "action": action}, f"{lane}: {action}d{outcome(session, lane)}")
 
 
 for _command in (list_lanes, pause, resume, resync, skip):

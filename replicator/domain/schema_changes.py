@@ -139,13 +139,14 @@ AS_IT_STANDS = Reshaping()
 class Decision:
     """What a lane does about the schema of its next records. `columns`: those of its table from then on. `stops`: the
     changes that it may not, or cannot, take; then nothing else counts. `waits`: it may go on once somebody accepts the
-    schema."""
+    schema. `is_final`: who accepts it, or lets it evolve, does not help: the target cannot follow."""
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Column, ...]
     reshaping: Reshaping = AS_IT_STANDS
     stops: tuple[SchemaChange, ...] = ()
     waits: bool = False
+    is_final: bool = False
 
 
 def changes_between(
@@ -220,14 +221,14 @@ def decided(
     if rules.mode(Kind.ADDED) in (Mode.EVOLVE, Mode.TRY_EVOLVE):
         changes += tuple(SchemaChange(Kind.ADDED, c.name, after=_told(c)) for c in left_out)
     asked = tuple(c for c in changes if rules.mode(c.kind) in STOPPING and not accepted)
-    if asked:
-        waits = all(rules.mode(c.kind) is Mode.QUARANTINE for c in asked)
-        return Decision(changes, columns, stops=asked, waits=waits)
-    taken = _Taken({c.name: c for c in columns}, newer, rules, policy, accepted=accepted)
+    taken = _Taken({c.name: c for c in columns}, newer, rules, policy, accepted=accepted or bool(asked))
     for change in changes:
         taken.take(change)
+    if asked:
+        waits = all(rules.mode(c.kind) is Mode.QUARANTINE for c in asked)
+        return Decision(changes, columns, stops=asked, waits=waits, is_final=bool(taken.stops))
     if taken.stops:
-        return Decision(changes, columns, stops=tuple(taken.stops))
+        return Decision(changes, columns, stops=tuple(taken.stops), is_final=True)
     return Decision(changes, tuple(taken.columns.values()), taken.reshaping)
 
 

@@ -221,9 +221,10 @@ def _await_daemon(loaded: Loaded, source: str, wanted: set[str], position: Posit
 def _refuse_halted(lanes: Sequence[Mapping[str, Any]]) -> None:
     halted = next((lane for lane in lanes if lane["status"] in ("paused", "suspended")), None)
     if halted is not None:
+        step = halted["next_step"] or f"`replicator lanes resume {halted['id']}`."
         raise Fatal(
-            f"Lane {halted['id']} is {halted['status']}{': ' + halted['error'] if halted['error'] else ''}.",
-            next_step=f"`replicator lanes resume {halted['id']}`, then repeat the command: it goes on where it was.",
+            f"Lane {halted['id']} is {halted['status']}{': ' + halted['error'] if halted['error'] else '.'}",
+            next_step=f"{step} Then repeat the command: it goes on where it was.",
         )
 
 

@@ -146,6 +146,30 @@ def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bo
     return True
 
 
+OUTCOME_SECONDS = 10.0
+"""For how long a command watches what becomes of a lane. Then it says what the lane is doing."""
+SETTLED = frozenset({"running", "paused", "retrying", "suspended"})
+"""What a lane does once it has caught up, or does not go on."""
+
+
+def await_outcome(loaded: Loaded, lane_id: str, seconds: float = OUTCOME_SECONDS) -> str:
+    """What a lane of the running daemon is doing once it has caught up, or does not go on; or after that time. Fatal, with
+    why, when it is suspended. Empty when no daemon runs."""
+    until = time.monotonic() + seconds
+    while True:
+        status = ask_status(loaded)
+        lane = next((one for one in status["lanes"] if one["id"] == lane_id), None) if status else None
+        if lane is None:
+            return ""
+        if lane["status"] == "suspended":
+            error = Fatal(f"Lane {lane_id} is suspended again: {lane['error']}", next_step=lane["next_step"] or "")
+            error.exit_code = ExitCode(lane["exit_code"] or ExitCode.RUNTIME)
+            raise error
+        if lane["status"] in SETTLED or time.monotonic() > until:
+            return str(lane["status"])
+        time.sleep(0.1)
+
+
 def _ask(loaded: Loaded, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> dict[str, Any] | None:
     settings = loaded.settings.http
     headers = {"X-Replicator": "cli"}

@@ -70,7 +70,7 @@ def test_skip_and_resync(pipeline, answer, project):
         archive.write_text(archive.read_text() + json.dumps({**record, "offset": to}) + "\n")
         to += 1
     said = answer("lanes", "skip", "lake.orders", "--until", f"{ORDERS}:{to}")
-    assert said["result"] == {"lane": "lake.orders"} and said["summary"] == "lake.orders: moved on"
+    assert said["result"] == {"lane": "lake.orders"} and said["summary"].startswith("lake.orders: moved on")
     assert pipeline()["lake.orders"]["position"]["cdc.public.orders"]["0"] == to
     assert answer("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
     lanes = pipeline()
