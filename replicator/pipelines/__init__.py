@@ -10,7 +10,14 @@ A pipeline is a config put together in code: the same document, the same rules, 
 
 from replicator.settings import ConfigError
 
-from .active import create_auto_cdc_flow, create_auto_cdc_from_snapshot_flow, create_streaming_table
+from .active import (
+    create_auto_cdc_flow,
+    create_auto_cdc_from_snapshot_flow,
+    create_streaming_table,
+    create_target_table,
+    temporary_view,
+)
+from .functions import col, expr, spark, struct
 from .pipeline import Pipeline
 from .running import RunFailed
 
@@ -18,7 +25,13 @@ __all__ = [
     "ConfigError",
     "Pipeline",
     "RunFailed",
+    "col",
     "create_auto_cdc_flow",
     "create_auto_cdc_from_snapshot_flow",
     "create_streaming_table",
+    "create_target_table",
+    "expr",
+    "spark",
+    "struct",
+    "temporary_view",
 ]

@@ -35,6 +35,16 @@ def create_streaming_table(*arguments: Any, **parameters: Any) -> None:
     _pipeline("create_streaming_table").create_streaming_table(*arguments, **parameters)
 
 
+def create_target_table(*arguments: Any, **parameters: Any) -> None:
+    """As `Pipeline.create_target_table`, of the pipeline of the `with` block. ConfigProblem outside of one."""
+    _pipeline("create_target_table").create_target_table(*arguments, **parameters)
+
+
+def temporary_view(*arguments: Any, **parameters: Any) -> Any:
+    """As `Pipeline.temporary_view`, of the pipeline of the `with` block. ConfigProblem outside of one."""
+    return _pipeline("temporary_view").temporary_view(*arguments, **parameters)
+
+
 def _pipeline(call: str) -> Pipeline:
     found = _ACTIVE.get()
     if found is None:

@@ -85,6 +85,7 @@ class Pipeline:
     def _begin(self, document: Document, root: FilePath, files: tuple[FilePath, ...]) -> None:
         self._document, self._root, self._files = document, root, files
         self._declared = Declared()
+        self._views: dict[str, str] = {}
         self._leave: list[Callable[[], None]] = []
 
     def __enter__(self) -> Pipeline:
@@ -116,6 +117,23 @@ class Pipeline:
         options = options_of(table_properties or {}, at)
         layout = {"partition_by": partition_cols, "cluster_by": cluster_by}
         self._declared.add_table(name, Table({**_said(layout, f"of table '{name}'", at), **options}, at))
+
+    create_target_table = create_streaming_table
+    """The name that it had before."""
+
+    def temporary_view(self, function: Callable[[], str] | None = None, *, name: str | None = None) -> Any:
+        """A decorator: the function's name, or `name`, is another name of the `SOURCE.TABLE` that the function returns, for
+        `source` of flows. A view selects nothing: `where` and `column_list` do."""
+        at = caller()
+
+        def declare(view: Callable[[], str]) -> Callable[[], str]:
+            called = name or view.__name__
+            if called in self._views:
+                raise refused(at, "same_name", f"there is a view '{called}' already")
+            self._views[called] = _text(view(), f"{called}()", at)
+            return view
+
+        return declare if function is None else declare(function)
 
     def create_auto_cdc_flow(
         self,
@@ -188,7 +206,8 @@ class Pipeline:
 
     def _add(self, target: str, source: str, name: str | None, said: Keys, at: Origin) -> None:
         name = _text(target if name is None else name, "name", at)
-        origin, table = source_and_table(_text(source, "source", at), at, self._known("sources"))
+        source = _text(source, "source", at)
+        origin, table = source_and_table(self._views.get(source, source), at, self._known("sources"))
         sink, into = sink_and_into(_text(target, "target", at), at, self._known("sinks"))
         self._declared.add_flow(Flow(name, origin, table, sink, into, _said(said, f"of flow '{name}'", at), at))
 

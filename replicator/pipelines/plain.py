@@ -11,7 +11,7 @@ from replicator.settings import Origin
 from .places import refused
 
 MAX_DEPTH = 32
-AS_TEXT = "write its text: 'id' for col(\"id\"), \"operation = 'DELETE'\" for expr(\"operation = 'DELETE'\")"
+AS_TEXT = "import col, expr and struct from replicator.pipelines, or write text: 'id', \"operation = 'DELETE'\""
 
 
 def plain(value: Any, what: str, at: Origin, depth: int = 0) -> Any:

@@ -35,6 +35,8 @@ FOR_DECODERS = frozenset(
 """Keys of a source that are its decoder's."""
 BACKFILLED = frozenset({"debezium_json", "debezium_avro"})
 """Formats that put the changes of a table in an order in which rows that are read have a place."""
+WITH_TRUNCATES = frozenset({"rows"})
+"""Formats in which a truncate is a row, which `apply_as_truncates` tells from others."""
 OF_THE_CORE = frozenset(
     {"kind", "engines", "format", "transport", "database", "connect", "transactions", "patience", "snapshots", "retention"}
 )
@@ -230,6 +232,7 @@ def decoder_of_all(loaded: Loaded, name: str) -> Decoder:
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
             **private(mine, loaded.settings.defaults),
+            **({"truncates": truncates(loaded, mine)} if settings.format in WITH_TRUNCATES else {}),
             **settings.for_decoder({key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS}),
         },
     )
@@ -245,6 +248,16 @@ def private(tables: Sequence[TableSettings], defaults: PolicyKeys) -> dict[str, 
     """What decoders are told that keep values from everybody else, by table; nothing where there is nothing private."""
     found = {table.match: private_columns(table, defaults) for table in tables}
     return {"private": found} if any(found.values()) else {}
+
+
+def truncates(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
+    """By table the condition that holds for truncates, where all its lanes have the same: these need not have a key."""
+    found = {}
+    for table in tables:
+        conditions = {lane.shape.truncates for lane in loaded.settings.lanes_of(table, table.match)}
+        if len(conditions) == 1 and None not in conditions:
+            found[table.match] = conditions.pop()
+    return found
 
 
 def sink(loaded: Loaded, name: str) -> Sink[Any]:

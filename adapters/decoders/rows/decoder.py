@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.errors import ConfigProblem, Fatal, RejectCode
+from replicator.domain.expr import Expr
 from replicator.domain.table import TableSpec
 
+from ...arrow.conditions import holds
 from ...arrow.json.framing import frames
+from ...arrow.json.limits import of_table
 from ...arrow.lines import line_of, located
 from ...arrow.parts import spec_of_rows
 from ...arrow.veils.decoder import VeilingDecoder
@@ -52,6 +56,9 @@ class RowsDecoder(VeilingDecoder):
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
         whole = super().decode(raw, table)
+        condition = of_table(self._options.truncates, table.name)
+        if condition is not None:
+            whole = _accept_truncates(whole, condition)
         return self._located(whole, ERROR, whole[OFFSET])
 
     def _located(self, frame: pa.Table, error: str, offsets: pa.ChunkedArray) -> pa.Table:
@@ -76,3 +83,12 @@ class RowsDecoder(VeilingDecoder):
         """Of the first record that can be read; all have the same."""
         groups = frames(sample["value"].combine_chunks(), self._options.limits.depth).groups
         return self._layouts.of(groups[0].schema if groups else None, table)
+
+
+def _accept_truncates(changes: pa.Table, condition: Expr) -> pa.Table:
+    """Rows that lack nothing but a key are right where the condition holds: every lane makes truncates of them."""
+    keyless = pc.fill_null(pc.starts_with(changes[ERROR], f"{RejectCode.NULL_KEY}: "), False)
+    if not pc.any(keyless).as_py():
+        return changes
+    errors = pc.if_else(pc.and_(keyless, holds(changes, condition)[0]), pa.scalar(None, pa.string()), changes[ERROR])
+    return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -23,7 +23,8 @@ OF_OFFSET = 2
 class Options(common.RowOptions):
     """What `RowsDecoder` takes: see the package, and `RowOptions` for what is not said there. `sequence_columns`: none where
     the offset is the order. `inserts_only`: a row that says no operation is a new one. `text_values`: every value is text,
-    as `adapters.arrow.texts` reads it. `in_files`: offsets say where in files rows stand, and rejects do, too."""
+    as `adapters.arrow.texts` reads it. `in_files`: offsets say where in files rows stand, and rejects do, too.
+    `truncates`: per table the condition (`domain.expr.Expr`) that holds for its truncates, which need not have a key."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "create": ("c", "I", "INSERT"),
@@ -37,6 +38,7 @@ class Options(common.RowOptions):
     inserts_only: bool = False
     text_values: bool = False
     in_files: bool = False
+    truncates: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _a_column_for_each(self) -> Options:

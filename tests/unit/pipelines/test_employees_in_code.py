@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from urllib.request import urlopen
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from employees import FEED, STAYS, VERSIONS, add
 from small_spark import SMALL
 from staff_in_code import FLOW, PARTS
@@ -25,7 +26,7 @@ from replicator.domain.errors import ExitCode, Fenced
 from replicator.pipelines.running import _ending_on_interrupt
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipelines-in-code.md"
-PROGRAM = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+PROGRAM, _, AS_AUTO_CDC, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 UK = [{"id": 3, "name": "Mikhail"}, {"id": 4, "name": "Gary"}]
 
 
@@ -53,6 +54,30 @@ def test_the_documented_program(tmp_path, engine):
     assert rows(tmp_path, "employees", "id", "name", "role") == STAYS
     history = rows(tmp_path, "employees_historical", "id", "name", "role", "_cdc_seq_1", "_cdc_end_seq_1")
     assert history == VERSIONS
+
+
+USERS = [
+    (124, "Raul", "Oaxaca", "INSERT", 1),
+    (123, "Isabel", "Monterrey", "INSERT", 1),
+    (125, "Mercedes", "Tijuana", "INSERT", 2),
+    (126, "Lily", "Cancun", "INSERT", 2),
+    (None, None, None, "TRUNCATE", 3),
+    (123, None, None, "DELETE", 6),
+    (125, "Mercedes", "Guadalajara", "UPDATE", 6),
+    (125, "Mercedes", "Mexicali", "UPDATE", 5),
+    (123, "Isabel", "Chihuahua", "UPDATE", 5),
+]
+"""The feed of AUTO CDC's documentation, as it has it."""
+
+
+def test_documented_auto_cdc_program_leaves_what_its_documentation_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    columns = zip(*USERS, strict=True)
+    names = ("userId", "name", "city", "operation", "sequenceNum")
+    table = pa.table({name: pa.array(values) for name, values in zip(names, columns, strict=True)})
+    write_deltalake(str(tmp_path / "feed" / "users"), table)
+    exec(compile(AS_AUTO_CDC, "users.py", "exec"), {"__name__": "users"})
+    assert rows(tmp_path, "target", "userId", "name", "city") == [(125, "Mercedes", "Guadalajara")]
 
 
 def test_a_run_says_what_it_did_and_goes_on_later(staff, tmp_path):
