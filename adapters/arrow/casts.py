@@ -9,6 +9,7 @@ from pyarrow import types as t
 from replicator.domain.elements import plain
 
 from . import texts
+from .json.decimals import cast_digits
 from .json.faults import Unfit
 
 Cast = tuple[pa.ChunkedArray, pa.ChunkedArray]
@@ -46,7 +47,7 @@ def _cast(values: pa.Array, into: pa.DataType) -> pa.Array:
     read = texts.reader_of(into) if _is_text(values.type) and _is_number(into) else None
     if read is not None:
         return read(values.cast(pa.string()))
-    return as_float(values, into) if t.is_floating(into) else values.cast(into)
+    return as_float(values, into) if t.is_floating(into) else cast_digits(values, into)
 
 
 def as_float(values: pa.Array, into: pa.DataType) -> pa.Array:

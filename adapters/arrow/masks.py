@@ -14,6 +14,8 @@ from replicator.domain.columns import Mask
 from replicator.domain.elements import plain
 from replicator.domain.erasures import texts as clear
 
+from .json.decimals import cast_digits
+
 TAG = 16
 """Hexadecimal digits of the HMAC that `truncate` keeps."""
 THOUSAND = 1000
@@ -72,4 +74,4 @@ def texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
         values = values.cast(kind)
     if t.is_binary(kind) or t.is_large_binary(kind):
         return pa.chunked_array([pa.array([v and v.hex() for v in values.to_pylist()], pa.string())])
-    return values.cast(pa.string())
+    return cast_digits(values, pa.string())

@@ -15,7 +15,7 @@ microseconds. What it lacks is kept without loss in another type:
 | date64 | date | the day |
 | decimal, negative scale | decimal(p-s, 0) | the number |
 | decimal, scale above precision | decimal(s, s) | the number |
-| decimal of more than 38 digits | string | the number, possibly with an exponent |
+| decimal of more than 38 digits | string | the number, with all its digits and no exponent |
 | fixed-size and large binary, views | binary | the bytes |
 | large string, views, dictionary, extension | as the type they stand for | |
 | null | string | always null |
@@ -33,6 +33,8 @@ import pyarrow.compute as pc
 from pyarrow import types as t
 
 from replicator.domain.errors import Fatal
+
+from ..arrow.json.decimals import cast_digits
 
 EXACT_DECIMAL_DIGITS = 15
 """delta-rs writes decimal statistics as JSON floats, which are exact up to so many digits; beyond, readers skip rows."""
@@ -171,7 +173,7 @@ def restored(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
 def storable(rows: pa.Table) -> pa.Table:
     """The rows in types in which a Delta table keeps them."""
     kinds = [pa.field(f.name, storage_type(f.type)) for f in rows.schema]
-    columns = [to_storage(column, f.type).cast(f.type) for column, f in zip(rows.columns, kinds, strict=True)]
+    columns = [cast_digits(to_storage(column, f.type), f.type) for column, f in zip(rows.columns, kinds, strict=True)]
     return pa.Table.from_arrays(columns, schema=pa.schema(kinds))
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..delta.types import storage_type, to_storage
+from ..delta.types import storable, storage_type
 from ..sql.pg_lists import own_items
 
 STANDS_FOR = "arrow"
@@ -56,8 +56,7 @@ def struct_names(schema: StructType, name: str) -> list[str]:
 
 def to_travel(table: pa.Table) -> pa.Table:
     """`table` in the types in which it travels. Every value must have one: see `delta.fit.impossible`."""
-    columns = [to_storage(table[f.name], storage_type(f.type)).cast(storage_type(f.type)) for f in table.schema]
-    return pa.table(columns, schema=pa.schema([pa.field(f.name, storage_type(f.type)) for f in table.schema]))
+    return storable(table)
 
 
 def from_travel(table: pa.Table, schema: pa.Schema) -> pa.Table:

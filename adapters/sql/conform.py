@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR
 from replicator.domain.errors import Reject, RejectCode
 
-from ..arrow.json.decimals import from_text
+from ..arrow.json.decimals import cast_digits, from_text
 from ..arrow.json.faults import Unfit
 
 NO_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, Unfit)
@@ -47,7 +46,7 @@ def _cast(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     """Of text with many digits Arrow itself would make other numbers."""
     if pa.types.is_decimal(to) and pa.types.is_string(column.type):
         return pa.chunked_array([from_text(chunk, to) for chunk in column.chunks], to)
-    return pc.cast(column, to)
+    return cast_digits(column, to)
 
 
 def _bisect(column: pa.ChunkedArray, to: pa.DataType, start: int) -> tuple[list[pa.Array], list[int]]:

@@ -75,12 +75,13 @@ def result_of(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def write_csv(rows: pa.Table) -> None:
-    """CSV on stdout, with bytes as `--json` has them, and lists and structures, for which CSV has no form, as JSON text."""
+    """CSV on stdout, with bytes and decimals as `--json` has them; lists and structures, for which CSV has no form, as JSON
+    text."""
     import pyarrow as pa
     from pyarrow import csv
 
     for at, field in enumerate(rows.schema):
-        if pa.types.is_nested(field.type) or _is_bytes(field.type):
+        if pa.types.is_nested(field.type) or _is_bytes(field.type) or _has_exponents(rows.column(at)):
             texts = [None if v is None else _text(v) for v in values(rows.column(at))]
             rows = rows.set_column(at, field.name, pa.array(texts, pa.string()))
     csv.write_csv(rows, sys.stdout.buffer)
@@ -90,6 +91,15 @@ def _is_bytes(kind: Any) -> bool:
     import pyarrow as pa
 
     return any(known(kind) for known in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
+
+
+def _has_exponents(column: Any) -> bool:
+    """Of decimals: Arrow's CSV would have them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pa.types.is_decimal(column.type) and pc.any(pc.match_substring(column.cast(pa.string()), "E")).as_py()
+    return bool(found)
 
 
 def _text(value: Any) -> str:
@@ -111,7 +121,7 @@ def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
     for column in rows.column_names:
         table.add_column(Text(column), overflow="fold")
     for row in plain_rows(rows):
-        table.add_row(*(Text("" if v is None else str(v)) for v in row.values()))
+        table.add_row(*(Text("" if v is None else str(plain(v))) for v in row.values()))
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED)
     console.print(table)
     if cut:

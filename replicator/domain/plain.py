@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ def _value(scalar: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: bytes as hexadecimal text, NaN and infinities as text."""
+    """What JSON can hold: bytes as hexadecimal text, NaN and infinities as text, decimals as text without an exponent."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, Decimal):
+        return format(value, "f")
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
         return str(value)
     if isinstance(value, list):

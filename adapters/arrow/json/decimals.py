@@ -194,6 +194,36 @@ def plain_text(number: int, scale: int) -> str:
     return f"-{digits}" if number < 0 else digits
 
 
+def cast_digits(values: Any, to: pa.DataType) -> Any:
+    """`values.cast(to)` of an array, or one of chunks. Decimals that become text, also inside of lists, structs and maps,
+    have all their digits and no exponent, which Arrow would write from seven zeros behind the point on."""
+    if isinstance(values, pa.ChunkedArray):
+        return pa.chunked_array([cast_digits(chunk, to) for chunk in values.chunks], to)
+    kind, t = values.type, pa.types
+    if t.is_decimal(kind) and t.is_string(to):
+        return _digits(values.cast(to), values)
+    if t.is_list(kind) and t.is_list(to):
+        whole = pa.concat_arrays([values])  # Not sliced, as its offsets have to be.
+        items = cast_digits(whole.values, to.value_type)
+        return pa.ListArray.from_arrays(whole.offsets, items, type=to, mask=whole.is_null())
+    if t.is_struct(kind) and t.is_struct(to) and [f.name for f in kind] == [f.name for f in to]:
+        parts = [cast_digits(part, field.type) for part, field in zip(values.flatten(), to, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(to), mask=values.is_null())
+    if t.is_map(kind) and t.is_map(to):
+        whole = pa.concat_arrays([values])
+        keys, items = cast_digits(whole.keys, to.key_type), cast_digits(whole.items, to.item_type)
+        return pa.MapArray.from_arrays(whole.offsets, keys, items, type=to, mask=whole.is_null())
+    return values.cast(to)
+
+
+def _digits(texts: pa.Array, values: pa.Array) -> pa.Array:
+    short = pc.fill_null(pc.match_substring(texts, "E"), False)
+    if not pc.any(short).as_py():
+        return texts
+    digits = pa.array([format(value, "f") for value in values.filter(short).to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, short, digits)
+
+
 def _as_text(of_bytes: Callable[[bytes], str], numeric: bool) -> Node:
     if numeric:
         return Node(pa.string(), msgspec.Raw, text().build)

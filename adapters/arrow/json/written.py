@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
+from .decimals import cast_digits
 from .spelling import spelt
 
 SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -34,7 +35,7 @@ class Layout:
 
 def values(column: pa.ChunkedArray, arrow: pa.DataType) -> list[Any]:
     """A column as what JSON has: see `spelling`."""
-    found: list[Any] = column.cast(_ready(arrow)).to_pylist()
+    found: list[Any] = cast_digits(column, _ready(arrow)).to_pylist()
     if t.is_floating(arrow) and pc.all(pc.is_finite(column)).as_py() is not False:
         return found
     plain = _plain(arrow)
