@@ -120,17 +120,19 @@ class Cluster:
                 return None
             raise self._said(error, doing) from None
 
-    def _offsets(self, partitions: Iterable[TopicPartition], spec: Any, isolation: Any) -> dict[TopicPartition, int]:
+    def _offsets(
+        self, partitions: Iterable[TopicPartition], spec: Any, isolation: Any, timeout: float = TIMEOUT
+    ) -> dict[TopicPartition, int]:
         request = {KafkaPartition(*p): spec for p in partitions}
         if not request:
             return {}
-        futures = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT)
+        futures = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=timeout)
         doing = self._reached("Offsets could not be read")
         return {TopicPartition(p.topic, p.partition): self._result(f, doing).offset for p, f in futures.items()}
 
-    def firsts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def firsts(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
         """Per partition the offset of the first record that is still there."""
-        return self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED, timeout)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Per partition the offset after the last record that may be read: open transactions are not part of the stream."""

@@ -49,4 +49,4 @@ class Following:
         fresh = self._watch.look(self._reader.next)
         if fresh:
             self._reader.assign(fresh)
-            self._reader.refresh({p.topic for p in fresh})
+            self._reader.refresh()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -22,6 +24,8 @@ from ...kafka.errors import error_of, passes, translated
 from .frames import offset_of, partition_of, record_batch, topic_of
 from .losses import ACCEPT
 from .options import KafkaOptions
+
+log = logging.getLogger(__name__)
 
 CHUNK = 2_000
 """Messages taken from librdkafka at a time: so few that their memory is used again (measured: half the time of 50,000)."""
@@ -68,9 +72,11 @@ class Reader:
         self._assigned: set[TopicPartition] = set()
         self._refused: dict[TopicPartition, str] = {}
         self._bounded = self._doubt = False
+        self._looks = ThreadPoolExecutor(1, "topics of the reader")
 
     def close(self) -> None:
         """Let go of the connection."""
+        self._looks.shutdown(cancel_futures=True)
         self._consumer.close()
 
     def assign(self, starts: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
@@ -86,13 +92,17 @@ class Reader:
             self._consumer.incremental_assign([KafkaPartition(*p, offset) for p, offset in wanted.items()])
             self._assigned.update(wanted)
 
-    def refresh(self, topics: Iterable[str]) -> None:
-        """Let librdkafka look at `topics` now: a partition it does not know of yet would wait for its next regular look."""
-        for topic in topics:
-            try:
-                self._consumer.list_topics(topic, timeout=1)
-            except KafkaException as error:
-                raise translated(error_of(error), f"Topic {topic} could not be looked at") from None
+    def refresh(self) -> None:
+        """Let librdkafka look at all topics now: a partition it does not know of yet would wait for its next regular look.
+
+        Does not wait: the answer may stand behind a fetch that the broker holds open. One look does for all topics."""
+        self._looks.submit(self._look)
+
+    def _look(self) -> None:
+        try:
+            self._consumer.list_topics(timeout=1)
+        except KafkaException as error:
+            log.debug("The topics were not looked at: %s", self._options.hide(str(error)))
 
     def _finished(self, partition: TopicPartition) -> bool:
         return partition in self._until and self.next[partition] >= self._until[partition]

@@ -54,8 +54,8 @@ class KafkaSource:
         wait_ms = 500 if until is None else 50
         with closing(Reader(self._options, self._cluster.remember, wait_ms)) as reader:
             reader.assign(starts, until)
-            watch = Watch(self._cluster, topics, self._options.patience_seconds, grow=until is None)
-            Following(reader, watch).run(apply_batch, stop)
+            with closing(Watch(self._cluster, topics, self._options.patience_seconds, grow=until is None)) as watch:
+                Following(reader, watch).run(apply_batch, stop)
 
     def _starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
         refuse(lost(self._cluster, topics, start, {}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from replicator.domain.errors import DataLoss, Retryable
@@ -32,6 +34,14 @@ WAIT = 0.2
 """Seconds after which a call that waits for records looks whether it was asked to stop."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """The topics of one search, and of the partitions that were not known the first offsets."""
+
+    topics: Mapping[str, Topic]
+    firsts: dict[TopicPartition, int]
+
+
 def patiently(ask: Callable[[], T], patience: float, stop: Stop) -> T | None:
     """What `ask` returns; a Retryable is asked again for `patience` seconds. None when asked to stop before that."""
     until = time.monotonic() + patience
@@ -56,6 +66,13 @@ class Watch:
         self._refusals: dict[TopicPartition, int] = {}
         self._looked = self._grown = self._answered = time.monotonic()
         self._away = False
+        # Looks for new topics wait for the broker; records of the topics that are read do not wait for them.
+        self._pool = ThreadPoolExecutor(1, "new topics")
+        self._search: Future[Fresh] | None = None
+
+    def close(self) -> None:
+        """Look no more. A look that has begun ends by itself, within a few seconds."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
     def identity(self) -> dict[str, str]:
@@ -76,10 +93,10 @@ class Watch:
         try:
             self._refuse_changed({p.topic for p in known})
             self.answered()
-            self._away = False
-            if self._grow and self._answered - self._grown >= GROW:
+            if self._grow:
                 fresh = self._fresh(known)
-                self._grown = time.monotonic()
+            else:
+                self._away = False
         except Retryable as away:
             if time.monotonic() - self._answered >= self._patience:
                 raise
@@ -109,11 +126,27 @@ class Watch:
         refuse({TopicPartition(name, 0): said for name, said in changed})
 
     def _fresh(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        now = self._cluster.topics(timeout=TICK)
-        fresh = [p for p in partitions_of(now) if p not in known]
-        if not fresh:
+        """What the last search found, once it has; otherwise begin one when it is time."""
+        if self._search is None:
+            if time.monotonic() - self._grown >= GROW:
+                self._search = self._pool.submit(self._find, frozenset(known))
             return {}
-        # Ids that are known stay: a topic created again this very moment must still be seen to differ.
-        self._topics = {**now, **self._topics}
-        log.info("Reading %s from the beginning.", ", ".join(map(str, fresh)))
-        return self._cluster.firsts(fresh)
+        if not self._search.done():
+            return {}
+        search, self._search, self._grown = self._search, None, time.monotonic()
+        fresh = search.result()
+        self._away = False
+        if fresh.firsts:
+            # Ids that are known stay: a topic created again this very moment must still be seen to differ.
+            self._topics = {**fresh.topics, **self._topics}
+            log.info("Reading %s from the beginning.", _some(fresh.firsts))
+        return fresh.firsts
+
+    def _find(self, known: Collection[TopicPartition]) -> Fresh:
+        now = self._cluster.topics(timeout=TICK)
+        return Fresh(now, self._cluster.firsts((p for p in partitions_of(now) if p not in known), timeout=TICK))
+
+
+def _some(partitions: Collection[TopicPartition], most: int = 20) -> str:
+    more = f" and {len(partitions) - most} more partitions" if len(partitions) > most else ""
+    return ", ".join(map(str, list(partitions)[:most])) + more

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -170,6 +171,35 @@ def test_topics_and_partitions_that_appear_are_read_from_their_beginning(
     assert seen.offsets(other) == [0, 1, 2]
     assert seen.offsets(topic, 1) == [0, 1]
     assert set(seen.batches[-1].identity) == {topic, other}
+
+
+def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
+    broker: Broker, source_of: Make, following: Follow, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look for all of two hundred new topics, which has no answer until more records of the old topic have come."""
+    looks: list[str] = []
+
+    def held(look: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def wait(*args: Any, **named: Any) -> Any:
+            looks.append(name)
+            count = len(run.seen.offsets(topic))
+            broker.produce(topic, numbers(3))
+            run.until(lambda: len(run.seen.offsets(topic)) >= count + 3)
+            return look(*args, **named)
+
+        return wait
+
+    broker.create(topic)
+    run = following(source_of(f"{topic}*"))
+    run.until(lambda: bool(run.seen.batches))
+    monkeypatch.setattr(Watch, "_find", held(Watch._find, "search"))
+    monkeypatch.setattr(Reader, "_look", held(Reader._look, "look"))
+    fresh = [f"{topic}.{n}" for n in range(200)]
+    broker.create(*fresh)
+    for name in fresh:
+        broker.produce(name, numbers(1))
+    run.until(lambda: {t for t, _, _ in run.seen.rows} == {topic, *fresh}, 60)
+    assert looks.count("look") <= looks.count("search")
 
 
 def test_a_pattern_without_topics_waits(broker: Broker, source_of: Make, following: Follow, topic: str) -> None:

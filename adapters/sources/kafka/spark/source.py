@@ -53,14 +53,14 @@ class KafkaSparkSource(KafkaSource):
         if topics is None:
             return
         self._warn(topics)
-        watch = Watch(self._cluster, topics, self._options.patience_seconds, grow=not once)
-        run = _Run(self._streaming, watch, apply_batch, self._nothing, self._spark)
-        run.announce(Position(self._starts(start, topics)))
-        self._spark.streams.addListener(self._pace)
-        try:
-            run.follow(stop, once=once)
-        finally:
-            self._spark.streams.removeListener(self._pace)
+        with closing(Watch(self._cluster, topics, self._options.patience_seconds, grow=not once)) as watch:
+            run = _Run(self._streaming, watch, apply_batch, self._nothing, self._spark)
+            run.announce(Position(self._starts(start, topics)))
+            self._spark.streams.addListener(self._pace)
+            try:
+                run.follow(stop, once=once)
+            finally:
+                self._spark.streams.removeListener(self._pace)
 
     def pace(self) -> Pace | None:
         """See `ports.telemetry.Paced`."""
