@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from confluent_kafka import KafkaError, KafkaException
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, ReplicatorError, Retryable
@@ -17,43 +19,81 @@ REFUSED = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.DELEGATION_TOKEN_AUTH_DISABLED,
+        KafkaError.DELEGATION_TOKEN_NOT_FOUND,
+        KafkaError.DELEGATION_TOKEN_OWNER_MISMATCH,
+        KafkaError.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+        KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        KafkaError.DELEGATION_TOKEN_EXPIRED,
+        KafkaError.INVALID_PRINCIPAL_TYPE,
+        KafkaError.UNACCEPTABLE_CREDENTIAL,
     }
 )
 """Errors of who we are or what we may: the same credentials give the same answer."""
 
-PASSING = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._WAIT_COORD,
-        KafkaError._WAIT_CACHE,
-        KafkaError._UNKNOWN_BROKER,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.INCONSISTENT_TOPIC_ID,
-        KafkaError._BAD_MSG,
-    }
+CHECK = "Check 'options' and 'security' of {whose}."
+VERSIONS = "Update the broker: it has to be Kafka 0.11 or later."
+DAMAGED = (
+    "Look for damaged files in the broker's log. Without a whole replica, stop the daemon and pass the record with "
+    "`replicator lanes skip LANE --until TOPIC:PARTITION:OFFSET`."
 )
-"""Errors of a broker that is away, starting, or handing over. `_BAD_MSG` is a checksum error: read again."""
+LOST = (
+    "Reload the lane with `replicator lanes resync LANE`, or accept the loss with "
+    "`replicator lanes skip LANE --until POSITION`."
+)
+SIZE = "Raise max.message.bytes of the topic and message.max.bytes of the broker with kafka-configs."
+ANEW = "Start the program again: the Kafka client has ended for good."
+DISALLOWED = "Check the name of the topic, its settings and the broker's policies for new topics."
+
+LASTING: Mapping[int, str] = {
+    **dict.fromkeys(
+        (
+            KafkaError._INVALID_ARG,
+            KafkaError._CONFLICT,
+            KafkaError._NOT_CONFIGURED,
+            KafkaError._UNKNOWN_PROTOCOL,
+            KafkaError.INVALID_GROUP_ID,
+            KafkaError.INVALID_REQUIRED_ACKS,
+            KafkaError.INVALID_SESSION_TIMEOUT,
+            KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        ),
+        CHECK,
+    ),
+    **dict.fromkeys(
+        (
+            KafkaError.TOPIC_EXCEPTION,
+            KafkaError.INVALID_PARTITIONS,
+            KafkaError.INVALID_REPLICATION_FACTOR,
+            KafkaError.INVALID_REPLICA_ASSIGNMENT,
+            KafkaError.INVALID_CONFIG,
+            KafkaError.POLICY_VIOLATION,
+        ),
+        DISALLOWED,
+    ),
+    **dict.fromkeys(
+        (
+            KafkaError._NOT_IMPLEMENTED,
+            KafkaError._UNSUPPORTED_FEATURE,
+            KafkaError.UNSUPPORTED_VERSION,
+            KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        ),
+        VERSIONS,
+    ),
+    **dict.fromkeys((KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE), LOST),
+    **dict.fromkeys(
+        (KafkaError.INVALID_MSG_SIZE, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE), SIZE
+    ),
+    **dict.fromkeys((KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP), DISALLOWED),
+    **dict.fromkeys(
+        (KafkaError._FATAL, KafkaError._FENCED, KafkaError._DESTROY, KafkaError._STATE, KafkaError._READ_ONLY), ANEW
+    ),
+    KafkaError._BAD_COMPRESSION: DAMAGED,
+}
+"""Errors that the same request meets again, and what to do about each. All others are of a broker that is away, starting,
+electing leaders or handing over, or of a client that waits for one: they may pass, however long that takes.
+`_BAD_MSG` passes: it is a checksum error, and what is read again may be whole."""
 
 AWAY = (
     "Check that the broker runs, that its advertised listeners can be reached from here, and that security.protocol under "
@@ -74,8 +114,8 @@ def refuses(error: KafkaError) -> bool:
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether librdkafka itself keeps trying, so that the stream may go on by itself."""
-    return bool(error.code() in PASSING or error.retriable())
+    """Whether the same request may succeed later, so that the stream may go on by itself."""
+    return error.retriable() or not (refuses(error) or error.code() in LASTING)
 
 
 def translated(error: KafkaError, doing: str, whose: str = "the source") -> ReplicatorError:
@@ -84,9 +124,11 @@ def translated(error: KafkaError, doing: str, whose: str = "the source") -> Repl
     sentence = f"{doing}: {error.str()} ({error.name()})."
     if refuses(error):
         return EnvironmentProblem(sentence, next_step=NOT_ALLOWED.format(whose=whose))
-    if error.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
-        return ConfigProblem(sentence, next_step=f"Check 'options' and 'security' of {whose}.")
-    return Retryable(sentence, next_step=AWAY.format(whose=whose)) if passes(error) else Fatal(sentence)
+    if passes(error):
+        return Retryable(sentence, next_step=AWAY.format(whose=whose))
+    step = LASTING[error.code()]
+    kind = ConfigProblem if step is CHECK else Fatal
+    return kind(sentence, next_step=step.format(whose=whose))
 
 
 def error_of(exception: KafkaException) -> KafkaError:

@@ -7,7 +7,7 @@ import traceback
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from adapters.kafka.errors import translated
+from adapters.kafka.errors import LASTING, REFUSED, passes, translated
 from adapters.sources.kafka import KafkaSource
 from adapters.sources.kafka.compaction import Readers, compacted
 from adapters.sources.kafka.losses import out_of_range, recreated
@@ -90,24 +90,38 @@ def test_settings_that_librdkafka_refuses(wrong: dict[str, object]) -> None:
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+CODES = {
+    code: name
+    for name in dir(KafkaError)
+    if name.isupper() and isinstance(code := getattr(KafkaError, name), int) and name not in ("NO_ERROR", "_PARTITION_EOF")
+}
+
+
+@pytest.mark.parametrize("code", CODES, ids=CODES.get)
+def test_every_error_of_kafka_may_pass_or_says_why_not(code: int) -> None:
+    error = translated(KafkaError(code), "Reading failed", "the source")
+    assert str(error).startswith("Reading failed: ") and CODES[code] in error.sentence
+    assert error.next_step and "{" not in error.next_step
+    lasting = code in LASTING or code in REFUSED
+    assert isinstance(error, Fatal) is lasting
+    assert passes(KafkaError(code)) is not lasting
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
+        (KafkaError._NOENT, Retryable),  # list_offsets: no leader of the partition is known
         (KafkaError._ALL_BROKERS_DOWN, Retryable),
-        (KafkaError._TIMED_OUT, Retryable),
-        (KafkaError._RESOLVE, Retryable),
-        (KafkaError.LEADER_NOT_AVAILABLE, Retryable),
+        (KafkaError.UNKNOWN, Retryable),
         (KafkaError._AUTHENTICATION, EnvironmentProblem),
         (KafkaError._SSL, EnvironmentProblem),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, EnvironmentProblem),
+        (KafkaError.DELEGATION_TOKEN_EXPIRED, EnvironmentProblem),
         (KafkaError._INVALID_ARG, ConfigProblem),
-        (KafkaError._CRIT_SYS_RESOURCE, Fatal),
+        (KafkaError.UNSUPPORTED_VERSION, Fatal),
     ],
 )
-def test_errors(code: int, kind: type[Exception]) -> None:
-    error = translated(KafkaError(code), "Reading failed")
-    assert type(error) is kind
-    assert str(error).startswith("Reading failed: ")
+def test_kinds_of_errors(code: int, kind: type[Exception]) -> None:
+    assert type(translated(KafkaError(code), "Reading failed")) is kind
 
 
 def test_ranges() -> None:
