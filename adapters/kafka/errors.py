@@ -82,9 +82,7 @@ LASTING: Mapping[int, str] = {
         VERSIONS,
     ),
     **dict.fromkeys((KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE), LOST),
-    **dict.fromkeys(
-        (KafkaError.INVALID_MSG_SIZE, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE), SIZE
-    ),
+    **dict.fromkeys((KafkaError.INVALID_MSG_SIZE, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE), SIZE),
     **dict.fromkeys((KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP), DISALLOWED),
     **dict.fromkeys(
         (KafkaError._FATAL, KafkaError._FENCED, KafkaError._DESTROY, KafkaError._STATE, KafkaError._READ_ONLY), ANEW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, admin
@@ -15,6 +15,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Replicat
 
 from ...kafka.client_log import client_log
 from ...kafka.errors import error_of, passes, refuses, translated
+from ...kafka.shutdown import close_consumer
 from .messages import Header, Message
 from .options import LARGEST, TopicOptions
 
@@ -134,7 +135,9 @@ class LettersTopic:
         """Give `take` every message that is there now, with its offset; the offsets between which they are. CutMeanwhile
         when some that were still to come are not there any more."""
         place = KafkaPartition(self.name, PARTITION)
-        with self._asked("could not be read"), closing(self._reading()) as consumer:
+        with self._asked("could not be read"), ExitStack() as opened:
+            consumer = self._reading()
+            opened.callback(close_consumer, consumer)
             begin, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT)
             consumer.assign([KafkaPartition(self.name, PARTITION, begin)])
             at, until = begin, time.monotonic() + TIMEOUT
@@ -197,8 +200,8 @@ class LettersTopic:
         doing = f"The topic {self.name} of the dead letters {failing} at {self._options.bootstrap_servers}"
         try:
             yield
-        except KafkaException as error:
-            found = error_of(error)
+        except (KafkaException, TimeoutError) as error:
+            found = error_of(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
             if self._admin is not None:
                 self._admin.poll(0)
             if self._refused is not None and not refuses(found):

@@ -119,6 +119,8 @@ class Cluster:
             if error_of(error).code() == skip:
                 return None
             raise self._said(error, doing) from None
+        except TimeoutError:
+            raise self._said(KafkaException(KafkaError(KafkaError._TIMED_OUT)), doing) from None
 
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: Any, isolation: Any, timeout: float = TIMEOUT

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from replicator.domain.position import Position
 
 from ...kafka.client_log import client_log
+from ...kafka.shutdown import close_consumer
 from .options import KafkaOptions
 
 log = logging.getLogger(__name__)
@@ -65,10 +66,10 @@ class GroupOffsets:
                 return
 
     def close(self) -> None:
-        """Wait for answers on their way, up to `PATIENCE` seconds, and let go."""
+        """Wait for answers on their way, up to `PATIENCE` seconds, and close the connection."""
         self._serve(PATIENCE)
         if self._consumer is not None:
-            self._consumer.close()
+            close_consumer(self._consumer)
             self._consumer = None
 
     def _ignore(self, error: KafkaError) -> None:

@@ -21,6 +21,7 @@ from replicator.ports.frames import Batch
 
 from ...kafka.client_log import client_log
 from ...kafka.errors import error_of, passes, translated
+from ...kafka.shutdown import close_consumer
 from .frames import offset_of, partition_of, record_batch, topic_of
 from .losses import ACCEPT
 from .options import KafkaOptions
@@ -77,7 +78,7 @@ class Reader:
     def close(self) -> None:
         """Let go of the connection."""
         self._looks.shutdown(cancel_futures=True)
-        self._consumer.close()
+        close_consumer(self._consumer)
 
     def assign(self, starts: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
         """Read further partitions, each from its offset, up to its `until` if it has one."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
+import psutil
 import pytest
 
 from adapters.sources.kafka import KafkaSource
 from replicator.domain.errors import Retryable
-from replicator.domain.position import Position
+from replicator.domain.position import Position, TopicPartition
 
 from .conftest import Broker, Running, Seen
 
@@ -40,3 +41,24 @@ def test_nothing_is_lost_over_a_kill_and_patience_has_an_end(own_broker: Broker)
     assert time.monotonic() - began < 15
     with pytest.raises(Retryable):
         impatient.run(Position(), Seen(), threading.Event(), once=True)
+
+
+def test_a_source_closes_while_the_broker_hangs(own_broker: Broker) -> None:
+    """librdkafka waits for the answer to a commit that is on its way for as long as the connection is open."""
+    own_broker.create("t")
+    own_broker.produce("t", [b"x"] * 9)
+    source = KafkaSource({"bootstrap_servers": own_broker.address, "topics": ["t"], "patience_seconds": 60})
+    run, place = Running(source, Position()), TopicPartition("t", 0)
+    run.until(lambda: len(run.seen.rows) == 9)
+    source.committed(Position({place: 5}))
+    source._group._serve(10)
+    process = psutil.Process(own_broker.service.status().pid)
+    process.suspend()
+    source.committed(Position({place: 7}))
+    with pytest.raises(Retryable):
+        source.end()
+    run.end()
+    closing = threading.Thread(target=source.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
