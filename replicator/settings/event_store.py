@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
-from .fields import Address, Count, Dsn, Duration, FromZero, Glob, LakePath, Strict, _refused
+from .fields import Address, Count, Dsn, Duration, FromZero, Glob, LakePath, Secret, Strict, _refused
 from .storage import StorageSettings, refuse_idle_storage
 
 
@@ -43,7 +43,7 @@ class ServeSettings(Strict):
 
     address: Address = "127.0.0.1:8091"
     """HOST:PORT to listen on; port 0 takes a free one."""
-    token: SecretStr | None = None
+    token: Secret | None = None
     """Asked of every caller. Needed where events are taken, and on any address but this machine's own."""
     tables: list[Glob] | None = Field(default=None, min_length=1)
     """The targets that may be read, as SINK.TABLE, globs allowed; by default those of the lanes."""

@@ -119,6 +119,12 @@ def _lake_path(text: str, info: ValidationInfo) -> str:
     return plain_path(text, (info.context or {}).get("root"), LAKE_STORES)
 
 
+def _secret(secret: SecretStr) -> SecretStr:
+    if not secret.get_secret_value().strip():
+        raise _refused("secret", "is an empty secret; set the variable that it comes from, or remove the key")
+    return secret
+
+
 def _dsn(secret: SecretStr) -> SecretStr:
     try:
         url = urlsplit(secret.get_secret_value())
@@ -268,6 +274,9 @@ LakePath = Annotated[str, AfterValidator(_lake_path)]
 
 CatalogSchema = Annotated[str, AfterValidator(_catalog_schema)]
 """A schema of the Spark session's catalog; its own name once loaded."""
+
+Secret = Annotated[SecretStr, AfterValidator(_secret)]
+"""A password or token. An empty one would switch off what it guards."""
 
 Dsn = Annotated[SecretStr, AfterValidator(_dsn)]
 """A PostgreSQL URL."""

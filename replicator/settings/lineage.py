@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import SecretStr, model_validator
+from pydantic import model_validator
 
-from .fields import ConfigPath, HttpUrl, Name, Strict, _refused
+from .fields import ConfigPath, HttpUrl, Name, Secret, Strict, _refused
 
 
 class LineageSettings(Strict):
@@ -14,7 +14,7 @@ class LineageSettings(Strict):
     """A file of JSON lines."""
     url: HttpUrl | None = None
     """What takes events by POST, such as http://HOST:PORT/api/v1/lineage."""
-    token: SecretStr | None = None
+    token: Secret | None = None
     """With `url`: the bearer token that it asks for."""
     namespace: Name | None = None
     """The namespace of the jobs, the pipeline's name by default."""

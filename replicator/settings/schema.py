@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, SecretStr, field_serializer, model_validator
 
+from replicator.domain.addresses import is_loopback
 from replicator.domain.patterns import best
 
 from .event_store import EventStoreSettings, ServeSettings
-from .fields import Address, ConfigPath, Count, FromZero, Name, Size, Strict, _refused, is_secret
+from .fields import Address, ConfigPath, Count, FromZero, Name, Secret, Size, Strict, _refused, is_secret
 from .findings import Path
 from .lanes import LaneSettings, resolve
 from .lineage import LineageSettings
@@ -21,7 +22,6 @@ from .sources import Source
 from .tables import OnReject, PolicyKeys, TableSettings
 
 MIB = 1024 * 1024
-LOOPBACK = ("127.", "localhost:", "[::1]:")
 
 
 class LimitSettings(Strict):
@@ -44,12 +44,12 @@ class HttpSettings(Strict):
 
     address: Address = "127.0.0.1:8090"
     """HOST:PORT to listen on; port 0 takes a free one."""
-    token: SecretStr | None = None
+    token: Secret | None = None
     """Asked of every caller; required when the address is not a loopback address."""
 
     @model_validator(mode="after")
     def _not_open(self) -> HttpSettings:
-        if not self.address.startswith(LOOPBACK) and not (self.token and self.token.get_secret_value()):
+        if self.token is None and not is_loopback(self.address):
             raise _refused("open", "listens beyond this machine, so it needs a 'token'")
         return self
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
-from .fields import ConfigPath, Duration, HttpUrl, Size, SourceDsn, Strict, _refused
+from .fields import ConfigPath, Duration, HttpUrl, Secret, Size, SourceDsn, Strict, _refused
 
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 OWNED_OPTIONS = {
@@ -88,7 +88,7 @@ Text = Annotated[str, BeforeValidator(_text), SCALAR]
 ONE_OR_SEVERAL = WithJsonSchema(
     {"anyOf": [{"type": ["string", "number"]}, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]}
 )
-SecretText = Annotated[SecretStr, BeforeValidator(_text), SCALAR]
+SecretText = Annotated[Secret, BeforeValidator(_text), SCALAR]
 
 
 CatalogTable = Annotated[str, Field(pattern=r"^[^.`\s]+(\.[^.`\s]+){1,2}$")]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
-from .fields import HttpUrl, Strict, _refused
+from .fields import HttpUrl, Secret, Strict, _refused
 
 
 class StorageSettings(Strict):
     """What reaches an object store. What is not said comes from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, ...), or
     from the role of the machine."""
 
-    access_key_id: SecretStr | None = None
-    secret_access_key: SecretStr | None = None
-    session_token: SecretStr | None = None
+    access_key_id: Secret | None = None
+    secret_access_key: Secret | None = None
+    session_token: Secret | None = None
     """Of credentials that last for a while only."""
     region: str | None = Field(None, min_length=1)
     endpoint: HttpUrl | None = None

@@ -142,6 +142,10 @@ VALUES = [
     ("  memory: 1GiB", "  memory: 1 lot", "size"),
     ("  memory: 1GiB", "  memory: -1", "value"),
     ("  address: 127.0.0.1:8090\n  token: open-sesame", "  address: 0.0.0.0:8090", "open"),
+    ("  address: 127.0.0.1:8090\n  token: open-sesame", "  address: 127.evil.example:8090", "open"),
+    ("  address: 127.0.0.1:8090\n  token: open-sesame", "  address: 127.0.0.1.evil.example:8090", "open"),
+    ("  token: open-sesame", "  token: ''", "secret"),
+    ("  token: open-sesame", "  token: ' '", "secret"),
     ("  address: 127.0.0.1:8090", "  address: localhost", "server"),
     ("limits:\n", "limits: 5\nold_limits:\n", "type"),
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from replicator.settings import ConfigError, Settings, plain_options
-from replicator.settings.fields import is_secret
+from replicator.settings.fields import Strict, is_secret
 from replicator.settings.json_schema import config_schema
 
 SECRET = "hunter2hunter2"
@@ -179,3 +180,23 @@ def test_every_secret_field_is_known_to_be_one():
     assert not is_secret(("tables", 0, "columns", "key"))
     assert is_secret(("sources", "shop", "security", "sasl.password"))
     assert not is_secret(("sources", "shop", "group_id"))
+
+
+def every_secret() -> list[tuple[str, Any]]:
+    found, models = [], [Strict]
+    while models:
+        model = models.pop()
+        models += model.__subclasses__()
+        found += [
+            (f"{model.__name__}.{name}", field.rebuild_annotation())
+            for name, field in model.model_fields.items()
+            if "SecretStr" in repr(field.rebuild_annotation())
+        ]
+    return sorted(dict(found).items())
+
+
+@pytest.mark.parametrize(("name", "kind"), every_secret())
+def test_an_empty_secret_is_refused(name: str, kind: Any) -> None:
+    empty = {"sasl.password": ""} if "dict" in repr(kind) else ""
+    with pytest.raises(ValidationError):
+        TypeAdapter(kind, config={"hide_input_in_errors": True}).validate_python(empty)
