@@ -83,6 +83,12 @@ def translating(table: str) -> Iterator[None]:
 def _refused_by_the_system(number: int, table: str) -> ReplicatorError:
     """By its number."""
     name = errno.errorcode.get(number, str(number))
+    if number in (errno.EMFILE, errno.ENFILE):
+        return Retryable(
+            f"no file of table {table} can be opened: the {'process' if number == errno.EMFILE else 'machine'} has no file "
+            f"descriptor left ({name})",
+            next_step="Raise the limit of open files: LimitNOFILE of the service, or `ulimit -n` before the start.",
+        )
     if number in _PASSING:
         return Retryable(f"the disk under table {table} refuses to write: {name}")
     if number == errno.ENAMETOOLONG:

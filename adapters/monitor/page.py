@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -32,7 +32,7 @@ class PageOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     address: str = "127.0.0.1:8090"
-    token: SecretStr | None = None
+    token: SecretStr | None = Field(None, min_length=1)
 
 
 class PageMonitor:

@@ -13,13 +13,14 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
+from replicator.domain.addresses import is_loopback
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.read_side import ReadSide
 from replicator.ports.server import Emit
 
 from .commands import Commands
-from .reads import Reads, refused
-from .serving import Serving, is_of_this_machine
+from .reads import EncodedSlashes, Reads, refused
+from .serving import Serving
 
 DRAIN_SECONDS = 30
 HERE = ("127.0.0.1", "localhost", "::1", "[::1]", "testserver")
@@ -31,7 +32,7 @@ class ServerOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     address: str = "127.0.0.1:8091"
-    token: SecretStr | None = None
+    token: SecretStr | None = Field(None, min_length=1)
     max_rows: int = Field(10_000, ge=1)
     message_bytes: int = Field(16 * 1024 * 1024, ge=1)
 
@@ -61,8 +62,9 @@ class HttpServer:
             *(Commands(emit, self._token, self._options.message_bytes).routes() if emit else ()),
         ]
         # A page on another site must not read this one under its own host name (DNS rebinding).
+        slashes = Middleware(EncodedSlashes)
         hosts = [Middleware(TrustedHostMiddleware, allowed_hosts=list(HERE))] if not self._token else []
-        return Starlette(routes=routes, middleware=hosts, exception_handlers={HTTPException: refused})
+        return Starlette(routes=routes, middleware=[*hosts, slashes], exception_handlers={HTTPException: refused})
 
     def _refuse_strangers(self, emit: Emit | None) -> None:
         if self._token:
@@ -72,7 +74,7 @@ class HttpServer:
                 "`serve` takes events from whoever reaches it, so it needs a token",
                 next_step='Add one, for example serve: {token: "${EVENTS_TOKEN}"}',
             )
-        if not is_of_this_machine(self._options.address):
+        if not is_loopback(self._options.address):
             raise ConfigProblem(
                 f"`serve` shows rows to whoever reaches {self._options.address}, so it needs a token there",
                 next_step='Add one, for example serve: {token: "${SERVE_TOKEN}"}, or listen on 127.0.0.1.',

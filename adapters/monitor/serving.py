@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import ipaddress
 import threading
 import time
 
@@ -14,6 +13,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from replicator.domain.errors import EnvironmentProblem
+
+from . import connections
+from .connections import BoundedProtocol
 
 START_SECONDS = 10.0
 
@@ -40,6 +42,10 @@ class Serving:
             log_config=None,
             log_level="warning",
             access_log=False,
+            http=BoundedProtocol,
+            # As many are accepted at once, before the first of them is looked at.
+            backlog=connections.MOST,
+            ws="none",
             timeout_graceful_shutdown=self._drain,
         )
         self._server = uvicorn.Server(config)
@@ -91,12 +97,3 @@ def has_password(request: Request, token: str) -> bool:
     except (binascii.Error, ValueError):
         return False
     return kind.lower() == "basic" and hmac.compare_digest(password, token.encode())
-
-
-def is_of_this_machine(address: str) -> bool:
-    """Whether only this machine reaches what listens at HOST:PORT."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

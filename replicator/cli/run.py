@@ -11,7 +11,7 @@ import click
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode
 
-from .session import Session, command
+from .session import Session, command, echo
 
 
 @command("run")
@@ -21,12 +21,14 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
     """Read the sources and keep every target current. SIGTERM drains, commits and exits 0."""
     # Nothing is open before the daemon is built. An exception amidst imports may come out as anything.
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
+    from replicator.wiring.descriptors import raise_limit
     from replicator.wiring.logs import configure
     from replicator.wiring.memory import settle
 
     from .progress import telling_progress
 
     configure(session.verbosity)
+    raise_limit()
     if engine:
         session.overrides += (f"engine={engine}",)
     daemon = _daemon(session)
@@ -93,9 +95,9 @@ def _say(session: Session, daemon: Any, problem: Any, code: ExitCode) -> None:
     if session.as_json:
         session.emit(report, problem.sentence if problem else "stopped", ok=code is ExitCode.OK)
     elif problem is not None:
-        click.echo(f"error: {problem.sentence}", err=True)
+        echo(f"error: {problem.sentence}", err=True)
         if problem.next_step:
-            click.echo(f"  {problem.next_step}", err=True)
+            echo(f"  {problem.next_step}", err=True)
     else:
         session.note(_figures(report, daemon.supervisor().rejected))
 

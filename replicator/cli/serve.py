@@ -19,12 +19,14 @@ def serve(session: Session, address: str | None) -> None:
     where the config has an `event_store`, take events for it: `POST /events`. With the token that `serve.token` names, which
     is needed for events and on any address but this machine's own. SIGTERM answers what has begun and exits 0."""
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
+    from replicator.wiring.descriptors import raise_limit
     from replicator.wiring.events import emitting
     from replicator.wiring.logs import configure
     from replicator.wiring.read_side import Targets
     from replicator.wiring.serving import server
 
     configure(session.verbosity)
+    raise_limit()
     if address:
         session.overrides += (f"serve.address={address}",)
     side = server(session.loaded)

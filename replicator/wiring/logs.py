@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import traceback
 from collections.abc import MutableMapping
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +16,10 @@ import structlog
 
 NORMAL = logging.INFO
 """The level of a daemon's log; commands that end log warnings only."""
+BURST, SECONDS = 20, 10.0
+"""Equal lines that are written within a time."""
+MOST_LINES = 10_000
+"""Different lines that are counted at a time."""
 
 
 def configure(verbosity: int, normal: int = NORMAL) -> None:
@@ -37,6 +43,7 @@ def _on_stderr(level: int) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            RepeatedLines(),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             where_it_failed,
             renderer,
@@ -64,6 +71,34 @@ class _Handed(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         log = structlog.get_logger()
         log.log(record.levelno, record.getMessage(), logger=record.name, **({"exc_info": error} if error else {}))
+
+
+class RepeatedLines:
+    """A processor that lets `BURST` equal lines through within `SECONDS` and drops the others. The first line after that
+    time comes with a summary of what was dropped.
+
+    Lines are equal when their level, event and other fields that are text are: figures may differ."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[tuple[str, str], ...], int] = {}
+        self._ends = 0.0
+
+    def __call__(self, _logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """The event; DropEvent for one too many."""
+        line = tuple((name, value) for name, value in sorted(event.items()) if isinstance(value, str))
+        with self._lock:
+            ended = {} if monotonic() < self._ends and len(self._counts) < MOST_LINES else self._counts
+            if ended or not self._counts:
+                self._counts, self._ends = {}, monotonic() + SECONDS
+            count = self._counts[line] = self._counts.get(line, 0) + 1
+        for fields, times in ended.items():
+            if times > BURST:
+                again = {f"line_{name}" if name in ("event", "level") else name: text for name, text in fields}
+                structlog.get_logger().warning("lines were left out", times=times - BURST, **again)
+        if count > BURST:
+            raise structlog.DropEvent
+        return event
 
 
 def where_it_failed(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

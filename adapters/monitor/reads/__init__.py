@@ -1,6 +1,6 @@
 """The read side over HTTP: tables, rows, histories, and pages for people."""
 
 from .problems import refused
-from .routes import Reads
+from .routes import EncodedSlashes, Reads
 
-__all__ = ["Reads", "refused"]
+__all__ = ["EncodedSlashes", "Reads", "refused"]

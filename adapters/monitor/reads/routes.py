@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +13,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from replicator.domain.plain import plain
 from replicator.domain.plain import rows as plain_rows
@@ -38,6 +40,20 @@ class Key(PathConvertor):
 
 
 register_url_convertor("key", Key())
+
+
+class EncodedSlashes:
+    """Has routes see %2F as part of a name: servers decode the path before its parts are told apart."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "http":
+            parts = scope["raw_path"].partition(b"?")[0].decode("ascii").split("/")
+            scope = {**scope, "path": "/".join(unquote(part).replace("/", "%2F") for part in parts)}
+        await self._app(scope, receive, send)
 
 
 class Reads:

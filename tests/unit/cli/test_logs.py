@@ -8,7 +8,7 @@ import logging
 import structlog
 
 from adapters.kafka.client_log import client_log
-from replicator.wiring.logs import configure, where_it_failed
+from replicator.wiring.logs import BURST, SECONDS, configure, where_it_failed
 
 
 def _fail(secret: str) -> None:
@@ -65,3 +65,24 @@ def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):
         client_log(str).error("FAIL [thrd:nowhere.example:9092/bootstrap]: Connect failed")
         structlog.reset_defaults()
         assert capsys.readouterr().err.count("nowhere.example:9092/bootstrap") == seen
+
+
+def test_equal_lines_are_counted_and_left_out(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("replicator.wiring.logs.monotonic", lambda: now[0])
+    configure(0)
+    log = structlog.get_logger()
+    try:
+        for attempt in range(50):
+            log.warning("lane retrying", lane="lake.a", attempt=attempt)
+            logging.getLogger("adapters.x").warning("it is away")
+        log.warning("lane retrying", lane="lake.b", attempt=1)
+        now[0] = SECONDS
+        log.info("later")
+    finally:
+        structlog.reset_defaults()
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [e["attempt"] for e in said if e.get("lane") == "lake.a" and e["event"] == "lane retrying"] == [*range(BURST)]
+    assert [e for e in said if e.get("lane") == "lake.b"] and said[-1]["event"] == "later"
+    left_out = [(e["line_event"], e["line_level"], e["times"]) for e in said if e["event"] == "lines were left out"]
+    assert left_out == [("lane retrying", "warning", 50 - BURST), ("it is away", "warning", 50 - BURST)]

@@ -147,7 +147,7 @@ def test_a_store_that_is_away(post, store, monkeypatch):
 
 
 def test_a_token_is_needed(store):
-    for options in ({}, {"token": ""}):
+    for options in ({}, {"token": None}):
         with pytest.raises(ConfigProblem, match="token"):
             HttpServer(options).start(store.append, NO_READS)
 

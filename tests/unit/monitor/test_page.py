@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
+import time
+from contextlib import suppress
 from typing import Any
+from urllib.request import urlopen
 
+import psutil
 import pytest
 from starlette.testclient import TestClient
 
+from adapters.monitor import connections
 from adapters.monitor.page import PageMonitor
 from adapters.monitor.prometheus import PrometheusTelemetry
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
@@ -205,6 +211,49 @@ def test_an_engines_stream_is_shown(daemon):
     daemon.sources = [{"name": "<b>", "pace": pace}, {"name": "other", "pace": None}]
     shown = daemon.client().get("/").text
     assert "source &lt;b&gt;: the last batch took 2.5 s, 1,200 rows/s in, 1,500 rows/s applied</p>" in shown
+
+
+def connected(address: str, count: int, sent: bytes) -> list[socket.socket]:
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    made = [socket.create_connection((host, int(port)), timeout=20) for _ in range(count)]
+    for one in made:
+        with suppress(ConnectionError):
+            one.sendall(sent)
+    return made
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET /livez HTTP/1.1\r\nHo", id="half a head"),
+        pytest.param(b"POST /lanes/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx", id="half a body"),
+        pytest.param(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\nHo", id="half a second one"),
+    ],
+)
+def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent):
+    """Connections are bounded in number, and those that send nothing make room for others."""
+    monkeypatch.setattr(connections, "MOST", 20)
+    monkeypatch.setattr(connections, "ARRIVES", 1.0)
+    monitor = PageMonitor({"address": "127.0.0.1:0", "token": "secret"}, PrometheusTelemetry("1.2.3"))
+    address = monitor.start(daemon.views())
+    process = psutil.Process()
+    before = process.num_fds()
+    try:
+        held = connected(address, 60, sent)
+        until = time.monotonic() + 20
+        while process.num_fds() - before > 60 + 20 + 5:  # of this end, and of the bounded other one
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        for one in held:
+            with suppress(ConnectionResetError):
+                while one.recv(1000):  # until the server has closed it
+                    pass
+            one.close()
+        with urlopen(f"{address}/livez", timeout=20) as answer:
+            assert answer.status == 200
+    finally:
+        monitor.close()
 
 
 def test_a_taken_address_is_said(daemon):

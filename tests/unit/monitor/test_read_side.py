@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from served_tables import pages, problem, served, url
 from starlette.testclient import TestClient
 
+from adapters.delta.names import encode
 from adapters.monitor.server import HttpServer
 from replicator.domain.errors import ConfigProblem
 
@@ -73,6 +75,19 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     return served(
         folder, {"kind": "delta", "path": "./lake"}, {"public.t": ["id", "part"], "public.texts": ["id"]}, max_rows=500
     )
+
+
+@pytest.mark.parametrize("name", ["a/b", "/", "a%2Fb", "rows/timeline/history"])
+def test_a_slash_belongs_to_the_name_of_its_table(tmp_path: Path, name: str) -> None:
+    write_deltalake(str(tmp_path / "lake" / encode(name)), pa.table({"id": [1, 2]}))
+    client = served(tmp_path, {"kind": "delta", "path": "./lake"}, {f"public.{name}": ["id"]})
+    assert [table["name"] for table in client.get("/tables").json()["tables"]] == [f"s.{name}"]
+    (columns, rows) = re.findall(r'href="(/tables/[^"]*)"', client.get("/docs").text)[:2]
+    assert client.get(columns).json()["columns"] == [{"name": "id", "type": "int64"}]
+    assert client.get(rows).json()["rows"] == [{"id": 1}, {"id": 2}]
+    assert client.get(url("tables", f"s.{name}", "rows", "2")).json()["rows"] == [{"id": 2}]
+    following = client.get(url("tables", f"s.{name}", "rows", limit="1")).json()["next"]
+    assert client.get(following).json()["rows"] == [{"id": 2}]
 
 
 def test_what_there_is(shop: TestClient) -> None:
