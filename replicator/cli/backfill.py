@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .session import Session, command
+from .session import Session, command, echo
 
 if TYPE_CHECKING:
     from replicator.application.backfilling import Outcome
@@ -24,9 +24,7 @@ def backfill(session: Session, table: str, source: str | None, anew: bool) -> No
     from replicator.wiring import backfilling
 
     outcome = backfilling.backfill(session.loaded, table, session.note, source=source, anew=anew)
-    session.emit(
-        asdict(outcome), _summary(outcome), text=lambda: click.echo("\n".join([_summary(outcome), *outcome.without]))
-    )
+    session.emit(asdict(outcome), _summary(outcome), text=lambda: echo("\n".join([_summary(outcome), *outcome.without])))
 
 
 def _summary(outcome: Outcome) -> str:

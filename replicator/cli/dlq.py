@@ -12,7 +12,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem, ExitCode
 
-from .session import COUNT, Session, command
+from .session import COUNT, Session, command, echo, printable
 
 if TYPE_CHECKING:
     from replicator.ports.dead_letters import Which
@@ -122,7 +122,7 @@ def replay(session: Session, **chosen: Any) -> int:
     result = {"replayed": done.applied, "rejected": done.rejected, "left": dict(done.left)}
     said = f"{done.applied} records replayed, {done.rejected} rejected again (see `replicator dlq list`)"
     good = not done.rejected and not done.left
-    session.emit(result, said, ok=good, text=lambda: click.echo("\n".join([*_left(done.left), said])))
+    session.emit(result, said, ok=good, text=lambda: echo("\n".join([*_left(done.left), said])))
     return int(ExitCode.OK if good else ExitCode.RUNTIME)
 
 
@@ -154,8 +154,8 @@ def _print(found: Any) -> None:
     else:
         for each in found:
             where = each.lane or each.stage
-            click.echo(f"{each.event_id}  {each.table or '?'}  {where}  {each.code}: {each.sentence}")
-    click.echo(f"{len(found)} rejected records")
+            echo(f"{each.event_id}  {each.table or '?'}  {where}  {each.code}: {each.sentence}")
+    echo(f"{len(found)} rejected records")
 
 
 def _print_table(found: Any) -> None:
@@ -192,17 +192,16 @@ def _explain(found: Any) -> None:
         }
         for name, value in pairs.items():
             if value:
-                click.echo(f"{name + ':':<12} {value}")
-        click.echo(f"key:         {_shown(each.key)}")
-        click.echo(f"value:       {_shown(each.record)}\n")
+                echo(f"{name + ':':<12} {value}")
+        echo(f"key:         {_shown(each.key)}")
+        echo(f"value:       {_shown(each.record)}\n")
 
 
 def _shown(data: bytes | None) -> str:
     """Bytes for a terminal: what a record holds must not steer it."""
     if data is None:
         return "none"
-    text = data[:SHOWN].decode("utf-8", "backslashreplace")
-    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    shown = printable(data[:SHOWN].decode("utf-8", "backslashreplace"))
     return shown + (f" ... ({len(data)} bytes)" if len(data) > SHOWN else "")
 
 

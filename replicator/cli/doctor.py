@@ -8,7 +8,7 @@ import click
 
 from replicator.domain.errors import ExitCode
 
-from .session import Session, command
+from .session import Session, command, echo
 
 GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
 
@@ -34,7 +34,7 @@ def doctor(session: Session, strict: bool, connect: str | None) -> int:
 
 def _print(found: list[Any], summary: str) -> None:
     for one in found:
-        click.echo(f"{GLYPHS[one.severity]} {one.subject}: {one.sentence}")
+        echo(f"{GLYPHS[one.severity]} {one.subject}: {one.sentence}")
         if one.severity != "ok" and one.next_step:
-            click.echo(f"    {one.next_step}")
-    click.echo(summary)
+            echo(f"    {one.next_step}")
+    echo(summary)

@@ -9,7 +9,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem, ExitCode
 
-from .session import Session, command
+from .session import Session, command, echo
 
 if TYPE_CHECKING:
     from replicator.wiring.dropping import Found
@@ -30,7 +30,7 @@ def drop(session: Session, table: str, yes: bool) -> None:
         _confirm(session, found, lines)
     dropping.drop(session.loaded, found.lane)
     said = [*(lines if yes else ()), f"{lane}: {_outcome(found)}"]
-    session.emit(_plain(found), said[-1], text=lambda: click.echo("\n".join(said)))
+    session.emit(_plain(found), said[-1], text=lambda: echo("\n".join(said)))
 
 
 def _confirm(session: Session, found: Found, lines: list[str]) -> None:
@@ -41,7 +41,7 @@ def _confirm(session: Session, found: Found, lines: list[str]) -> None:
         if not session.as_json:
             session.note("\n".join(lines))
         session.fail(refusal, ExitCode.CONFIG, _plain(found))
-    click.echo("\n".join(lines))
+    echo("\n".join(lines))
     click.confirm(f"Remove this of {found.lane.id}?", abort=True)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .emit import told
-from .session import COUNT, Session, command
+from .session import COUNT, Session, command, echo
 from .times import IN_UTC, MOMENT
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def events(
 
 
 def _show(title: str, found: Any) -> None:
-    click.echo(title)
+    echo(title)
     for event in found:
-        click.echo(f"{event.created_at}  {event.aggregate_id}  version {event.event_version}  {event.event_type}")
+        echo(f"{event.created_at}  {event.aggregate_id}  version {event.event_version}  {event.event_type}")
         for line in _values(event):
-            click.echo(f"    {line}")
+            echo(f"    {line}")
 
 
 def _values(event: Event) -> list[str]:

@@ -10,7 +10,7 @@ from replicator.domain.errors import ConfigProblem, ExitCode
 
 from .drop import on_terminal
 from .refresh import told
-from .session import Session, command
+from .session import Session, command, echo
 
 if TYPE_CHECKING:
     from replicator.wiring.forgetting import Found
@@ -42,7 +42,7 @@ def forget(session: Session, table: str, key: tuple[str, ...], source: str | Non
     notes += [f"Computed anew: {told(one)}." for one in done.refreshed]
     summary = f"{table}: one key forgotten; rows and records removed: {removed}"
     result = {**_plain(found), "removed": done.removed, "versions": done.versions, "linked": sorted(map(list, done.linked))}
-    session.emit(result, summary, text=lambda: click.echo("\n".join([*(lines if yes else ()), summary, *notes])))
+    session.emit(result, summary, text=lambda: echo("\n".join([*(lines if yes else ()), summary, *notes])))
 
 
 def _confirm(session: Session, found: Found, lines: list[str]) -> None:
@@ -54,7 +54,7 @@ def _confirm(session: Session, found: Found, lines: list[str]) -> None:
         if not session.as_json:
             session.note("\n".join(lines))
         session.fail(refusal, ExitCode.CONFIG, _plain(found))
-    click.echo("\n".join(lines))
+    echo("\n".join(lines))
     click.confirm("Forget this row, for good?", abort=True)
 
 

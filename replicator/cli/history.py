@@ -8,7 +8,7 @@ import click
 
 from replicator.domain.plain import plain
 
-from .session import Session, command
+from .session import Session, command, echo
 
 if TYPE_CHECKING:
     from replicator.domain.timeline import Entry
@@ -36,13 +36,13 @@ def history(session: Session, table: str, key: tuple[str, ...]) -> None:
 
 
 def _show(title: str, entries: list[Entry]) -> None:
-    click.echo(title)
+    echo(title)
     for entry in entries:
         at = "(no time)" if entry.at is None else str(entry.at)
         words = [at, _what(entry), *([f"transaction {entry.transaction}"] if entry.transaction else [])]
-        click.echo("  ".join(["", *words, f"{entry.topic}:{entry.partition}:{entry.offset}"]).lstrip())
+        echo("  ".join(["", *words, f"{entry.topic}:{entry.partition}:{entry.offset}"]).lstrip())
         for line in _values(entry):
-            click.echo(f"    {line}")
+            echo(f"    {line}")
 
 
 def _what(entry: Entry) -> str:

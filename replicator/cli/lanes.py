@@ -8,7 +8,7 @@ import click
 
 from replicator.domain.errors import EnvironmentProblem
 
-from .session import Session, command
+from .session import Session, cell, command, echo
 
 
 @click.group("lanes")
@@ -28,9 +28,9 @@ def list_lanes(session: Session) -> None:
         {"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line, "status": states.get(x.id, "stopped")}
         for x in found
     ]
-    width = max((len(x.id) for x in found), default=0)
-    lines = [f"{row['id']:<{width}}  {row['status']}" for row in result]
-    session.emit(result, f"{len(found)} lanes", text=lambda: click.echo("\n".join(lines)))
+    width = max((len(cell(x.id)) for x in found), default=0)
+    lines = [f"{cell(x.id):<{width}}  {states.get(x.id, 'stopped')}" for x in found]
+    session.emit(result, f"{len(found)} lanes", text=lambda: echo("\n".join(lines)))
 
 
 @command("pause")

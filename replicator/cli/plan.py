@@ -8,7 +8,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import Session, command
+from .session import Session, command, echo
 
 
 @command("plan")
@@ -42,13 +42,13 @@ def _schemas(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
 
 def _print(found: list[dict[str, Any]], *, in_full: bool) -> None:
     for lane in found:
-        click.echo(f"{lane['table']} -> {lane['lane']}  policy {_policy(lane)}  key ({', '.join(lane['keys'])})")
+        echo(f"{lane['table']} -> {lane['lane']}  policy {_policy(lane)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
-            click.echo(f"    will be suspended: {lane['problem']}")
+            echo(f"    will be suspended: {lane['problem']}")
         if lane["schema_changes"] != "evolve":
-            click.echo(f"    schema changes: {lane['schema_changes']}")
+            echo(f"    schema changes: {lane['schema_changes']}")
         for line in _schemas(lane["schemas"] or [], in_full=in_full):
-            click.echo(f"    schema {line}")
+            echo(f"    schema {line}")
         for stage, text in lane["stages"].items() if in_full else ():
-            click.echo(f"  -- {stage}\n{text}\n")
-    click.echo(f"{len(found)} lanes")
+            echo(f"  -- {stage}\n{text}\n")
+    echo(f"{len(found)} lanes")

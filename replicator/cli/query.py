@@ -14,7 +14,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.plain import plain, values
 from replicator.domain.plain import rows as plain_rows
 
-from .session import COUNT, Session, command
+from .session import COUNT, Session, command, printable
 from .times import IN_UTC, MOMENT_OR_PLACES
 
 if TYPE_CHECKING:
@@ -117,11 +117,11 @@ def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
     rows = rows.slice(0, shown)
     # Text, not strings: brackets in a value are no markup.
     title = f"{name}: {'the first ' if cut else ''}{rows.num_rows:,} rows"
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=Text(printable(title)), title_justify="left")
     for column in rows.column_names:
-        table.add_column(Text(column), overflow="fold")
+        table.add_column(Text(printable(column)), overflow="fold")
     for row in plain_rows(rows):
-        table.add_row(*(Text("" if v is None else str(plain(v))) for v in row.values()))
+        table.add_row(*(Text("" if v is None else printable(str(plain(v)))) for v in row.values()))
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED)
     console.print(table)
     if cut:

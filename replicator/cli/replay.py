@@ -10,7 +10,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem, Fatal
 
-from .session import Session, command
+from .session import Session, command, echo
 from .times import IN_UTC, MOMENT
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _dry_run(session: Session, lane: Any, asked: dict[str, Any]) -> None:
     from replicator.wiring import comparing
 
     result = comparing.compare(session.loaded, lane, partial(_made, session, lane.into), session.note, **asked)
-    session.emit(result, "", text=lambda: click.echo("\n".join(comparing.told(result))))
+    session.emit(result, "", text=lambda: echo("\n".join(comparing.told(result))))
 
 
 def _made(session: Session, named: str, config: Loaded) -> dict[str, Any]:

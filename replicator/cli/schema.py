@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .session import Session, command
+from .session import Session, command, echo
 
 
 @click.group("schema")
@@ -23,7 +23,7 @@ def history(session: Session, table: str) -> None:
     from replicator.wiring.schemas import histories
 
     found = histories(session.loaded, table)
-    session.emit(found, f"{sum(len(lane['schemas']) for lane in found)} schemas", text=lambda: click.echo(_told(found)))
+    session.emit(found, f"{sum(len(lane['schemas']) for lane in found)} schemas", text=lambda: echo(_told(found)))
 
 
 def lines(schemas: list[dict[str, Any]]) -> list[str]:

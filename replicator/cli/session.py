@@ -26,6 +26,21 @@ COUNT = click.IntRange(0, 2**63 - 1)
 """How many, or which one of them."""
 
 
+def printable(text: str) -> str:
+    """`text` for a terminal: characters that would steer it are escaped. Names of tables may hold any."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def cell(text: str) -> str:
+    """`text` in one line of a table."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a line, or several, for people."""
+    click.echo(printable(text), err=err)
+
+
 @dataclass
 class Session:
     """One run of one command."""
@@ -52,7 +67,7 @@ class Session:
     def note(self, text: str) -> None:
         """A line for people on stderr, unless `-q`."""
         if self.verbosity >= 0:
-            click.echo(text, err=True)
+            echo(text, err=True)
 
     def emit(self, result: Any, summary: str, *, ok: bool = True, text: Callable[[], None] | None = None) -> None:
         """The command's answer: with `--json` one object, otherwise what `text` prints, or the summary."""
@@ -61,7 +76,7 @@ class Session:
         elif text is not None:
             text()
         else:
-            click.echo(summary)
+            echo(summary)
 
     def fail(self, problem: Exception, code: ExitCode, details: Any = None) -> None:
         """The command's error, and the end of the program."""
@@ -72,9 +87,9 @@ class Session:
             body = {"command": self.command, "ok": False, "summary": sentence, "result": details, "error": error}
             self._print(body)
         else:
-            click.echo(f"error: {sentence}", err=True)
+            echo(f"error: {sentence}", err=True)
             if step:
-                click.echo(f"  {step}", err=True)
+                echo(f"  {step}", err=True)
         sys.exit(int(code))
 
     @staticmethod

@@ -9,7 +9,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import Session, command
+from .session import Session, command, echo
 
 
 @click.group("stack")
@@ -47,7 +47,7 @@ def status(session: Session) -> None:
 def logs(session: Session, service: str | None, follow: bool) -> None:
     """Print the servers' logs."""
     for line in _stack(session).read_logs(service, follow=follow):
-        click.echo(line)
+        echo(line)
     session.note("")
 
 
@@ -71,7 +71,7 @@ def _print(embedded: Any) -> None:
     rows = [("service", "state", "pid", "listens on", "log"), *map(_cells, _rows(embedded))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

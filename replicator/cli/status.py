@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .session import Session, command
+from .session import Session, cell, command, printable
 
 HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected")
 FIRST_FIGURE = 4
@@ -71,8 +71,10 @@ def _print(report: dict[str, Any], *, positions: bool = False) -> None:
     console.print(_shown(report, width), soft_wrap=True)
     if positions:
         console.print(
-            "\n".join(
-                ("", "positions: the offset to be read next", *_positions(report), *_deletes(report), *_schemas(report))
+            printable(
+                "\n".join(
+                    ("", "positions: the offset to be read next", *_positions(report), *_deletes(report), *_schemas(report))
+                )
             ),
             soft_wrap=True,
             markup=False,
@@ -133,7 +135,7 @@ def _shown(report: dict[str, Any], width: int) -> Any:
         *_troubles(report),
         *_waiting(report),
     )
-    return Text("\n".join((_summary(report), "", *lines, *more)), no_wrap=True)
+    return Text(printable("\n".join((_summary(report), "", *lines, *more))), no_wrap=True)
 
 
 def _table(report: dict[str, Any]) -> list[str]:
@@ -223,4 +225,4 @@ def _cells(lane: dict[str, Any]) -> tuple[str, ...]:
     age = lane["lag_seconds"]
     figures = (lane["lag_records"], None if age is None else round(age, 1), counts.get("applied"), counts.get("rejected"))
     shown = ("" if f is None else f"{f:,}" for f in figures)
-    return lane["id"], lane["table"], lane["policy"], lane["status"], *shown
+    return *(cell(lane[name]) for name in ("id", "table", "policy", "status")), *shown

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .session import Session, command
+from .session import Session, command, echo
 
 
 @command("support-bundle")
@@ -23,4 +23,4 @@ def support_bundle(session: Session, file: Path | None) -> None:
     summary = f"{path}: {len(outcome)} parts" + (f", {len(failed)} of which could not be told" if failed else "")
     lines = [summary, *(f"  {name}: {why}" for name, why in failed.items())]
     result = {"file": str(path), "parts": list(outcome), "failed": failed}
-    session.emit(result, summary, text=lambda: click.echo("\n".join(lines)))
+    session.emit(result, summary, text=lambda: echo("\n".join(lines)))
