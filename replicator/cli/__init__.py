@@ -29,6 +29,7 @@ COMMANDS = {
     "status": "status",
     "top": "status",
     "inspect": "inspect",
+    "record": "record",
     "query": "query",
     "history": "history",
     "audit": "audit",

@@ -53,6 +53,14 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
     return with_backfills(loaded, name, made, size) if has_backfills(loaded, name) else made
 
 
+def reader_of_topics(loaded: Loaded, name: str, topics: Sequence[str]) -> Source[Any]:
+    """A reader of `topics` from their beginning in this process, by the broker and the options of the source `name`."""
+    settings = loaded.settings.sources[name]
+    given = {**options(settings), "topics": list(topics), "start_from": "earliest", "batch_bytes": batch_bytes(loaded)}
+    made: Source[Any] = _built(load("replicator.sources", settings.transport), given)
+    return made
+
+
 def has_backfills(loaded: Loaded, name: str) -> bool:
     """Whether tables of the source can be read whole, beside their changes."""
     settings = loaded.settings.sources[name]

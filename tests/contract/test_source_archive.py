@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sources.files import ArchiveSource, write_archive
+from adapters.sources.files import ArchiveSource
+from replicator.application.archive_files import write_archive
 from replicator.testing.source_contract import SourceContract
 
 

@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame
 from spark_case import OPTIONS, OnSpark, engine
 from test_source_archive import Folder
 
-from adapters.sources.files import ArchiveSource, write_archive
+from adapters.sources.files import ArchiveSource
 from adapters.sources.files.spark import ArchiveSparkSource, pieces, reading
 from adapters.sources.files.spark.dms import DmsFilesSparkSource
 from adapters.spark.frames import to_arrow
+from replicator.application.archive_files import write_archive
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition

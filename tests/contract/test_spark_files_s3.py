@@ -17,11 +17,12 @@ from stored_files import StoredFiles
 
 from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.spark import DeltaSparkSource
-from adapters.sources.files import ArchiveSource, write_archive
+from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.spark import ArchiveSparkSource
 from adapters.sources.files.spark.dms import DmsFilesSparkSource
 from adapters.spark.frames import to_arrow
+from replicator.application.archive_files import write_archive
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Retryable
 from replicator.domain.position import Position

@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from small_spark import SMALL
 
-from adapters.sources.files import write_archive
+from replicator.application.archive_files import write_archive
 from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, raw_frame, violated
 from replicator.testing.tpcc.formats import dms_files
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from adapters.sources.files import ArchiveSource, write_archive
+from adapters.sources.files import ArchiveSource
+from replicator.application.archive_files import write_archive
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, RejectCode
 from replicator.domain.moments import FIRST_MS, LAST_MS
@@ -120,7 +121,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, suffix: str) -> None:
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigProblem, match="does not end in"):
+    with pytest.raises(ConfigProblem, match="no name of an archive"):
         write_archive(table(1), tmp_path / "t.csv")
 
 
