@@ -30,6 +30,18 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"""
 
+GENERATED = """
+SELECT n.nspname || '.' || c.relname, array_agg(a.attname::text ORDER BY a.attnum)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND EXISTS (
+    SELECT FROM pg_publication_tables p WHERE p.pubname = %s
+    AND NOT (current_setting('server_version_num')::int >= 180000 AND to_jsonb(p) -> 'attnames' ? a.attname)
+    AND ((p.schemaname = n.nspname AND p.tablename = c.relname)
+         OR (c.relkind = 'p' AND format('%%I.%%I', p.schemaname, p.tablename)::regclass
+             IN (SELECT relid FROM pg_partition_tree(c.oid)))))
+GROUP BY 1 ORDER BY 1"""
+"""Generated columns that the publication does not send. From PostgreSQL 18 on it can send them, and `attnames` has them."""
 LACKED = """
 SELECT n.nspname || '.' || c.relname, a.attname,
        a.attstorage <> 'p' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -93,6 +105,7 @@ class SourceDatabaseCheck:
             step = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
             yield Diagnosis("error", self._name, f"Publication {name} leaves out some kinds of changes.", step)
         yield from self._tables(ask(connection, TABLES, name))
+        yield from self._generated(ask(connection, GENERATED, name))
 
     def _tables(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
         wanted = [t for t in tables if any(matches(name, t[0]) for name in self._wanted)]
@@ -110,6 +123,21 @@ class SourceDatabaseCheck:
         for name in (name for name, published, told_apart in wanted if published and not told_apart):
             sentence = f"Table {name} has no primary key, so while it is published PostgreSQL refuses to update or delete."
             yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {name} REPLICA IDENTITY FULL; or give it a key.")
+
+    def _generated(self, tables: Sequence[tuple[str, list[str]]]) -> Iterator[Diagnosis]:
+        for table, columns in tables:
+            if not any(matches(name, table) for name in self._wanted):
+                continue
+            sentence = (
+                f"Table {table} has generated columns that its changes do not send: {_listed(columns)}. A snapshot or a "
+                "backfill fills them, and the first update of a row makes them NULL."
+            )
+            step = (
+                "Leave them out with column.exclude.list of the connector, and compute them in the target with "
+                f"`columns: {{{columns[0]}: {{expression: ...}}}}`. From PostgreSQL 18 on: "
+                f"ALTER PUBLICATION {self._publication} SET (publish_generated_columns = stored);"
+            )
+            yield Diagnosis("warning", self._name, sentence, step)
 
     def _not_sent(self, lacked: Sequence[tuple[str, str, bool]]) -> Iterator[Diagnosis]:
         """Tables whose changes do not send columns that a lane needs of them."""

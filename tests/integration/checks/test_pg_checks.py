@@ -103,6 +103,24 @@ def test_tables_that_the_publication_leaves_out(shop):
     assert any("public.items has no primary key" in sentence for sentence in found)
 
 
+def test_generated_columns_that_the_log_does_not_send(shop):
+    """Of tables that are published and wanted; from PostgreSQL 18 on the publication may send them."""
+    made = "CREATE TABLE {} (id int PRIMARY KEY, price int, total int GENERATED ALWAYS AS (price * 2) STORED)"
+    run(shop, *(made.format(table) for table in ("priced", "unwanted")))
+    run(
+        shop,
+        made.format("whole") + " PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (9)",
+    )
+    said = [text for text in bad(looked(shop, tables=["public.priced", "public.whole"])) if "generated" in text]
+    assert [text.partition(" has ")[0] for text in said] == ["Table public.priced", "Table public.whole"]
+    assert all("total" in text for text in said)
+    version = run(shop, "SELECT current_setting('server_version_num')::int")[0][0]
+    if version >= 180_000:
+        run(shop, "ALTER PUBLICATION pub SET (publish_generated_columns = stored)")
+        assert not [d for d in looked(shop) if "generated" in d.sentence]
+
+
 def test_a_role_that_may_not_replicate(shop, postgres_server):
     run(shop, "DROP ROLE IF EXISTS weak", "CREATE ROLE weak LOGIN")
     problem = only(looked(psycopg.conninfo.make_conninfo(shop, user="weak")))
