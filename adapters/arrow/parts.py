@@ -67,6 +67,5 @@ def spec_of_rows(
     """A table whose records do not say what its key is. Fatal for columns that frames use for themselves, ConfigProblem for
     a key that is none of its columns."""
     spec = TableSpec(table, columns, (), sequence, fingerprint)
-    spec.refuse_reserved_names()
     refuse_frame_names(spec)
     return spec.with_keys(tuple(keys or ()))

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.table import Column
+from replicator.domain.table import Column, renaming
 
 from .column_names import stored_columns
 from .folders import Folder
@@ -105,7 +105,7 @@ def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
         if "\0" in column.name:
             raise Fatal(
                 f"column {column.name!r} of table {name} has a NUL character in its name, which Delta Lake cannot keep",
-                next_step="Rename the column at the source, or have the connector leave it out (`column.exclude.list`).",
+                next_step=renaming(column.name),
             )
         folded = column.name.casefold()
         if folded in seen:
@@ -193,5 +193,5 @@ def statistics_columns(schema: pa.Schema, partition_by: list[str], first: Collec
 def _case_only(name: str, column: str, other: str) -> Fatal:
     return Fatal(
         f"columns {other!r} and {column!r} of table {name} differ in case only, which Delta Lake cannot keep",
-        next_step="Rename one of them at the source, or leave this table out of the Delta sink.",
+        next_step=renaming(column),
     )

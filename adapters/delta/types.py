@@ -49,7 +49,9 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
     for applies, kept in _RULES:
         if applies(arrow):
             return kept(arrow)
-    raise Fatal(f"a Delta table cannot keep values of type {arrow}", next_step="Leave the column out at the source.")
+    raise Fatal(
+        f"a Delta table cannot keep values of type {arrow}", next_step="Leave the column out with `columns: {NAME: drop}`."
+    )
 
 
 def _decimal(arrow: pa.DataType) -> pa.DataType:

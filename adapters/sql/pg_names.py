@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from psycopg import sql
 
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.table import renaming
 
 MAX_BYTES = 63
 SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
@@ -34,7 +35,7 @@ def check_columns(names: Iterable[str], table: str) -> None:
         if fault:
             raise Fatal(
                 f"column {name!r} of table {table} {fault}",
-                next_step="Rename the column at the source, or have the connector leave it out (`column.exclude.list`).",
+                next_step=renaming(name),
             )
 
 

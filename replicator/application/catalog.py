@@ -106,8 +106,6 @@ class Catalog(Generic[F]):
 
     def _learn(self, run: Run[F]) -> TableSpec:
         learnt = self._keyed(self._engine.learn(run, self._decoder))
-        learnt.refuse_reserved_names()
-        learnt.refuse_keys_alike()
         refuse_frame_names(learnt)
         self._unite(learnt)
         return learnt

@@ -152,8 +152,6 @@ class Remade:
         _refuse_same([column.name for column in columns], table)
         keys, keeping = (tuple(filter(None, map(self.now, names))) for names in (table.keys, table.keeping))
         found = replace(table, columns=columns, keys=keys, keeping=keeping)
-        found.refuse_reserved_names()
-        found.refuse_keys_alike()
         refuse_frame_names(found)
         return found
 

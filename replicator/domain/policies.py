@@ -264,6 +264,8 @@ def plan_for(
     if policy not in POLICIES:
         raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
     table = shape.of(table)
+    table.refuse_reserved_names()
+    table.refuse_keys_alike()
     plan = scd2(table, _untracked(table, tracked)) if tracked and policy == "scd2" else POLICIES[policy](table)
     if plan.merge_keys:
         refuse_floating_keys(table)

@@ -33,6 +33,14 @@ def is_reserved(name: str) -> bool:
     return name.casefold().startswith(tuple(prefix.casefold() for prefix in RESERVED_PREFIXES))
 
 
+def renaming(name: str, *, drop: bool = True) -> str:
+    """What to write where a target cannot have a column of this name. `drop`: it need not have the column."""
+    if not name.isprintable():  # The config has no such names.
+        return "Rename the column at the source, or have the connector leave it out (`column.exclude.list`)."
+    rename = f"Give it another name in the target with `columns: {{{name!r}: {{rename: NAME}}}}`"
+    return f"{rename}, or leave it out with `columns: {{{name!r}: drop}}`." if drop else f"{rename}."
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A source column: its name as the source spells it, and the Arrow type its values are decoded to."""
@@ -123,7 +131,7 @@ class TableSpec:
             if is_reserved(name):
                 raise Fatal(
                     f"column {name!r} of table {self.name} has a name that replicator keeps for itself",
-                    next_step="Leave the column out at the source, or rename it there.",
+                    next_step=renaming(name),
                 )
 
     def refuse_keys_alike(self) -> None:
@@ -132,5 +140,5 @@ class TableSpec:
         if len({k.casefold() for k in self.keys}) < len(self.keys):
             raise Fatal(
                 f"the key of table {self.name} ({', '.join(self.keys)}) has columns whose names differ in case only",
-                next_step="Rename one of them at the source, or name another key with `keys`.",
+                next_step=f"{renaming(self.keys[-1], drop=False)} Or name another key with `keys`.",
             )

@@ -37,7 +37,6 @@ class Learning:
         unordered = sequence > 1 and not placed(sample["value"], self._options.limits.depth)
         counted = sequence > 1 and not unordered
         spec = TableSpec(table, columns, (), sequence, fingerprint, counted=counted, unordered=unordered)
-        spec.refuse_reserved_names()
         refuse_frame_names(spec)
         declared = self._options.keys_of(table) or ((ID,) if documents else None)
         return spec.with_keys(tuple(declared)) if declared else self._keyed(spec, key)
