@@ -88,8 +88,7 @@ class Control(Generic[F]):
 
         def swap(pipeline: Pipeline[F]) -> Future[None]:
             joining.refuse_lost(pipeline.place.source, run.lane, *asked.result())
-            together = pipeline.place.transactions is not None and pipeline.place.transactions.together
-            judge = joining.Joined(run.lane, run.begun, together)
+            judge = joining.Joined(run.lane, run.begun, pipeline.place.transactions)
             return pipeline.roster.restart(run, lambda sink: joining.swapped(sink, run.lane, rebuilt, judge))
 
         asked.add_done_callback(lambda _: self._post(run, swap, done))

@@ -12,6 +12,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
 from replicator.ports.source import Source
 
+from .rules import TransactionRules
 from .skipping import as_option
 
 
@@ -23,30 +24,35 @@ def beside(lane: Lane, into: str) -> Lane:
 @dataclass(frozen=True)
 class Joined:
     """A `ports.sink.Judge`: the lane goes on from where the rebuilt rows end. What it began with (`begun`) tells partitions
-    of which it has applied nothing. `together`: its source holds lanes together at transactions, so that none may be
-    ahead."""
+    of which it has applied nothing. `transactions`: where its source has them, their topic has no rows of the table, so that
+    the rebuilt rows have no place there; and where lanes are held together at them, none may be ahead."""
 
     lane: Lane
     begun: Position
-    together: bool = False
+    transactions: TransactionRules | None = None
 
     def __call__(self, live: LaneState | None, rebuilt: LaneState) -> LaneState:
         """The state that both make. DataLoss where the lane has applied what the rebuilt rows have no place for."""
         live = live or LaneState()
-        for place, offset in live.position.items():
+        for place, offset in of_rows(live.position, self.transactions).items():
             if place not in rebuilt.position and offset > self.begun.get(place, 0):
                 raise DataLoss(
                     f"the event log has nothing of {place}, of which lane {self.lane.id} has applied records",
                     next_step="Have the table's topics recorded (`to: [{sink: LOG}]`), or keep the table as it is.",
                 )
         ahead = [p for p, offset in rebuilt.position.items() if offset > live.position.get(p, self.begun.get(p, 0))]
-        if self.together and ahead:
+        if self.transactions and self.transactions.together and ahead:
             raise Fatal(
                 f"the event log is ahead of lane {self.lane.id} in {ahead[0]}, which waits for the end of a transaction",
                 next_step="Repeat the command once the lane has caught up: what was rebuilt is kept.",
             )
         position = Position({**live.position, **rebuilt.position})
         return replace(rebuilt, position=position, identity=live.identity)
+
+
+def of_rows(position: Position, transactions: TransactionRules | None) -> Position:
+    """A position without the topic of transactions, which a lane has beside those of its table."""
+    return position.only(p for p in position if transactions is None or p.topic != transactions.topic)
 
 
 def behind(live: LaneState | None, rebuilt: LaneState | None) -> Position:

@@ -38,7 +38,9 @@ def compare(loaded: Loaded, lane: LaneSettings, make: Make, tell: Tell = quiet, 
         found = difference(before, after, _identity(wanted, keys, before), apart=[CDC_APPLIED_AT], shown=SHOWN)
     finally:
         remove(loaded, wanted)
-    exact = there.live is not None and there.anew is not None and there.live.position == there.anew.position
+    rules = parts.transactions(loaded, lane.source)
+    places = [joining.of_rows(state.position, rules) if state else None for state in (there.live, there.anew)]
+    exact = places[0] is not None and places[0] == places[1]
     return {**said, "lane": f"{lane.sink}.{lane.into}", "exact": exact, **_plain(found, before, after)}
 
 

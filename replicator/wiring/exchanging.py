@@ -154,8 +154,7 @@ def _swap_here(loaded: Loaded, found: Standing) -> LaneState:
         with closing(cast(Any, adapters.source(adapters.locally(loaded), lane.source))) as source:
             joining.refuse_lost(source, lane, found.live, found.anew)
     seen: Seen = FileRegister(parts.register_folder(loaded)).load(lane.source)
-    held = parts.transactions(loaded, lane.source)
-    judge = joining.Joined(lane, seen.beginnings.get(lane.id, Position()), held is not None and held.together)
+    judge = joining.Joined(lane, seen.beginnings.get(lane.id, Position()), parts.transactions(loaded, lane.source))
     with closing(cast(Any, adapters.sink_that_rewrites(loaded, lane.sink))) as sink:
         return joining.swapped(sink, lane, found.rebuilt, judge)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from replicator.application.joining import Joined, behind, beside, refuse_incomplete, refuse_lost, swapped
+from replicator.application.rules import TransactionRules
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position, TopicPartition
@@ -40,9 +41,9 @@ def test_a_partition_that_the_log_does_not_have() -> None:
 
 
 def test_none_may_be_ahead_where_lanes_are_together() -> None:
-    assert Joined(LANE, Position(), together=True)(LIVE, at(one=9, two=3)).position[TWO] == 3
+    assert Joined(LANE, Position(), TransactionRules("marks"))(LIVE, at(one=9, two=3)).position[TWO] == 3
     with pytest.raises(Fatal, match="ahead") as refused:
-        Joined(LANE, Position(), together=True)(LIVE, at(one=10, two=4))
+        Joined(LANE, Position(), TransactionRules("marks"))(LIVE, at(one=10, two=4))
     assert "Repeat" in refused.value.next_step
 
 
