@@ -8,7 +8,7 @@ from typing import Generic
 
 import structlog
 
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, ExitCode
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import Complete, Part
 from replicator.ports.backfill import TOPICS, ReadsBeside
@@ -18,6 +18,7 @@ from replicator.ports.frames import Batch, F
 
 from .handover import Handed, Told
 from .lanes import LaneRun, LaneStatus
+from .problem import Problem
 from .roster import Place, Roster
 from .rules import TransactionRules
 from .shared import Shared
@@ -32,13 +33,15 @@ AGAIN = 10
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """For people: `last`, the newest transaction up to which everything was handed to the lanes, and its end; `given_up`:
-    how many that are not complete are not waited for; `held_bytes`: about what waits for the rest of its transaction."""
+    how many that are not complete are not waited for; `held_bytes`: about what waits for the rest of its transaction;
+    `waits_for`: which transaction that is, and what it lacks."""
 
     last: str | None
     ended_at: str | None
     exact: bool
     held_bytes: int
     given_up: int
+    waits_for: str | None = None
 
 
 class Aligner(Generic[F]):
@@ -71,7 +74,36 @@ class Aligner(Generic[F]):
         held, last = self._transactions, self._transactions.last
         ended_at = last.at.isoformat() if last and last.at else None
         exact = held.is_exact and self._roster.row_loss is None
-        return Alignment(last.name if last else None, ended_at, exact, held.held_bytes, held.given_up)
+        waits_for = problem.sentence if (problem := self.held_back) else None
+        return Alignment(last.name if last else None, ended_at, exact, held.held_bytes, held.given_up, waits_for)
+
+    @property
+    def held_back(self) -> Problem | None:
+        """Which transaction holds records back, what it lacks, and what to do. The connector sends the end of a transaction
+        last: changes that are not there by then are lost, where all was read up to the end of the stream."""
+        found = self._transactions.incomplete
+        if found is None:
+            return None
+        after = f"about {self._transactions.held_bytes:,} bytes of source {self._place.name} wait for it"
+        if found.missing is None:
+            return Problem(
+                ExitCode.RUNTIME,
+                f"Transaction {found.name} has not ended in {self._rules.topic}, and {after}.",
+                "Run again once the connector has sent its end. If that does not come, see that the connector runs with "
+                f"provide.transaction.metadata=true; `replicator run` waits {self._rules.patience:g} seconds, then goes on.",
+            )
+        lacks = "; ".join(self._lack(table, *counts) for table, counts in found.missing.items())
+        return Problem(
+            ExitCode.DATA_LOSS,
+            f"Transaction {found.name} lacks changes: {lacks}. {after[0].upper()}{after[1:]}.",
+            f"See that the source reads these topics and that they still have the records. `replicator run` waits "
+            f"{self._rules.patience:g} seconds, then goes on without them; load the tables again with "
+            f"`replicator backfill {next(iter(found.missing), 'TABLE')}`.",
+        )
+
+    def _lack(self, table: str, came: int, told: int) -> str:
+        topics = ", ".join(sorted(self._roster.topics.get(table, frozenset()) - {self._rules.topic})) or "no topic yet"
+        return f"{came} of {told} of {table} ({topics}) have come"
 
     def begin(self, start: Position, usual: Position, end: Position) -> Position:
         """Where the main stream begins instead of at `start`: not above any lane that is to be held together with others.

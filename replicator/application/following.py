@@ -43,6 +43,11 @@ class Follower(Aligner[F]):
         ended_at = last.at.isoformat() if last and last.at else None
         return Alignment(last.name if last else None, ended_at, exact=False, held_bytes=0, given_up=0)
 
+    @property
+    def held_back(self) -> None:
+        """Nothing is."""
+        return None
+
     def begin(self, start: Position, usual: Position, end: Position) -> Position:
         """See `Aligner.begin`; lower by `AGAIN` records where lanes have applied any."""
         found, beginning = super().begin(start, usual, end), self._place.source.beginning()

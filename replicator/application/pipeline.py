@@ -28,7 +28,7 @@ from .following import Follower
 from .handover import Handed
 from .lanes import LaneRun, LaneStatus
 from .lookahead import Begin, looking_ahead
-from .problem import Stopped, problem_of
+from .problem import Problem, Stopped, problem_of
 from .remembering import note
 from .replay import Replay
 from .retry import Backoff
@@ -76,6 +76,11 @@ class Pipeline(Generic[F]):
     def turned(self) -> float:
         """When the stream last turned, on the clock; at most `Options.tell_every` behind."""
         return self._told
+
+    @property
+    def held_back(self) -> Problem | None:
+        """Why records that were read are not with their lanes; None where none are held back for a transaction."""
+        return self._aligner.held_back if self._aligner else None
 
     def post(self, command: Callable[[], None]) -> None:
         """Have a command done by the pipeline's thread, between two batches. From any thread."""

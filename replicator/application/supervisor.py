@@ -121,6 +121,9 @@ class Supervisor(Generic[F]):
         code = lanes.exit_code()
         problems = (run.problem for run in lanes.all())
         self.problem = next((p for p in problems if p is not None and p.code is code), None)
+        if code is ExitCode.OK and not self._shared.stop.is_set():
+            self.problem = next(filter(None, (pipeline.held_back for pipeline in self._pipelines)), None)
+            code = self.problem.code if self.problem else code
         return code
 
 

@@ -49,6 +49,15 @@ class End:
     first: Position = field(default_factory=Position)
 
 
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A transaction that holds the others back. `missing`: of the followed tables that lack changes, how many have come and
+    how many its end names; None while its end has not come."""
+
+    name: str
+    missing: Mapping[str, tuple[int, int]] | None
+
+
 class Tables(Protocol):
     """What there is to know of a source's tables."""
 
@@ -126,6 +135,19 @@ class Transactions:
     def held_bytes(self) -> int:
         """About the size of what is held back."""
         return int(self._held_bytes)
+
+    @property
+    def incomplete(self) -> Incomplete | None:
+        """The transaction that holds the others back; None when none does."""
+        tx = self._first_waited_for()
+        if tx is None:
+            return None
+        if (end := self._ends_held.get(tx)) is None:
+            return Incomplete(tx, None)
+        counts = self._pending[tx].counts
+        return Incomplete(
+            end.mark.name, {t: (counts.get(t, 0), end.mark.events[t]) for t in sorted(self._lacking(end.mark))}
+        )
 
     def see(self, marks: Iterable[Mark], parts: Iterable[Part], size_of_one: float, now: float) -> None:
         """Take notice of what a batch tells; `size_of_one` is the mean size of its records."""

@@ -174,6 +174,7 @@ def _transactions(report: dict[str, Any]) -> list[str]:
             more = "" if held["exact"] else f", and parts of later ones; {held['given_up']} not waited for"
             waiting = f"; {held['held_bytes']:,} bytes wait" if held["held_bytes"] else ""
             lines += ["", f"source {source['name']} was handed over up to {last}{more}{waiting}"]
+            lines += [f"  {held['waits_for']}"] if held.get("waits_for") else []
     return lines
 
 

@@ -159,7 +159,8 @@ class World:
         except Killed:
             self.sink.close()  # As the server does once the connection is gone.
             return None
-        assert code is ExitCode.OK, supervisor.problem
+        held_back = pipeline.held_back  # Where the pieces end within a transaction.
+        assert code is (held_back.code if held_back else ExitCode.OK), supervisor.problem
         return pipeline
 
     def rows(self) -> Rows:

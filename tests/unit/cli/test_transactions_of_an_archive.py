@@ -1,0 +1,69 @@
+"""The commands over a source with transactions, of which an archive has the records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_program import run_program
+from deltalake import DeltaTable
+
+RECORDED = Path(__file__).parents[2] / "golden" / "debezium_losses" / "open_transaction" / "archive.jsonl"
+CONFIG = """\
+pipeline: shop
+sources:
+  shop: {format: debezium_json, transport: archive, path: ./archive, transactions: {topic: cdc.transaction}}
+sinks: {lake: {kind: delta, path: ./lake}, raw: {kind: event_log, path: ./raw}}
+dead_letters: {path: ./dead_letters}
+tables:
+  - {match: public.orders, source: shop, schema: {id: int64, note: string}, to: [{sink: raw}, {sink: lake}]}
+  - match: public.order_items
+    source: shop
+    schema: {id: int64, order_id: int64, price: int32}
+    to: [{sink: raw}, {sink: lake}]
+"""
+
+
+END_OF_THE_LAST = "cdc.transaction"
+LAST_CHANGE = "cdc.public.order_items"
+
+
+def project(folder: Path, without_the_last_of: str | None = None) -> None:
+    """A pipeline over the recorded archive, less the last record of a topic."""
+    for name in ("archive", "config"):
+        (folder / name).mkdir()
+    lines = RECORDED.read_text().splitlines(keepends=True)
+    if without_the_last_of is not None:
+        del lines[max(n for n, line in enumerate(lines) if json.loads(line)["topic"] == without_the_last_of)]
+    (folder / "archive" / "all.jsonl").write_text("".join(lines))
+    (folder / "config" / "replicator.yaml").write_text(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("lost", "code", "sentence"),
+    [
+        (LAST_CHANGE, 4, "lacks changes: 1 of 2 of public.order_items (cdc.public.order_items) have come"),
+        (END_OF_THE_LAST, 1, "has not ended in cdc.transaction"),
+    ],
+)
+def test_a_run_that_holds_records_back_says_so(tmp_path: Path, lost: str, code: int, sentence: str) -> None:
+    project(tmp_path, without_the_last_of=lost)
+    done = run_program(tmp_path, "run", "--until-caught-up", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["ok"]) == (code, False)
+    assert sentence in told["summary"]
+    assert told["result"]["sources"][0]["transactions"]["waits_for"] == told["summary"]
+
+
+def test_replay_leaves_the_topic_of_transactions_out(tmp_path: Path) -> None:
+    project(tmp_path)
+    done = run_program(tmp_path, "run", "--until-caught-up")
+    assert done.returncode == 0, done.stderr
+    compared = json.loads(run_program(tmp_path, "replay", "public.orders", "--dry-run", "--json").stdout)["result"]
+    assert compared["exact"] and compared["same"] == compared["rows"]["live"] > 0
+    replayed = run_program(tmp_path, "replay", "public.orders")
+    assert replayed.returncode == 0, replayed.stderr
+    again = run_program(tmp_path, "run", "--until-caught-up")
+    assert again.returncode == 0, again.stderr
+    assert DeltaTable(tmp_path / "lake" / "orders").count() == compared["same"]
