@@ -80,6 +80,6 @@ def register_functions(spark: Any) -> list[str]:
     recordTimestamp, extraTags, fields, beforeImages and afterImages; NULL where the bytes are no such record.
 
     >>> register_functions(spark)
-    >>> spark.sql("SELECT r.* FROM (SELECT dts_binlog_parser(value) AS r FROM records)").show()
+    >>> spark.sql("SELECT inline(array(dts_binlog_parser(value))) FROM records").show()
     """
     return [load(FUNCTIONS, name)(spark) for name in names(FUNCTIONS)]

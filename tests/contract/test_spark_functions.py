@@ -31,7 +31,11 @@ def test_records_of_dts(spark):
         ]  # fmt: skip
         shown = found.withColumn("recordTimestamp", found.recordTimestamp.cast("string")).collect()
         assert [tuple(row) for row in shown] == [*dts_sales.PRINTED, (None,) * 9, (None,) * 9]
+        spark.conf.set("spark.sql.caseSensitive", "false")
+        inlined = spark.sql("SELECT inline(array(dts_binlog_parser(value))) FROM records ORDER BY RECORDID NULLS LAST")
+        assert (inlined.columns, inlined.count()) == (found.columns, len(values))
         names = spark.sql("SELECT get_json_object(dts_binlog_parser(value).afterImages, '$.name') AS name FROM records")
         assert [row.name for row in names.collect()][:2] == ["Robert", "Lee"]
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.caseSensitive", "true")
