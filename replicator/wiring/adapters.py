@@ -43,12 +43,18 @@ OF_THE_CORE = frozenset(
 NOT_FOR_ADAPTERS = OF_THE_CORE | FOR_DECODERS
 
 
+OF_FILES = frozenset({"archive", "files"})
+"""Transports whose lines are bounded before they are read."""
+
+
 def source(loaded: Loaded, name: str) -> Source[Any]:
     """The source `name`, by its transport."""
     settings = loaded.settings.sources[name]
     factory = _for_engine(loaded, "replicator.sources", settings.transport, ("sources", name, "transport"))
     size = whole_bytes(loaded) if settings.is_whole else batch_bytes(loaded)
     more = {**kept(loaded, name), "batch_bytes": size, **_of_engine(loaded)}
+    if settings.transport in OF_FILES:
+        more["message_bytes"] = loaded.settings.limits.message_bytes
     made: Source[Any] = _built(factory, {**options(settings), **more})
     return with_backfills(loaded, name, made, size) if has_backfills(loaded, name) else made
 

@@ -37,5 +37,5 @@ def bounded(values: pa.Array, limits: Limits) -> tuple[pa.Array, dict[int, Rejec
     large = pc.fill_null(pc.greater(pc.binary_length(values), limit), False)
     if not pc.any(large).as_py():
         return values, {}
-    reject = Reject(RejectCode.TOO_LARGE, f"the record is longer than the {limit} bytes allowed")
+    reject = Reject(RejectCode.TOO_LARGE, f"the record is longer than the {limit} bytes allowed (limits.message_bytes)")
     return pc.if_else(large, None, values), dict.fromkeys(pc.indices_nonzero(large).to_pylist(), reject)

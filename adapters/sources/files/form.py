@@ -11,9 +11,12 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.moments import in_years
 
+from .lines import LONGER
 from .listing import SUFFIXES, ArchiveFile, Place, found_files
 from .records import Record, parse
 
+LONGEST = LONGER * 16 * 1024 * 1024
+"""With the default of limits.message_bytes."""
 Number = Callable[[], int]
 """The number of a line in its file, from 1; to find it may take reading."""
 
@@ -27,6 +30,8 @@ class Form(Protocol):
     """True when a file can be read from the middle: a line end is where a record ends."""
     deep: bool
     """True when the folders in a folder belong to it."""
+    longest: int
+    """Bytes of a line beyond which it is rejected unread."""
     growing: bool
     """True when a file is read while it is written; otherwise one that is not whole is an EnvironmentProblem."""
 
@@ -54,6 +59,7 @@ class RecordedTopics:
     suffixes: tuple[str, ...] = SUFFIXES
     divisible = growing = True
     deep = False
+    longest = LONGEST
 
     def files(self, path: Place) -> list[ArchiveFile]:
         """See `Form.files`: in the order of their names."""

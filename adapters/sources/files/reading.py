@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.frames import Stop
 
-from .form import Form
+from .form import Form, Number
+from .lines import LongLine, bounded, size_of
 from .listing import ArchiveFile
-from .records import Record, unreadable
+from .records import LineTooLong, Record, unreadable
 
 log = logging.getLogger(__name__)
 PutRecord = Callable[[Record, str], None]
@@ -79,25 +80,28 @@ class Reading:
             return 0, 0
         if file.name.endswith(".gz"):
             with file.path.open("rb") as packed, gzip.open(packed) as stream:
-                return self._lines(file, whole(stream, file, growing=self._form.growing), 0, 0)
+                return self._lines(file, whole(self._bounded(stream), file, growing=self._form.growing), 0, 0)
         with file.path.open("rb") as stream:
             stream.seek(at)
-            return self._lines(file, _upto(stream, file.size - at), at, lines)
+            return self._lines(file, self._bounded(stream, file.size - at), at, lines)
+
+    def _bounded(self, stream: IO[bytes], size: int | None = None) -> Iterator[bytes]:
+        return bounded(stream, self._form.longest, size)
 
     def _lines(self, file: ArchiveFile, stream: Iterator[bytes], at: int, lines: int) -> tuple[int, int]:
         """Put the lines of `stream`; where the next unread one begins (byte, lines before it)."""
         for line in self._form.lines(stream):
             if self._stop.is_set():
                 break
-            record = self._form.record(file, line, partial(int, lines + 1))
+            record = record_of(self._form, file, line, partial(int, lines + 1))
             if isinstance(record, ValueError):
                 if self._form.growing and not line.endswith(b"\n"):
                     say_unfinished(file, lines + 1)
                     break
-                record = unreadable(file.label, lines + 1, line.strip(), str(record))
+                record = unreadable(file.label, lines + 1, line.strip(), record)
             if record is not None:
                 self._put(record, file.label)
-            at, lines = at + len(line), lines + 1
+            at, lines = at + size_of(line), lines + 1
         return at, lines
 
     def _parquet(self, file: ArchiveFile) -> None:
@@ -107,6 +111,13 @@ class Reading:
                 return
             self._put_frame(self._form.frame(file, chunk, first), file.label)
             first += chunk.num_rows
+
+
+def record_of(form: Form, file: ArchiveFile, line: bytes, number: Number) -> Record | ValueError | None:
+    """See `Form.record`; a ValueError for a line that is too long for every form."""
+    if isinstance(line, LongLine):
+        return LineTooLong(line.describe(form.longest))
+    return form.record(file, line, number)
 
 
 def unusable(file: ArchiveFile, error: OSError) -> EnvironmentProblem:
@@ -132,13 +143,6 @@ def parquet(file: ArchiveFile, form: Form) -> pq.ParquetFile | None:
         return None
     form.refuse(file, reader.schema_arrow)
     return reader
-
-
-def _upto(stream: IO[bytes], size: int) -> Iterator[bytes]:
-    """The lines in the next `size` bytes; the last may lack its end."""
-    while size > 0 and (line := stream.readline(size)):
-        size -= len(line)
-        yield line
 
 
 def whole(stream: Iterable[bytes], file: ArchiveFile, *, growing: bool) -> Iterator[bytes]:

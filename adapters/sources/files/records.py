@@ -89,7 +89,12 @@ def _time(timestamp: int | tuple[int, int] | None) -> int | None:
     return timestamp if timestamp is not None and FIRST_MS <= timestamp <= LAST_MS else None
 
 
-def unreadable(label: str, number: int, line: bytes, why: str) -> Record:
+class LineTooLong(ValueError):
+    """A line is longer than lines may be."""
+
+
+def unreadable(label: str, number: int, line: bytes, why: ValueError) -> Record:
     """The record that carries a bad line to the dead letters, where file and line can be read from its event id."""
-    reject = Reject(RejectCode.MALFORMED, f"{label} line {number}: {why}")
+    code = RejectCode.TOO_LARGE if isinstance(why, LineTooLong) else RejectCode.MALFORMED
+    reject = Reject(code, f"{label} line {number}: {why}")
     return Record(PSEUDO_TOPIC + label, 0, number, None, [(ERROR_HEADER, str(reject).encode())], None, line)

@@ -13,6 +13,7 @@ from replicator.ports.frames import Stop
 from .batches import Batches
 from .delivered import Delivered
 from .form import Form, RecordedTopics
+from .lines import LONGER
 from .listing import ArchiveFile
 from .options import ArchiveOptions
 from .reading import Reading
@@ -64,6 +65,7 @@ class ArchiveSource:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options, self._form = self.read_options(options)
+        self._form.longest = LONGER * self._options.message_bytes
         self._known = self._new_summary()
 
     @staticmethod

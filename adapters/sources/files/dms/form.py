@@ -9,7 +9,7 @@ import pyarrow as pa
 from replicator.domain.errors import Fatal
 
 from ....arrow.dms import COLUMNS, KIND, Dialect
-from ..form import Number
+from ..form import LONGEST, Number
 from ..listing import ArchiveFile, Place
 from ..once.csv import Rows
 from ..once.text import first_row, text_of
@@ -25,6 +25,7 @@ class DmsRows:
     """`Form` of CSV files in this dialect."""
 
     suffixes: tuple[str, ...] = (".csv", ".csv.gz")
+    longest = LONGEST
     growing = divisible = False
     """What is a line end and what is part of a value, only who reads from the beginning can tell."""
     deep = True

@@ -11,7 +11,7 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
 
 from ....arrow.dms import KIND, LOAD, OF_LOAD, PARQUET_SEQUENCE, sequence_of
-from ..form import Number
+from ..form import LONGEST, Number
 from ..listing import ArchiveFile, Place
 from ..once.typed import refuse_columns, written
 from ..records import Record
@@ -26,6 +26,7 @@ class DmsParquet:
     suffixes: tuple[str, ...] = (".parquet",)
     growing = divisible = False
     deep = True
+    longest = LONGEST
 
     def __init__(self, operation_column: str) -> None:
         self._operation = operation_column

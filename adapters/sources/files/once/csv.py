@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ....arrow.dms import Dialect, code
+from ..lines import LongLine
 
 LONGEST_ROW = 64 * 1024 * 1024
 """Bytes from which on a quote that is not closed counts as a character: the row is cut there, for the decoder to reject."""
@@ -31,6 +32,10 @@ class Rows:
         row: list[bytes] = []
         size, is_open = 0, False
         for line in lines:
+            if isinstance(line, LongLine):
+                yield LongLine.of(b"".join([*row, line]), size + line.size)
+                row, size, is_open = [], 0, False
+                continue
             if not is_open and (not self._quote or self._quote not in line):
                 yield line
                 continue

@@ -8,6 +8,7 @@ from typing import IO, BinaryIO, cast
 from replicator.domain.errors import EnvironmentProblem
 
 from ..form import Form
+from ..lines import bounded
 from ..listing import ArchiveFile
 
 BOM = b"\xef\xbb\xbf"
@@ -17,7 +18,7 @@ def first_row(form: Form, file: ArchiveFile) -> bytes:
     """The first row of a file of text, empty where it has none. EnvironmentProblem when it cannot be read."""
     try:
         with file.path.open("rb") as stored, _plain(file, stored) as stream:
-            return text_of(next(form.lines(stream), b""), first=True)
+            return text_of(next(form.lines(bounded(stream, form.longest)), b""), first=True)
     except OSError as error:
         raise EnvironmentProblem(f"The file {file.path} cannot be read: {error.strerror or error}.") from error
 

@@ -14,7 +14,7 @@ from replicator.domain.moments import FIRST_MS, LAST_MS
 from ....arrow.dms import Dialect
 from ....arrow.lines import ROW_BITS
 from ..batches import Columns
-from ..form import Number
+from ..form import LONGEST, Number
 from ..listing import ArchiveFile, Place, found_files
 from ..once.csv import Rows
 from ..once.settled import refuse_name
@@ -31,6 +31,7 @@ class RowFiles:
     suffixes: tuple[str, ...]
     growing = False
     deep = True
+    longest = LONGEST
 
     def files(self, path: Place) -> list[ArchiveFile]:
         """See `Form.files`: in the order of their numbers. ConfigProblem where names do not say it."""

@@ -20,8 +20,9 @@ from replicator.domain.errors import EnvironmentProblem
 
 from ..batches import Columns
 from ..form import Form
+from ..lines import bounded, size_of
 from ..listing import ArchiveFile
-from ..reading import unusable, whole
+from ..reading import record_of, unusable, whole
 from ..records import Record, unreadable
 from .pieces import Piece
 
@@ -97,20 +98,20 @@ class Scan:
     def _records(self) -> Iterator[Record]:
         stream = self._compressed() if self._piece.file.name.endswith(".gz") else self._plain()
         for line in self._form.lines(stream):
-            record = self._form.record(self._piece.file, line, self._number)
+            record = record_of(self._form, self._piece.file, line, self._number)
             if isinstance(record, ValueError):
                 if self._form.growing and not line.endswith(b"\n"):
                     self._unfinished = True
                     return
-                record = unreadable(self._piece.file.label, self._number(), line.strip(), str(record))
-            self._at += len(line)
+                record = unreadable(self._piece.file.label, self._number(), line.strip(), record)
+            self._at += size_of(line)
             self._lines += 1
             if record is not None:
                 yield record
 
     def _compressed(self) -> Iterator[bytes]:
         with self._piece.file.path.open("rb") as packed, gzip.open(packed) as stream:
-            yield from whole(stream, self._piece.file, growing=self._form.growing)
+            yield from whole(bounded(stream, self._form.longest), self._piece.file, growing=self._form.growing)
 
     def _plain(self) -> Iterator[bytes]:
         """The lines that begin in the piece; the last of the file may lack its end."""
@@ -119,12 +120,14 @@ class Scan:
             if piece.start > piece.begun:
                 # A line that began before belongs to the piece before.
                 stream.seek(piece.start - 1)
-                self._at += len(stream.readline()) - 1
+                self._at += size_of(next(bounded(stream, self._form.longest), b"")) - 1
             stream.seek(self._at)
             at = self._at
-            while at < piece.end and (line := stream.readline(file.size - at)):
+            for line in bounded(stream, self._form.longest, file.size - at):
+                if at >= piece.end:
+                    break
                 yield line
-                at += len(line)
+                at += size_of(line)
             if at < min(piece.end, file.size):
                 raise EnvironmentProblem(f"The file {file.path} became shorter.")
 
