@@ -83,9 +83,13 @@ def _serve(session: Session, daemon: Any) -> Any:
     monitor = daemon.monitor()
     try:
         address = monitor.start(daemon.views())
+    except EnvironmentProblem as failed:
+        session.note(f"warning: no status page: {failed}")
+        return monitor
+    if monitor.taken is None:
         session.note(f"status page: {address}")
-    except EnvironmentProblem as taken:
-        session.note(f"warning: no status page: {taken}")
+    else:
+        session.note(f"warning: no status page: {monitor.taken} Commands such as `status` and `lanes` reach the daemon.")
     return monitor
 
 

@@ -80,7 +80,10 @@ def _page(daemon: Any, *, served: bool) -> Iterator[None]:
     monitor = daemon.monitor()
     try:
         monitor.start(daemon.views())
-    except EnvironmentProblem as taken:
+        taken = monitor.taken
+    except EnvironmentProblem as failed:
+        taken = failed
+    if taken is not None:
         warnings.warn(f"no status page: {taken}", stacklevel=5)
     try:
         yield

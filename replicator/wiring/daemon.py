@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
@@ -21,6 +22,7 @@ from replicator.domain.position import Position
 from replicator.ports.monitor import Views
 from replicator.settings import Loaded
 
+from .daemon_page import PageAddress, known_pages
 from .digests import digest_of, swap_said
 
 ASK_SECONDS = 5.0
@@ -126,19 +128,32 @@ def _not_empty(position: Position) -> Position:
 
 def ask_status(loaded: Loaded) -> dict[str, Any] | None:
     """The status of the daemon of this configuration; None when none runs."""
-    answer = _ask(loaded, "/status.json")
-    if answer is None or answer.get("pipeline") != loaded.settings.pipeline:
-        return None
-    return answer
+    found = _find(loaded)
+    return None if found is None else found[1]
+
+
+def _find(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
+    """The page of the daemon of this configuration, and its status. Other programs may have its port."""
+    for page in known_pages(loaded):
+        try:
+            answer = _ask(page, "/status.json")
+        except Fatal:
+            if page.pid:
+                continue
+            raise
+        if answer is not None and answer.get("pipeline") == loaded.settings.pipeline:
+            return page, answer
+    return None
 
 
 def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bool:
     """Have the daemon carry a lane command out; False when none runs. Its error when it refuses, or when it failed."""
-    if ask_status(loaded) is None:
+    found = _find(loaded)
+    if found is None:
         return False
     query = urlencode({"action": action, **({"until": until} if until else {})})
     path = f"/lanes/{quote(lane)}?{query}"
-    if _ask(loaded, path, method="POST", seconds=_seconds(action) + ASK_SECONDS) is None:
+    if _ask(found[0], path, method="POST", seconds=_seconds(action) + ASK_SECONDS) is None:
         # Not False: who finds no daemon changes the targets himself, and this one runs.
         raise EnvironmentProblem(
             f"The daemon did not say what became of lane {lane}.", next_step="See `replicator status`, then ask again."
@@ -170,19 +185,18 @@ def await_outcome(loaded: Loaded, lane_id: str, seconds: float = OUTCOME_SECONDS
         time.sleep(0.1)
 
 
-def _ask(loaded: Loaded, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> dict[str, Any] | None:
-    settings = loaded.settings.http
+def _ask(page: PageAddress, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> dict[str, Any] | None:
     headers = {"X-Replicator": "cli"}
-    if settings.token is not None:
-        headers["Authorization"] = f"Bearer {settings.token.get_secret_value()}"
-    request = Request(f"http://{settings.address}{path}", headers=headers, method=method)
+    if page.token:
+        headers["Authorization"] = f"Bearer {page.token}"
+    request = Request(f"{page.url}{path}", headers=headers, method=method)  # noqa: S310
     try:
         with urlopen(request, timeout=seconds) as response:  # noqa: S310
             answer: dict[str, Any] = json.load(response)
-            return answer
+            return answer if isinstance(answer, dict) else None
     except HTTPError as refused:
         raise _refusal(refused) from refused
-    except (URLError, OSError, ValueError):
+    except (URLError, HTTPException, OSError, ValueError):
         return None
 
 

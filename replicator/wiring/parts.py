@@ -22,14 +22,13 @@ from replicator.application.workers import Worker
 from replicator.domain.patterns import matches
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.frames import Lane
-from replicator.ports.monitor import Monitor
 from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.settings import Loaded
 from replicator.settings.fields import timespan
 
 from . import adapters
-from .plugins import load
+from .daemon_page import DaemonPage
 
 Workers = Mapping[str, Worker[Any]]
 Pipelines = Mapping[str, Pipeline[Any]]
@@ -157,10 +156,9 @@ def status(make: Callable[..., Status[Any]], of_sources: Pipelines, shared: Shar
     return make(tuple(of_sources.values()), shared)
 
 
-def monitor(loaded: Loaded, telemetry: Any) -> Monitor:
+def monitor(loaded: Loaded, telemetry: Any) -> DaemonPage:
     """The daemon's page."""
-    made: Monitor = load("replicator.monitors", "page")(adapters.options(loaded.settings.http), telemetry)
-    return made
+    return DaemonPage(loaded, telemetry)
 
 
 def unmatched(loaded: Loaded, of_sources: Pipelines) -> list[str]:

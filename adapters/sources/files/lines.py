@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO
+from typing import Protocol
 
 KEPT = 4_096
 """Bytes that are kept of a line that is too long."""
 BLOCK = 1 << 20
 LONGER = 4
 """A line may be as many times longer than a record: it holds key and value as text, with escapes."""
+
+
+class HasLines(Protocol):
+    """A file, or one that is unpacked while it is read."""
+
+    def readline(self, size: int, /) -> bytes:
+        """The next line, or its next `size` bytes; empty at the end."""
 
 
 class LongLine(bytes):
@@ -37,7 +44,7 @@ def size_of(line: bytes) -> int:
     return line.size if isinstance(line, LongLine) else len(line)
 
 
-def bounded(stream: IO[bytes], longest: int, size: int | None = None) -> Iterator[bytes]:
+def bounded(stream: HasLines, longest: int, size: int | None = None) -> Iterator[bytes]:
     """The lines of `stream`, or those in its next `size` bytes. A LongLine in place of each longer than `longest`: no more
     than that is in memory. The last may lack its end."""
     left = size
@@ -51,7 +58,7 @@ def bounded(stream: IO[bytes], longest: int, size: int | None = None) -> Iterato
         yield line
 
 
-def _passed(stream: IO[bytes], begun: bytes, left: int | None) -> LongLine:
+def _passed(stream: HasLines, begun: bytes, left: int | None) -> LongLine:
     """Read the rest of a line of which `begun` is in memory."""
     count, last = len(begun), begun
     while not last.endswith(b"\n"):

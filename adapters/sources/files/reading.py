@@ -7,7 +7,6 @@ import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +15,7 @@ from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.frames import Stop
 
 from .form import Form, Number
-from .lines import LongLine, bounded, size_of
+from .lines import HasLines, LongLine, bounded, size_of
 from .listing import ArchiveFile
 from .records import LineTooLong, Record, unreadable
 
@@ -85,7 +84,7 @@ class Reading:
             stream.seek(at)
             return self._lines(file, self._bounded(stream, file.size - at), at, lines)
 
-    def _bounded(self, stream: IO[bytes], size: int | None = None) -> Iterator[bytes]:
+    def _bounded(self, stream: HasLines, size: int | None = None) -> Iterator[bytes]:
         return bounded(stream, self._form.longest, size)
 
     def _lines(self, file: ArchiveFile, stream: Iterator[bytes], at: int, lines: int) -> tuple[int, int]:

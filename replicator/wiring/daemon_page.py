@@ -1,0 +1,97 @@
+"""The daemon's page and the file that tells commands where it is."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.monitor import Monitor, Views
+from replicator.settings import Loaded
+
+from . import adapters
+from .plugins import load
+
+FILE = "page.json"
+ANY_PORT = "127.0.0.1:0"
+
+
+class PageAddress(msgspec.Struct, frozen=True):
+    """Where the page of a running daemon is, and the token that it asks for."""
+
+    url: str
+    token: str
+    pid: int
+
+
+class DaemonPage:
+    """`ports.monitor.Monitor`: the page at `http.address`, or where that is taken on a free port of this machine, so that
+    commands reach the daemon all the same. `taken` says why it is elsewhere."""
+
+    def __init__(self, loaded: Loaded, telemetry: Any) -> None:
+        self._options, self._telemetry = adapters.options(loaded.settings.http), telemetry
+        self._path = adapters.state_folder(loaded) / FILE
+        self._monitor: Monitor | None = None
+        self.taken: EnvironmentProblem | None = None
+
+    def start(self, views: Views) -> str:
+        """See `ports.monitor.Monitor`. Call it while the lock of the instance is held."""
+        options = self._options
+        try:
+            url = self._started(options, views)
+        except EnvironmentProblem as taken:
+            self.taken = taken
+            options = {"address": ANY_PORT, "token": secrets.token_urlsafe(32)}
+            url = self._started(options, views)
+        self._write(PageAddress(url, _plain(options.get("token")), os.getpid()))
+        return url
+
+    def _started(self, options: Mapping[str, Any], views: Views) -> str:
+        self._monitor = load("replicator.monitors", "page")(options, self._telemetry)
+        return self._monitor.start(views)
+
+    def _write(self, address: PageAddress) -> None:
+        """Commands look at `http.address` where there is no such file."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open(self._path, flags, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(address))
+
+    def close(self) -> None:
+        """See `ports.monitor.Monitor`."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        if self._monitor is not None:
+            self._monitor.close()
+
+
+def _plain(token: Any) -> str:
+    return token.get_secret_value() if hasattr(token, "get_secret_value") else token or ""
+
+
+def known_pages(loaded: Loaded) -> list[PageAddress]:
+    """Where the page of the daemon may be, best first. Whether it is that daemon's, only its answer tells: a daemon that was
+    killed leaves its file."""
+    http = loaded.settings.http
+    configured = PageAddress(f"http://{http.address}", _plain(http.token), 0)
+    written = read_page(adapters.state_folder(loaded) / FILE)
+    return [configured] if written is None else [written, configured]
+
+
+def read_page(path: Path) -> PageAddress | None:
+    """What a daemon that still runs has written; None where there is none."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=PageAddress)
+        os.kill(found.pid, 0)
+    except PermissionError:
+        return None
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return found if found.url.startswith("http://") else None
