@@ -18,7 +18,8 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 .wide{overflow-x:auto}
 @media (prefers-color-scheme:dark){.running{color:#5d9}.suspended{color:#f88}.retrying,.paused,.catching_up{color:#fc6}}
 """
-COLUMNS = ("id", "table", "policy", "status", "lag_records", "lag_seconds", "applied", "rejected", "error")
+NUMBERS = ("lag_records", "lag_seconds", "applied", "rejected", "dead_letters")
+COLUMNS = ("id", "table", "policy", "status", *NUMBERS, "error")
 
 
 def render(status: Mapping[str, Any]) -> str:
@@ -29,7 +30,8 @@ def render(status: Mapping[str, Any]) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<meta http-equiv=refresh content=2><title>replicator {name}</title><style>{STYLE}</style>"
-        f"<h1>replicator: {name}</h1>{_away(status)}{_paces(status)}<div class=wide><table><thead><tr>{heads}</tr></thead>"
+        f"<h1>replicator: {name}</h1>{_away(status)}{_rejects(status)}{_paces(status)}"
+        f"<div class=wide><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
         "<p><a href=/status.json>status.json</a> <a href=/metrics>metrics</a></p></html>"
     )
@@ -40,6 +42,22 @@ def _away(status: Mapping[str, Any]) -> str:
     away = [source for source in status.get("sources", ()) if source.get("away_since")]
     said = (f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away)
     return "".join(f"<p class=suspended>{escape(line)}</p>" for line in said)
+
+
+def _rejects(status: Mapping[str, Any]) -> str:
+    """A line per kind of records that were rejected since the start, and per group of dead letters that no lane shows."""
+    lines = [
+        f"source {one['source']}: {one['records']:,} records of table {one['table'] or '?'} rejected since the start "
+        f"({one['code']}, stage {one['stage']})"
+        for one in status.get("rejects", ())
+    ]
+    shown = {lane["table"] for lane in status.get("lanes", ())}
+    lines += [
+        f"source {group['source']}: {group['open']:,} open dead letters of table {group['table'] or '?'}"
+        for group in status.get("dead_letters") or ()
+        if not group["lane"] and group["table"] not in shown - {""}
+    ]
+    return "".join(f"<p class=retrying>{escape(line)}</p>" for line in lines)
 
 
 def _paces(status: Mapping[str, Any]) -> str:
@@ -54,7 +72,7 @@ def _row(lane: Mapping[str, Any]) -> str:
 
 
 def _numeric(column: str) -> str:
-    return " class=n" if column in ("lag_records", "lag_seconds", "applied", "rejected") else ""
+    return " class=n" if column in NUMBERS else ""
 
 
 def _cell(lane: Mapping[str, Any], column: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from replicator.domain.plan import Counts
+from replicator.ports.dead_letters import LetterGroup
 from replicator.ports.telemetry import Pace
 
 OUTCOMES = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
@@ -21,6 +23,8 @@ class PrometheusTelemetry:
         self.registry = CollectorRegistry()
         self._consumed = self._counter("records_consumed", "Records read from a source", "source")
         self._ignored = self._counter("records_ignored", "Records that carry no change of a table", "source", "kind")
+        self._rejects = self._counter("rejects", "Records rejected", "source", "table", "stage", "code")
+        self._open = self._gauge("dead_letters", "Dead letters that are open", "source", "table", "lane")
         self._changes = self._counter("changes", "Changes by what became of them", "lane", "outcome")
         self._seconds = Histogram(
             "replicator_apply_duration_seconds", "Time of one apply", ["lane"], buckets=SECONDS, registry=self.registry
@@ -28,6 +32,7 @@ class PrometheusTelemetry:
         self._freshness = self._gauge("freshness_seconds", "Now minus event time of the newest applied change", "lane")
         self._lag = self._gauge("lag_records", "Records between the lowest lane and the end of the source", "source")
         self._up = self._gauge("lane_up", "1 while the lane applies, 0 while it is suspended or paused", "lane")
+        self._groups: set[LetterGroup] = set()
         self._engines: dict[str, Gauge] = {}
         self._gauge("build_info", "Always 1", "version").labels(version).set(1)
 
@@ -38,6 +43,18 @@ class PrometheusTelemetry:
     def ignored(self, source: str, kind: str, records: int) -> None:
         """See `ports.telemetry.Telemetry`."""
         self._ignored.labels(source, kind).inc(records)
+
+    def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        self._rejects.labels(source, table, stage, code).inc(records)
+
+    def dead_letters(self, counts: Mapping[LetterGroup, int]) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        for group in self._groups - counts.keys():
+            self._open.remove(group.source, group.table, group.lane)
+        self._groups = set(counts)
+        for group, records in counts.items():
+            self._open.labels(group.source, group.table, group.lane).set(records)
 
     def changes(self, lane: str, counts: Counts) -> None:
         """See `ports.telemetry.Telemetry`."""

@@ -8,13 +8,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableMerger
 
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.table import Column
-from replicator.ports.dead_letters import EVERY, DeadLetter, Which
+from replicator.ports.dead_letters import EVERY, OPEN, DeadLetter, LetterGroup, Which
 
 from ..delta.commits import WRITER
 from ..delta.durable import sync_commit
@@ -50,6 +51,7 @@ UNKNOWN = {"source": "", "topic": "", "partition": -1, "offset": -1}
 """What a letter of before says in the later columns."""
 SCHEMA = pa.schema([(c.name, c.type) for c in COLUMNS])
 NAME = "dead_letters"
+GROUP = ("source", "table", "lane")
 SAME = 't."event_id" = s."event_id" AND t."lane" = s."lane"'
 AS_READ = f'{SAME} AND t."attempts" = s."attempts"'
 MERGED = {"event_id", "lane", "first_seen", "last_seen", "attempts"}
@@ -99,6 +101,18 @@ class DeltaDeadLetters:
             if which.takes(letter):
                 chosen.append(letter)
         return chosen
+
+    def count_open(self) -> Mapping[LetterGroup, int]:
+        """See `ports.dead_letters.DeadLetters.count_open`."""
+        with translating(NAME):
+            if not exists(self._path):
+                return {}
+            table = self._checked(DeltaTable(str(self._path)))
+            names = [name for name in (*GROUP, "state") if name in schema_of(table).names]
+            rows = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
+        rows = rows.cast(pa.schema([SCHEMA.field(name) for name in names]))
+        grouped = rows.filter(pc.equal(rows["state"], OPEN)).group_by(names[:-1]).aggregate([([], "count_all")]).to_pylist()
+        return {LetterGroup(*(row.get(name) or "" for name in GROUP)): row["count_all"] for row in grouped}
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         """See `ports.dead_letters.DeadLetters.mark`."""

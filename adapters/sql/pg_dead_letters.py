@@ -13,7 +13,7 @@ from psycopg.rows import class_row
 from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.dead_letters import EVERY, DeadLetter, Which
+from replicator.ports.dead_letters import EVERY, OPEN, DeadLetter, LetterGroup, Which
 
 from .pg_connection import Session
 from .pg_options import ServerOptions
@@ -86,6 +86,18 @@ class PostgresDeadLetters:
             with cursor.connection.cursor("letters", row_factory=class_row(DeadLetter)) as rows:
                 rows.execute(query, (self._pipeline, *values))
                 return list(islice(filter(which.takes, rows), limit))
+
+    def count_open(self) -> Mapping[LetterGroup, int]:
+        """See `ports.dead_letters.DeadLetters.count_open`."""
+        query = sql.SQL(
+            'SELECT source, "table", lane, count(*) FROM {} WHERE pipeline = %s AND state = %s GROUP BY 1, 2, 3'
+        ).format(self._relation)
+        with self._session.transaction("counting dead letters") as cursor:
+            cursor.execute("BEGIN")
+            if not self._is_there(cursor):
+                return {}
+            rows = cursor.execute(query, (self._pipeline, OPEN)).fetchall()
+        return {LetterGroup(source, table, lane): count for source, table, lane, count in rows}
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         """See `ports.dead_letters.DeadLetters.mark`."""

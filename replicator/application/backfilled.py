@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Generic
 
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.backfill import Journal
 from replicator.ports.frames import Batch, F, Stop
-from replicator.ports.source import Shortened, Source
+from replicator.ports.source import NamesTopics, Shortened, Source
 from replicator.ports.telemetry import Pace
 
 from .lanes import Clock, monotonic
@@ -67,6 +67,10 @@ class Backfilled(Generic[F]):
     def removed(self) -> Position:
         """See `ports.source.Shortened`: of the stream, where it is one."""
         return self._main.removed() if isinstance(self._main, Shortened) else Position()
+
+    def unmatched(self) -> Mapping[str, Sequence[str]]:
+        """See `ports.source.NamesTopics`: of the stream, where it is one."""
+        return self._main.unmatched() if isinstance(self._main, NamesTopics) else {}
 
     def end(self) -> Position:
         """See `Source`."""

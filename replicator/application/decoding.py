@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic
@@ -13,9 +14,10 @@ from replicator.ports.frames import Batch, F, Routed, Run
 from .catalog import Catalog, Unusable
 from .crashes import Crashes
 from .feed import Mark, Part
+from .flow import Flow
 from .holding import Holding
 from .problem import ensure
-from .rejects import stopped_by
+from .rejects import RejectKind, stopped_by
 from .roster import Place
 from .rules import CONTINUE, HOLD_KEY, STOP_LANE
 from .shared import Shared
@@ -28,9 +30,17 @@ class Decoding(Generic[F]):
     """Routes and decodes the records of one source; rejects are durable before anything is returned."""
 
     def __init__(
-        self, place: Place[F], decoder: Decoder, catalog: Catalog[F], shared: Shared[F], crashes: Crashes[F]
+        self,
+        place: Place[F],
+        decoder: Decoder,
+        catalog: Catalog[F],
+        shared: Shared[F],
+        crashes: Crashes[F],
+        *,
+        flow: Flow,
     ) -> None:
         self._source = place.name
+        self._flow = flow
         self._decoder = decoder
         self._rules_for = place.rules_for
         self._catalog = catalog
@@ -54,8 +64,9 @@ class Decoding(Generic[F]):
             self._count(batch, routed)
         if routed.reject_count:
             kept = self._rejects.keep(routed.rejects, [batch.frame], stage="route", source=self._source, table="")
-            ensure(kept == routed.reject_count, f"Of {routed.reject_count} rejected records {kept} became dead letters.")
-            self._rejects.count(0 if again else kept)
+            count = kept.total()
+            ensure(count == routed.reject_count, f"Of {routed.reject_count} rejected records {count} became dead letters.")
+            self._count_rejects(kept, again=again)
             self._after_reject(self._unrouted, routed.rejects, batch.frame, "")
         return routed
 
@@ -125,7 +136,12 @@ class Decoding(Generic[F]):
 
     def _keep(self, rejects: F, raw: F, table: str, *, again: bool) -> None:
         kept = self._rejects.keep(rejects, [raw], stage="decode", source=self._source, table=table)
-        self._rejects.count(0 if again else kept)
+        self._count_rejects(kept, again=again)
+
+    def _count_rejects(self, kept: Counter[RejectKind], *, again: bool) -> None:
+        if not again:
+            self._rejects.tally(kept)
+            self._rejects.count(kept.total())
 
     def _after_reject(self, on_reject: str, rejects: F, raw: F, table: str) -> bool:
         """What the configuration says of rejects that are kept: True when later records of their keys are held back; raises
@@ -138,10 +154,11 @@ class Decoding(Generic[F]):
 
     def _count(self, batch: Batch[F], routed: Routed[F]) -> None:
         self._telemetry.consumed(self._source, batch.records)
-        for kind, records in routed.ignored.items():
-            self._telemetry.ignored(self._source, kind, records)
+        ignored = Counter(routed.ignored)
         for run in routed.runs:
             rules = self._rules_for(run.table)
             if rules is None or not rules.lanes:
-                kind = UNCONFIGURED if rules is None else LOG_ONLY
-                self._telemetry.ignored(self._source, kind, self._engine.count(run.frame))
+                ignored[UNCONFIGURED if rules is None else LOG_ONLY] += self._engine.count(run.frame)
+        self._flow.ignored.update(ignored)
+        for kind, records in ignored.items():
+            self._telemetry.ignored(self._source, kind, records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from .laying import Laying
 from .problem import Broken, Problem, broken, ensure, problem_of
 from .publishing import Publishing, told_with
 from .records import Frames
-from .rejects import stopped_by
+from .rejects import RejectKind, stopped_by
 from .retry import Backoff
 from .shared import Shared
 
@@ -67,6 +68,7 @@ class Delivery(Generic[F]):
         self._since: dict[str, float] = {}
         self._retry_at = 0.0
         self._committed = self._last = False
+        self._kept: dict[str, Counter[RejectKind]] = {}
         self._publishing = Publishing(name, sink, shared)
 
     def deliver(self, items: Iterable[Handed[F]], told: Mapping[str, Told] = MappingProxyType({})) -> None:
@@ -168,6 +170,7 @@ class Delivery(Generic[F]):
     def _attempt(self, pending: Sequence[Handed[F]], *, recheck: bool) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         while pending := self._behind_others([p for p in pending if self._lanes.is_live(p.run, p.generation)]):
+            self._kept.clear()  # An attempt that failed has rejected nothing.
             try:
                 self._commit(self._left(pending) if recheck else pending)
                 if recheck:
@@ -310,6 +313,7 @@ class Delivery(Generic[F]):
         self._committed = True
         self._telemetry.changes(run.lane.id, counts)
         self._telemetry.applied(run.lane.id, seconds, newest)
+        self._rejects.tally(self._kept.pop(run.lane.id, Counter()))
         self._rejects.count(counts.rejected)
 
     def _reject(self, pending: Sequence[Handed[F]], lane: Lane, rows: F) -> None:
@@ -319,7 +323,8 @@ class Delivery(Generic[F]):
         self._keep(lane, rows, Frames(tuple({id(one): one for item in mine for one in item.raw}.values())))
 
     def _keep(self, lane: Lane, rows: F, raw: Frames[F]) -> None:
-        self._rejects.keep(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
+        kept = self._rejects.keep(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
+        self._kept.setdefault(lane.id, Counter()).update(kept)
         if lane.stops:
             raise stopped_by(self._engine.rejected(rows, raw)[0])
 

@@ -15,7 +15,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import SeesTransactions
 from replicator.ports.frames import Batch, F, Routed
-from replicator.ports.source import HasSnapshots
+from replicator.ports.source import HasSnapshots, NamesTopics
 
 from .alignment import Aligner
 from .catalog import Catalog, Unusable
@@ -34,6 +34,7 @@ from .replay import Replay
 from .retry import Backoff
 from .roster import Place, Roster, highest_of
 from .shared import Shared
+from .silence import Silence
 from .writes import Writes, covered, only_topics
 
 log = structlog.get_logger(__name__)
@@ -56,7 +57,7 @@ class Pipeline(Generic[F]):
         # Who asks for a record to be tried again has it decoded.
         self._asked, decoder = decoder, self._crashes.sparing(decoder)
         self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.roster.keys)
-        self._decoding = Decoding(place, decoder, self._catalog, shared, self._crashes)
+        self._decoding = Decoding(place, decoder, self._catalog, shared, self._crashes, flow=self.flow)
         self._writes = Writes(shared, self._catalog, decoder, partial(note, place.workers), self._crashes)
         self._begin = Begin(shared.engine, decoder, self._writes.keeping)
         tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes, self._crashes)
@@ -71,6 +72,7 @@ class Pipeline(Generic[F]):
         self._position: Position | None = None
         self._enlisted = False
         self._told = shared.clock()
+        self._silence = Silence(place.name, shared.clock)
 
     @property
     def turned(self) -> float:
@@ -86,8 +88,10 @@ class Pipeline(Generic[F]):
         """Have a command done by the pipeline's thread, between two batches. From any thread."""
         self._commands.put(command)
 
-    def run(self, *, once: bool) -> None:
-        """See the class."""
+    def run(self, *, once: bool, timeout: float | None = None) -> None:
+        """See the class. EnvironmentProblem after `timeout` seconds in which the source said nothing before its end. Time in
+        which it waits for sinks does not count."""
+        self._silence.limit = timeout
         self._crashes.begin()
         try:
             self._run(once=once)
@@ -108,6 +112,7 @@ class Pipeline(Generic[F]):
                 if self._position != before:
                     backoff.reset()
                 self._is_away(error)
+                self._silence.refused(error, self._progress())
                 backoff.wait(stop)
                 self._told = self._shared.clock()  # It waits, and is alive.
 
@@ -120,7 +125,13 @@ class Pipeline(Generic[F]):
         if once and not self._shared.stop.is_set():
             self._catch_everything_up()
             self._flush()
+            if isinstance(self.place.source, NamesTopics) and not self.place.source.end():
+                self.flow.unmatched = self.place.source.unmatched()
         self._pay()
+
+    def _progress(self) -> object:
+        """What differs once something was read."""
+        return self._position, [run.handed for run in self.roster.runs()]
 
     def _open(self) -> Position:
         """Where the main stream begins: per partition the highest position of a lane that can go on; where there is none,
@@ -147,6 +158,7 @@ class Pipeline(Generic[F]):
 
     def apply_batch(self, batch: Batch[F]) -> None:
         """Take a batch of the main stream, or an empty one; returns when the next may be read."""
+        self._silence.heard(self._progress(), is_empty=not batch.span)
         self._obey()
         self.roster.settle(0)
         self._catch_up.join()
@@ -159,6 +171,7 @@ class Pipeline(Generic[F]):
             self._idle()
         self._catch_up.turn(self._shared.options.catch_up_turn)
         self._tell()
+        self._silence.listen()
 
     def _fresh(self, batch: Batch[F]) -> Batch[F]:
         """The batch without records that came before; DataLoss when some between were left out."""
@@ -359,6 +372,7 @@ class Pipeline(Generic[F]):
     def _tell(self) -> None:
         if self._shared.clock() - self._told >= self._shared.options.tell_every:
             self._told = self._shared.clock()
+            self._shared.rejects.open.refresh()
             self._pay()
             self.tell_source()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic
@@ -18,17 +19,34 @@ from replicator.domain.archived import read, written
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Fatal, Reject, RejectCode, Retryable, TooManyRejects
 from replicator.domain.key_hashes import PLAIN, KeyHashes
+from replicator.domain.remedies import remedy_of
 from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetters, Which
 from replicator.ports.decoder import Decoder, KeepsPrivate
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Rejected, Stop
+from replicator.ports.telemetry import Telemetry
 
+from .dead_letter_counts import DeadLetterCounts
 from .lanes import Clock, monotonic
 from .options import Options
 from .problem import Stopped
 from .retry import Backoff
 
 log = structlog.get_logger(__name__)
+
+MOST_KINDS = 1_000
+"""Kinds of rejects that are told apart. Names of tables come out of records, and what cannot be used may name anything."""
+OTHER = "(other)"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RejectKind:
+    """Rejects that are counted together. `table` is empty where it is not known."""
+
+    source: str
+    table: str
+    stage: str
+    code: str
 
 
 class StoreDown(Fatal):
@@ -48,6 +66,7 @@ class Rejects(Generic[F]):
         engine: Engine[F],
         stop: Stop,
         options: Options,
+        telemetry: Telemetry,
         *,
         secret: Callable[[], KeyHashes] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -58,19 +77,22 @@ class Rejects(Generic[F]):
         self._engine = engine
         self._stop = stop
         self._options = options
+        self._telemetry = telemetry
         self._now = now
         self._clock = clock
         self._lock = threading.Lock()
         self._count = 0
-        self._veils: dict[str, KeepsPrivate] = {}
+        self._kinds: Counter[RejectKind] = Counter()
+        self._met: set[RejectKind] = set()
+        self.open = DeadLetterCounts(store, telemetry, clock)
+        self._decoders: dict[str, Decoder] = {}
         self._private: set[str] = set()
         self.broken: BaseException | None = None
 
     def veil(self, source: str, decoder: Decoder, *, private: bool = False) -> None:
         """Records of that source are kept as its decoder says that they may be stored. `private`: not whole, so that their
         keys are told under the secret."""
-        if isinstance(decoder, KeepsPrivate):
-            self._veils[source] = decoder
+        self._decoders[source] = decoder
         if private:
             self._private.add(source)
 
@@ -78,25 +100,49 @@ class Rejects(Generic[F]):
         """How letters of that source tell keys."""
         return self._secret() if source in self._private else PLAIN
 
-    def keep(self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = "") -> int:
-        """Durable when it returns; the number of records. Raises StoreDown when they cannot be written."""
+    def keep(self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = "") -> Counter[RejectKind]:
+        """Durable when it returns; the number of records of each kind. `table` is empty where the stage does not know it:
+        then it is what the record says. Raises StoreDown when they cannot be written."""
         now = self._now()
-        made = partial(_letter, stage=stage, source=source, table=table, lane=lane, now=now)
         found = self._engine.rejected(rows, raw)
+        tables = [table] * len(found) if table else self._tables(source, found)
         try:
             hashes = self.hashes(source) if found else PLAIN
-            stored = zip(self._veiled(source, found), (hashes.of(one.key) for one in found), strict=True)
-            letters = [made(rejected, told) for rejected, told in stored]
+            stored = zip(self._veiled(source, found), (hashes.of(one.key) for one in found), tables, strict=True)
+            letters = [
+                _letter(rejected, told, stage=stage, source=source, table=of, lane=lane, now=now)
+                for rejected, told, of in stored
+            ]
             if letters:
                 self._write(letters)
         except BaseException as error:
             self.broken = error
             raise
-        return len(letters)
+        return self._kinds_of(letters)
+
+    def _tables(self, source: str, rejected: Sequence[Rejected]) -> list[str]:
+        """The table that each record names, empty where that cannot be read."""
+        if source not in self._decoders or not rejected:
+            return [""] * len(rejected)
+        frame = pa.Table.from_pylist([_raw(one) for one in rejected], RAW)
+        return [name or "" for name in self._decoders[source].envelope(frame)["table"].to_pylist()]
+
+    def _kinds_of(self, letters: Sequence[DeadLetter]) -> Counter[RejectKind]:
+        """By kind; the first letter of each kind is logged."""
+        kinds: Counter[RejectKind] = Counter()
+        for letter in letters:
+            kind = RejectKind(letter.source, letter.table, letter.stage, letter.code)
+            if kind not in self._met and len(self._met) >= MOST_KINDS:
+                kind = RejectKind(letter.source, OTHER, letter.stage, OTHER)
+            if kind not in self._met:
+                self._met.add(kind)
+                _log_first(letter)
+            kinds[kind] += 1
+        return kinds
 
     def _veiled(self, source: str, rejected: Sequence[Rejected]) -> Sequence[Rejected]:
-        decoder = self._veils.get(source)
-        if decoder is None or not rejected:
+        decoder = self._decoders.get(source)
+        if not isinstance(decoder, KeepsPrivate) or not rejected:
             return rejected
         frame = decoder.veiled(pa.Table.from_pylist([_raw(one) for one in rejected], RAW))
         stored = zip(rejected, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
@@ -111,6 +157,19 @@ class Rejects(Generic[F]):
     def total(self) -> int:
         """How many records were rejected so far."""
         return self._count
+
+    @property
+    def kinds(self) -> Mapping[RejectKind, int]:
+        """How many of each kind were rejected so far."""
+        with self._lock:
+            return dict(self._kinds)
+
+    def tally(self, kinds: Mapping[RejectKind, int]) -> None:
+        """Publish records that were rejected."""
+        with self._lock:
+            self._kinds.update(kinds)
+        for kind, records in kinds.items():
+            self._telemetry.rejected(kind.source, kind.table, kind.stage, kind.code, records)
 
     def count(self, records: int) -> None:
         """Count records that were rejected; TooManyRejects above what is allowed."""
@@ -139,6 +198,7 @@ class Rejects(Generic[F]):
 
     def _write(self, letters: Sequence[DeadLetter]) -> None:
         self._patiently(lambda: self._store.write(letters))
+        self.open.invalidate()
 
     def _patiently(self, ask: Callable[[], None]) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
@@ -156,6 +216,22 @@ class Rejects(Generic[F]):
                     raise Stopped from error
             except Exception as error:
                 raise _down(error) from error
+
+
+def _log_first(letter: DeadLetter) -> None:
+    remedy = remedy_of(Reject(letter.code, letter.sentence), letter.table)
+    explain = f"`replicator dlq explain '{letter.event_id}'` shows it."
+    log.warning(
+        "record rejected; more of its kind are only counted",
+        source=letter.source,
+        table=letter.table or "?",
+        record=letter.event_id,
+        **({"lane": letter.lane} if letter.lane else {}),
+        stage=letter.stage,
+        code=letter.code,
+        sentence=letter.sentence,
+        next_step=f"{remedy} {explain}".strip(),
+    )
 
 
 def _down(error: Exception) -> StoreDown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
@@ -12,10 +12,12 @@ from replicator.domain.connectors import RowLoss
 from replicator.domain.plan import Deleted
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import told
+from replicator.ports.dead_letters import LetterGroup
 from replicator.ports.frames import F, Lane
 from replicator.ports.telemetry import Pace
 
 from .alignment import Alignment
+from .dead_letter_counts import count_for_lane
 from .flow import Flow
 from .lanes import Clock, LaneRun, LaneStatus, monotonic
 from .pipeline import Pipeline, lag
@@ -26,6 +28,7 @@ from .shared import Shared
 class LaneReport:
     """One lane. `lag_records` to the end of its source as last asked, None while that does not answer; `lag_seconds` is the
     age of the newest change applied, 0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`.
+    `dead_letters`: how many open dead letters keep something from it (`count_for_lane`), None while that is not known.
     `tombstones`: `tombstones_of` the lane. `handed`: up to where its sink was given everything. `schemas`: those that it has
     met, and the one it waits for, by number (`schema_versions.told`).
     """
@@ -46,12 +49,15 @@ class LaneReport:
     tombstones: dict[str, Any] | None
     handed: dict[str, dict[str, int]]
     schemas: list[dict[str, Any]] = field(default_factory=list)
+    dead_letters: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """One source: records read since the start, how many per second on the whole, and how many are left to read. While it
-    does not answer, `away_since` (a time) and `error`; what is left to read is then what was left when it last answered.
+    """One source: records read since the start, how many per second on the whole, and how many are left to read. Of the
+    records, `ignored` by kind carry no change of a table that some lane has, and `Report.rejects` has those that were
+    rejected in stages `route` and `decode`; lanes got all others. While it does not answer, `away_since` (a time) and
+    `error`; what is left to read is then what was left when it last answered.
     `pace` where an engine runs the stream by itself; `transactions` where lanes are held together at them;
     `row_loss` where what sends the records may lose some before."""
 
@@ -65,16 +71,32 @@ class SourceReport:
     pace: Pace | None
     transactions: Alignment | None = None
     row_loss: RowLoss | None = None
+    ignored: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """So many records were rejected since the start, in one stage and for one reason; `table` is empty where it is not
+    known. A record that several lanes reject counts for each."""
+
+    source: str
+    table: str
+    stage: str
+    code: str
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything at one moment. `engine_page`: where people can watch the engine work, if it has such a place."""
+    """Everything at one moment. `engine_page`: where people can watch the engine work, if it has such a place.
+    `dead_letters`: `open_letters`, None while that is not known."""
 
     at: str
     engine_page: str | None
     sources: tuple[SourceReport, ...]
     lanes: tuple[LaneReport, ...]
+    rejects: tuple[Rejected, ...] = ()
+    dead_letters: tuple[dict[str, Any], ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -93,6 +115,7 @@ class Status(Generic[F]):
     ) -> None:
         self._pipelines = pipelines
         self._lanes = shared.lanes
+        self._rejects = shared.rejects
         self._engine = shared.engine
         self._now = now
         self._clock = clock
@@ -101,10 +124,22 @@ class Status(Generic[F]):
         """The state now."""
         now = self._now()
         flows = {pipeline.place.name: pipeline.flow for pipeline in self._pipelines}
+        letters = self._rejects.open.known
         with self._lanes.under_lock():
-            lanes = tuple(_lane(run, flows.get(run.lane.source, Flow()), now) for run in self._lanes.all())
+            lanes = tuple(_lane(run, flows.get(run.lane.source, Flow()), now, letters) for run in self._lanes.all())
         sources = tuple(_source(name, flow, self._clock(), now) for name, flow in flows.items())
-        return Report(now.isoformat(), self._engine.page, sources, lanes)
+        kinds = sorted(self._rejects.kinds.items())
+        rejects = tuple(Rejected(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)
+        return Report(now.isoformat(), self._engine.page, sources, lanes, rejects, open_letters(letters))
+
+
+Letters = Mapping[LetterGroup, int] | None
+
+
+def open_letters(letters: Letters) -> tuple[dict[str, Any], ...] | None:
+    """How many dead letters are open, by `source`, `table` (empty where it is not known) and `lane` (empty where no lane got
+    the record)."""
+    return None if letters is None else tuple({**asdict(group), "open": n} for group, n in sorted(letters.items()))
 
 
 def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:
@@ -120,13 +155,15 @@ def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:
         pace=flow.pace,
         transactions=flow.alignment,
         row_loss=flow.row_loss,
+        ignored=dict(flow.ignored),
     )
 
 
-def _lane(run: LaneRun, flow: Flow, now: datetime) -> LaneReport:
+def _lane(run: LaneRun, flow: Flow, now: datetime, letters: Letters) -> LaneReport:
     position = Position({**run.begun, **run.applied})
     left = lag(position, flow.end) if flow.end and not flow.away else None
     problem = run.problem or run.retrying or run.waiting
+    lane = run.lane
     names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
     return LaneReport(
         id=run.lane.id,
@@ -145,6 +182,7 @@ def _lane(run: LaneRun, flow: Flow, now: datetime) -> LaneReport:
         tombstones=tombstones_of(run.lane, run.forgotten),
         handed=run.handed.to_json(),
         schemas=[told(version) for _, version in sorted(run.schema.versions.items())],
+        dead_letters=None if letters is None else count_for_lane(letters, lane.source, lane.table, lane.id),
     )
 
 

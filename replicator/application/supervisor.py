@@ -8,10 +8,12 @@ from typing import Generic
 
 import structlog
 
-from replicator.domain.errors import ExitCode
+from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, TooManyRejects
+from replicator.domain.topics import describe_unmatched
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.frames import F
 
+from .decoding import UNCONFIGURED
 from .pipeline import Pipeline
 from .problem import Problem, problem_of
 from .shared import Shared
@@ -40,14 +42,16 @@ class Supervisor(Generic[F]):
         self._shared = shared
         self.problem: Problem | None = None
 
-    def run(self, *, once: bool) -> ExitCode:
+    def run(self, *, once: bool, timeout: float | None = None) -> ExitCode:
         """Blocks until the end. The code of what ended it; of the lanes when none is left or with `once`; otherwise OK.
+        `timeout`: see `Pipeline.run`.
         `problem` then says why in words. An exception that is no `Exception` passes through, with nothing closed."""
-        sources = [threading.Thread(target=self._source, args=(p, once), daemon=True) for p in self._pipelines]
+        sources = [threading.Thread(target=self._source, args=(p, once, timeout), daemon=True) for p in self._pipelines]
         for worker in self._workers:
             worker.start()
         for thread in sources:
             thread.start()
+        self._shared.rejects.open.refresh()
         while any(thread.is_alive() for thread in sources) and not self._shared.stop.is_set():
             self._end_without_lanes()
             self._shared.stop.wait(LOOK) if len(sources) != 1 else sources[0].join(LOOK)
@@ -64,9 +68,9 @@ class Supervisor(Generic[F]):
         """The records that this run rejected."""
         return self._shared.rejects.total
 
-    def _source(self, pipeline: Pipeline[F], once: bool) -> None:
+    def _source(self, pipeline: Pipeline[F], once: bool, timeout: float | None) -> None:
         try:
-            pipeline.run(once=once)
+            pipeline.run(once=once, timeout=timeout)
         except BaseException as error:
             self._shared.fail(error)
 
@@ -101,6 +105,7 @@ class Supervisor(Generic[F]):
             self._closing(pipeline.place.source.close, pipeline.place.name)
         for worker in self._workers:
             self._closing(worker.close_sink, worker.name)
+        self._shared.rejects.open.recount()
         self._closing(self._dead_letters.close, "dead letters")
 
     def _closing(self, close: Callable[[], None], name: str) -> None:
@@ -125,6 +130,36 @@ class Supervisor(Generic[F]):
             self.problem = next(filter(None, (pipeline.held_back for pipeline in self._pipelines)), None)
             code = self.problem.code if self.problem else code
         return code
+
+    def find_why_nothing_came(self) -> Fatal | None:
+        """Why a run that came to its end applied nothing; None where it did, or where there was nothing to apply."""
+        if any(run.counts.total > run.counts.rejected for run in self._shared.lanes.all()):
+            return None
+        if self.rejected:
+            return TooManyRejects(
+                f"Nothing was applied, and {self.rejected:,} records were rejected.",
+                next_step="`replicator dlq list` names them, and `replicator dlq explain EVENT` says what lets one in.",
+            )
+        flows = {pipeline.place.name: pipeline.flow for pipeline in self._pipelines}
+        records = sum(flow.records for flow in flows.values())
+        lacking = {name: flow.unmatched for name, flow in flows.items() if flow.unmatched}
+        if lacking and not records:
+            said = (
+                f"Source {s} has no topic. {describe_unmatched(*one)}"
+                for s, found in lacking.items()
+                for one in found.items()
+            )
+            return EnvironmentProblem(
+                " ".join(said), next_step="Correct `topics` of the source, or see that its connector runs."
+            )
+        if any(flow.ignored[UNCONFIGURED] for flow in flows.values()) and not any(
+            r.lane.table for r in self._shared.lanes.all()
+        ):
+            return EnvironmentProblem(
+                f"Nothing was applied: none of {records:,} records is of a table that an entry of `tables` matches.",
+                next_step="Correct `match` of the entries; `replicator inspect` shows the tables of a topic.",
+            )
+        return None
 
 
 class _Deadline(Generic[F]):

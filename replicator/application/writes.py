@@ -159,8 +159,9 @@ class Writes(Generic[F]):
         has stopped there."""
         if taken.rejects is not None:
             lane, raw = run.lane, Frames(chunk.raw)
-            keep = self._shared.rejects.keep
-            keep(taken.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id)
+            rejects = self._shared.rejects
+            kept = rejects.keep(taken.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id)
+            rejects.tally(kept)
             if lane.stops:
                 stop = stopped_by(self._engine.rejected(taken.rejects, raw)[0])
                 self._shared.lanes.suspend(run, problem_of(stop), stop)

@@ -85,7 +85,7 @@ def explain(session: Session, event: str, lane: str | None) -> None:
     from replicator.wiring import letters
 
     found = letters.named(session.loaded, event, lane)
-    result = [{**letters.told(each), "what_to_do": letters.WHAT_TO_DO.get(each.code, "")} for each in found]
+    result = [{**letters.told(each), "what_to_do": letters.what_to_do(each)} for each in found]
     session.emit(result, f"{len(found)} rejected records", text=lambda: _explain(found))
 
 
@@ -180,7 +180,7 @@ def _explain(found: Any) -> None:
     for each in found:
         pairs = {
             "reason": f"{each.code}: {each.sentence}",
-            "what to do": letters.WHAT_TO_DO.get(each.code, ""),
+            "what to do": letters.what_to_do(each),
             "record": f"{each.event_id} ({letters.place(each)})",
             "source": each.source,
             "table": each.table,

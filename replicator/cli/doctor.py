@@ -27,7 +27,8 @@ def doctor(session: Session, strict: bool, connect: str | None) -> int:
     result = [
         {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in found
     ]
-    summary = f"{len(found)} looked at, {len(bad)} to mend"
+    warnings = len([d for d in found if d.severity == "warning" and d not in bad])
+    summary = f"{len(found)} looked at, {len(bad)} to mend" + (f", {warnings} warnings (!)" if warnings else "")
     session.emit(result, summary, ok=not bad, text=lambda: _print(found, summary))
     return int(ExitCode.ENVIRONMENT if bad else ExitCode.OK)
 

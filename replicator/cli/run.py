@@ -17,10 +17,19 @@ from .session import Session, command, echo
 @command("run")
 @click.option("--engine", type=click.Choice(["local", "spark"]), help="Override `engine` of the config.")
 @click.option("--until-caught-up", is_flag=True, help="Stop when everything there is now has been applied.")
-def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --until-caught-up: end with exit code 3 after so long a silence of a source.",
+)
+def run(session: Session, engine: str | None, until_caught_up: bool, timeout: float) -> int:
     """Read the sources and keep every target current. SIGTERM drains, commits and exits 0."""
     # Nothing is open before the daemon is built. An exception amidst imports may come out as anything.
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
+    from replicator.application.problem import problem_of
     from replicator.wiring.descriptors import raise_limit
     from replicator.wiring.logs import configure
     from replicator.wiring.memory import settle
@@ -43,8 +52,10 @@ def run(session: Session, engine: str | None, until_caught_up: bool) -> int:
         keeper.start()
         snapshotting.start()
     with telling_progress(daemon.status()):
-        code: ExitCode = supervisor.run(once=until_caught_up)
+        code: ExitCode = supervisor.run(once=until_caught_up, timeout=timeout if until_caught_up else None)
     problem = supervisor.problem
+    if until_caught_up and code is ExitCode.OK and (nothing := supervisor.find_why_nothing_came()) is not None:
+        problem, code = problem_of(nothing), nothing.exit_code
     if until_caught_up and code is ExitCode.OK:
         problem = keeper.refresh_all() or snapshotting.take_due()
         code = ExitCode.OK if problem is None else problem.code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 
 from .session import Session, cell, command, printable
 
-HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected")
+HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected", "dlq")
 FIRST_FIGURE = 4
 UNBOUNDED = 10_000
 
@@ -132,6 +133,7 @@ def _shown(report: dict[str, Any], width: int) -> Any:
         *_row_losses(report),
         *_projections(report),
         *_snapshots(report),
+        *_dead_letters(report),
         *_troubles(report),
         *_waiting(report),
     )
@@ -208,6 +210,21 @@ def _snapshots(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _dead_letters(report: dict[str, Any]) -> list[str]:
+    """How many records of each source wait in the dead letters, and what this run rejected."""
+    lines, waiting = [], Counter[str]()
+    for group in report.get("dead_letters") or ():
+        waiting[group["source"]] += group["open"]
+    for source, count in sorted(waiting.items()):
+        lines += ["", f"source {source or '?'}: {count:,} open dead letters (`replicator dlq list --state open`)"]
+    lines += [""] if report.get("rejects") else []
+    for one in report.get("rejects", ()):
+        of = f"table {one['table']}" if one["table"] else "a table that could not be read"
+        where = f"source {one['source']}: {one['records']:,} records of {of} rejected since the start"
+        lines.append(f"{where}, as {one['code']} in stage {one['stage']}")
+    return lines
+
+
 def _troubles(report: dict[str, Any]) -> list[str]:
     lines = []
     for source in report.get("sources", ()):
@@ -224,6 +241,12 @@ def _troubles(report: dict[str, Any]) -> list[str]:
 def _cells(lane: dict[str, Any]) -> tuple[str, ...]:
     counts = lane["counts"] or {}
     age = lane["lag_seconds"]
-    figures = (lane["lag_records"], None if age is None else round(age, 1), counts.get("applied"), counts.get("rejected"))
+    figures = (
+        lane["lag_records"],
+        None if age is None else round(age, 1),
+        counts.get("applied"),
+        counts.get("rejected"),
+        lane["dead_letters"],
+    )
     shown = ("" if f is None else f"{f:,}" for f in figures)
     return *(cell(lane[name]) for name in ("id", "table", "policy", "status")), *shown

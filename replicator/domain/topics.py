@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from fnmatch import translate
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
+SHOWN = 5
 
 
 class TopicFilter:
@@ -26,3 +29,23 @@ class TopicFilter:
         """Patterns that none of `topics` matches."""
         names = [t for t in topics if self(t)]
         return tuple(text for text, p in self._patterns.items() if text not in names and not any(map(p.match, names)))
+
+    def unmatched_with_similar(self, topics: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """By pattern that none of `topics` matches the names among them that look like it, the most similar first."""
+        names = [t for t in topics if t not in INTERNAL]
+        return {pattern: similar_to(pattern, names) for pattern in self.unmatched(names)}
+
+
+def similar_to(pattern: str, names: Sequence[str]) -> Sequence[str]:
+    """The names that are close to a pattern, or share a whole word with it, the closest first."""
+    bare = re.sub(r"[\^$*?\[\]\\()+]|\.\*", "", pattern)
+    words = {word for word in bare.lower().split(".") if word}
+    sharing = [name for name in names if words & set(name.lower().split("."))]
+    sharing.sort(key=lambda name: -len(words & set(name.lower().split("."))))
+    return list(dict.fromkeys([*sharing, *get_close_matches(bare, names, SHOWN)]))[:SHOWN]
+
+
+def describe_unmatched(pattern: str, similar: Sequence[str]) -> str:
+    """A sentence for a pattern without topics."""
+    there = f"; there are {', '.join(similar)}" if similar else ""
+    return f"No topic matches {pattern!r}{there}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -58,6 +58,15 @@ class DeadLetter:
         return f"replicator dlq replay --event '{self.event_id}'" + (f" --lane '{self.lane}'" if self.lane else "")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class LetterGroup:
+    """Letters that are counted together. `table` is empty where it is not known, `lane` as in `DeadLetter`."""
+
+    source: str
+    table: str
+    lane: str
+
+
 @dataclass(frozen=True, slots=True)
 class Which:
     """Which letters are meant: those that fit everything that is said. Lanes and tables are names or globs; the lane of a
@@ -111,6 +120,10 @@ class DeadLetters(Protocol):
     def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[DeadLetter]:
         """Of the letters that are meant the newest, newest first; none when nothing was ever written
         (test_letters_are_chosen)."""
+
+    def count_open(self) -> Mapping[LetterGroup, int]:
+        """How many letters are open, by group; empty when nothing was ever written (test_open_letters_are_counted). Cheap:
+        reads no record."""
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         """Give letters, as they were read, another state; durable when it returns. One that was written again since stays as

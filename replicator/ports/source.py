@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from replicator.domain.position import Position, TopicPartition
@@ -68,6 +68,14 @@ class Shortened(Protocol):
 
     def removed(self) -> Position:
         """Of every partition that lacks its first records the first offset that is there."""
+
+
+@runtime_checkable
+class NamesTopics(Protocol):
+    """A source whose configuration names topics, some of which may not be there."""
+
+    def unmatched(self) -> Mapping[str, Sequence[str]]:
+        """Patterns that no topic matches, each with the topics that look like it."""
 
 
 @runtime_checkable

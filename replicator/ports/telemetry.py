@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from replicator.domain.plan import Counts
+
+from .dead_letters import LetterGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,13 @@ class Telemetry(Protocol):
 
     def ignored(self, source: str, kind: str, records: int) -> None:
         """Records that carry no change of a table."""
+
+    def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
+        """Records that were rejected; `table` is empty where it is not known. The application bounds how many tables and
+        codes there are."""
+
+    def dead_letters(self, counts: Mapping[LetterGroup, int]) -> None:
+        """How many dead letters are open by now; groups that are not named have none."""
 
     def changes(self, lane: str, counts: Counts) -> None:
         """What became of changes in a lane."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from replicator.ports.dead_letters import EVERY, DeadLetter, DeadLetters, Which
+from replicator.ports.dead_letters import EVERY, DeadLetter, DeadLetters, LetterGroup, Which
 
 from .contract import Contract
 
@@ -115,6 +115,20 @@ class DeadLetterContract(Contract):
                 due = [each for each in (letters[1], letters[2], letters[0]) if which.takes(each)]
                 assert list(store.read(which)) == due, which
                 assert list(store.read(which, limit=1)) == due[:1], which
+
+    def test_open_letters_are_counted(self) -> None:
+        """By source, table and lane; a letter that came twice is one, and what was replayed or removed does not count."""
+        of_table, of_lane = LetterGroup("shop", "public.items", ""), LetterGroup("shop", "public.items", "lake.items")
+        unknown = LetterGroup("shop", "", "")
+        with self.stores() as (store, other):
+            assert dict(store.count_open()) == {}
+            store.write([letter(1), letter(1), letter(2, ""), letter(3, ""), replace(letter(4, ""), table="")])
+            store.write([letter(2, "", minutes=1)])
+            assert dict(other.count_open()) == {of_table: 2, of_lane: 1, unknown: 1}
+            read = {each.offset: each for each in store.read()}
+            store.mark([read[2]], "replayed")
+            store.remove([read[4]])
+            assert dict(other.count_open()) == {of_table: 1, of_lane: 1}
 
     def test_a_letter_that_came_again_is_not_marked(self) -> None:
         """What was rejected again since is open, whatever became of what was read."""

@@ -19,7 +19,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.retention import can_be_late, deletes_after, forgetting, late
 from replicator.domain.transactions import Complete
 from replicator.domain.watermark import reached_after
-from replicator.ports.dead_letters import EVERY, DeadLetter, Which
+from replicator.ports.dead_letters import EVERY, OPEN, DeadLetter, LetterGroup, Which
 from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
 from replicator.ports.sink import Belonging, SinkCapabilities
 
@@ -223,6 +223,10 @@ class FakeDeadLetters:
 
         by_name = sorted(self.letters.values(), key=lambda letter: (letter.event_id, letter.lane))
         return [letter for letter in sorted(by_name, key=seen, reverse=True) if which.takes(letter)][:limit]
+
+    def count_open(self) -> Mapping[LetterGroup, int]:
+        """See `ports.dead_letters.DeadLetters.count_open`."""
+        return Counter(LetterGroup(each.source, each.table, each.lane) for each in self.read(Which(state=OPEN)))
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         """See `ports.dead_letters.DeadLetters.mark`."""

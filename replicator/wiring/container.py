@@ -46,7 +46,7 @@ class Container(containers.DeclarativeContainer):
     )
     lanes = providers.Singleton(Lanes, telemetry)
     key_file = providers.Singleton(KeyFile, providers.Callable(parts.key_file, loaded))
-    rejects = providers.Singleton(Rejects, dead_letters, engine, stop, options, secret=key_file.provided.hashes)
+    rejects = providers.Singleton(Rejects, dead_letters, engine, stop, options, telemetry, secret=key_file.provided.hashes)
     shared = providers.Singleton(
         Shared, engine=engine, lanes=lanes, rejects=rejects, telemetry=telemetry, options=options, stop=stop
     )
@@ -56,7 +56,7 @@ class Container(containers.DeclarativeContainer):
 
     supervisor = providers.Singleton(parts.supervisor, Supervisor, pipelines, workers, dead_letters, shared)
     status = providers.Singleton(parts.status, Status, pipelines, shared)
-    unmatched = providers.Callable(parts.unmatched, loaded, pipelines)
+    unmatched = providers.Callable(parts.unmatched, loaded, pipelines, rejects)
     control = providers.Singleton(Control, lanes, pipelines)
     monitor = providers.Singleton(parts.monitor, loaded, telemetry)
     keeper = providers.Singleton(projections.keeper, loaded, lanes)

@@ -9,29 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from replicator.domain.archived import written
-from replicator.domain.errors import ConfigProblem, RejectCode
+from replicator.domain.errors import ConfigProblem, Reject
+from replicator.domain.remedies import remedy_of
 from replicator.ports.dead_letters import DeadLetter, DeadLetters, Which
 from replicator.settings import Loaded
 
 from . import adapters
-
-FIX_SOURCE = "Correct it at the source: its next change replaces what is missing. Or forget it: `replicator dlq purge`."
-WHAT_TO_DO = {
-    RejectCode.MALFORMED: "See whether the source's `format` is what the records are, and correct it.",
-    RejectCode.UNKNOWN_OPERATION: "Name the operation under `operations` of the source.",
-    RejectCode.NULL_KEY: "Name other key columns with `keys`, or take the table with `policy: append`. " + FIX_SOURCE,
-    RejectCode.NO_SEQUENCE: "Name the columns that order changes: `sequence_columns` of the source.",
-    RejectCode.SEQUENCE: "Name other columns in `sequence_by`; deletes need REPLICA IDENTITY FULL for it.",
-    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target. " + FIX_SOURCE,
-    RejectCode.INCOMPLETE: "Replay the record that made the row first, if it was rejected too; or load the table again.",
-    RejectCode.LATE: "A longer `watermark` or `tombstone_retention` lets it in.",
-    RejectCode.TOO_LARGE: "Raise the bound under `limits`.",
-    RejectCode.CRASHED: "Report it, with the record, and replay it once a release decodes it.",
-    RejectCode.NO_EVENT: "Have the service write what a stored event needs (docs/outbox.md), and this one again under a "
-    "new id; or raise the bound under `limits` that it names, and replay it.",
-    RejectCode.UNKNOWN_SCHEMA: "Have the registry know the schema again.",
-}
-"""By code, what lets such a record in."""
 
 
 @contextmanager
@@ -85,6 +68,11 @@ def told(letter: DeadLetter) -> dict[str, Any]:
     unknown = {"partition": None, "offset": None}
     more = {"record": plain, "key": written(key), "headers": headers, **unknown, **placed}
     return {**fields, **more, "retry": letter.retry}
+
+
+def what_to_do(letter: DeadLetter) -> str:
+    """What lets the record in."""
+    return remedy_of(Reject(letter.code, letter.sentence), letter.table)
 
 
 def place(letter: DeadLetter) -> str:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from replicator.application.control import accepted, resync_stopped
+from replicator.application.dead_letter_counts import count_for_lane
 from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
 from replicator.application.roster import refused_id, target_taken, target_unnamed
 from replicator.application.schemas import refuse_changed_rule
 from replicator.application.skipping import Standing, judged, skipped
-from replicator.application.status import tombstones_of
+from replicator.application.status import open_letters, tombstones_of
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion, told
+from replicator.ports.dead_letters import LetterGroup
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 
-from . import adapters, parts
+from . import adapters, letters, parts
 from .daemon import ask_status
 
 
@@ -61,11 +63,28 @@ def require_lane(loaded: Loaded, lane_id: str) -> None:
 
 def stored_status(loaded: Loaded) -> dict[str, Any]:
     """What the targets say of every lane, in the form of the daemon's status."""
+    counts = _open_letters(loaded)
     with ExitStack() as opened:
         asked = _Asked(loaded, opened)
-        lanes = [asked.about(lane) for lane in known_lanes(loaded)]
-    state = {"running": False, "ready": False, "unready": ["the daemon does not run"]}
-    return {"pipeline": loaded.settings.pipeline, **state, "engine_page": None, "sources": [], "lanes": lanes}
+        lanes = [
+            {
+                **asked.about(lane),
+                "dead_letters": None if counts is None else count_for_lane(counts, lane.source, lane.table, lane.id),
+            }
+            for lane in known_lanes(loaded)
+        ]
+    state = {"running": False, "ready": False, "unready": ["the daemon does not run"], "engine_page": None}
+    counted = {"dead_letters": open_letters(counts)}
+    return {"pipeline": loaded.settings.pipeline, **state, "sources": [], "lanes": lanes, **counted}
+
+
+def _open_letters(loaded: Loaded) -> Mapping[LetterGroup, int] | None:
+    """How many dead letters are open; None where their store does not say."""
+    try:
+        with letters.store(loaded) as opened:
+            return opened.count_open()
+    except ReplicatorError:
+        return None
 
 
 class _Asked:

@@ -12,6 +12,7 @@ from replicator.application.crashes import Crashes
 from replicator.application.lanes import Lanes
 from replicator.application.options import Options
 from replicator.application.pipeline import Pipeline
+from replicator.application.rejects import Rejects
 from replicator.application.roster import Place
 from replicator.application.rules import RulesFor, TableRules, TransactionRules, event_log_lane
 from replicator.application.shared import Shared
@@ -161,14 +162,18 @@ def monitor(loaded: Loaded, telemetry: Any) -> DaemonPage:
     return DaemonPage(loaded, telemetry)
 
 
-def unmatched(loaded: Loaded, of_sources: Pipelines) -> list[str]:
-    """A sentence for each entry of `tables` that no table seen so far matches: a name may be misspelt."""
+def unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[Any]) -> list[str]:
+    """A sentence for each entry of `tables` that no table seen so far matches, in records that were rejected either: a name
+    may be misspelt. Records that were rejected before their table was known may be of any."""
     sentences = []
     for number, entry in enumerate(loaded.settings.tables):
-        seen = sorted(of_sources[entry.source].roster.topics)
+        kinds = {kind: records for kind, records in rejects.kinds.items() if kind.source == entry.source}
+        seen = sorted({*of_sources[entry.source].roster.topics, *(kind.table for kind in kinds if kind.table)})
         if not any(matches(entry.match, table) for table in seen):
+            unread = sum(records for kind, records in kinds.items() if not kind.table)
+            more = f"; of {unread:,} rejected records the table could not be read" if unread else ""
             line = loaded.where("tables", number, "match")
-            sentences.append(f"no table matched {entry.match} ({line}); seen: {_some(seen)}")
+            sentences.append(f"no table matched {entry.match} ({line}); seen: {_some(seen)}{more}")
     return sentences
 
 

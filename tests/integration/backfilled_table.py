@@ -126,7 +126,7 @@ class World:
             self.poll()
         engine, stop = self.engine(), threading.Event()
         shared: Shared[Any] = Shared(
-            engine, Lanes(Quiet()), Rejects(self.letters, engine, stop, QUICK), Quiet(), QUICK, stop
+            engine, Lanes(Quiet()), Rejects(self.letters, engine, stop, QUICK, Quiet()), Quiet(), QUICK, stop
         )
         actions = [Pass(), FailAfterApply(), Pass(), FailBefore()]
         sinks = {n: Faulty(s, {"apply": self.random.sample(actions, 4)}) for n, s in self.writers().items()}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from replicator.ports.dead_letters import EVERY, DeadLetter, Which
+from replicator.ports.dead_letters import EVERY, OPEN, DeadLetter, LetterGroup, Which
 
 from .journal import Journal
 from .messages import MARKED, REMOVED, Message, said_of, written
@@ -40,6 +41,10 @@ class KafkaDeadLetters:
                 return []
             journal, _ = self._journal()
         return list(islice(filter(which.takes, journal.letters()), limit))
+
+    def count_open(self) -> Mapping[LetterGroup, int]:
+        """See `ports.dead_letters.DeadLetters.count_open`. Reads the topic from its beginning, as `read` does."""
+        return Counter(LetterGroup(each.source, each.table, each.lane) for each in self.read(Which(state=OPEN)))
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         """See `ports.dead_letters.DeadLetters.mark`."""

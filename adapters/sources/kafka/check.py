@@ -8,6 +8,7 @@ from typing import Any
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
+from replicator.domain.topics import describe_unmatched
 from replicator.ports.diagnosis import Diagnosis
 
 from .cluster import Cluster, partitions_of
@@ -47,9 +48,12 @@ class KafkaCheck:
         if topics:
             count = len(partitions_of(topics))
             yield Diagnosis("ok", self._name, f"{len(topics)} topics match `topics`, with {count} partitions.")
-        for pattern in cluster.wanted.unmatched(names):
-            step = "Topics come with the first row of a table: see that the connector runs and what its topic.prefix is."
-            yield Diagnosis("warning", self._name, f"No topic matches {pattern!r}.", step)
+        for pattern, similar in cluster.wanted.unmatched_with_similar(names).items():
+            step = (
+                "Correct `topics` of the source. Or see that the connector runs, and what its topic.prefix is: topics come "
+            )
+            step += "with the first row of a table."
+            yield Diagnosis("warning", self._name, describe_unmatched(pattern, similar), step)
         if topics:
             yield from self._copies(cluster, sorted(topics))
             settings = cluster.settings(sorted(topics))

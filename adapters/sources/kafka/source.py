@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from replicator.domain.position import Position, TopicPartition
@@ -94,9 +94,9 @@ class KafkaSource:
         """As the port says: the end of what may be read, at most a second old."""
         return Position(self._ends.ends())
 
-    def unmatched(self) -> tuple[str, ...]:
-        """Patterns of `topics` that no topic matches, for `doctor`."""
-        return self._cluster.wanted.unmatched(self._cluster.names())
+    def unmatched(self) -> Mapping[str, Sequence[str]]:
+        """See `ports.source.NamesTopics`."""
+        return self._cluster.wanted.unmatched_with_similar(self._cluster.names())
 
     def committed(self, position: Position) -> None:
         """Publish `position` as offsets of the group, so that lag tools see it; failing to is logged, nothing more."""

@@ -140,7 +140,7 @@ class World:
     def start(self, source: FakeSource, reader: Reader | None = None, at: Any = None) -> tuple[Supervisor[Any], Any]:
         engine, stop, gauges = LocalEngine(), threading.Event(), PrometheusTelemetry("1")
         shared: Shared[Any] = Shared(
-            engine, Lanes(gauges), Rejects(self.letters, engine, stop, self.options), gauges, self.options, stop
+            engine, Lanes(gauges), Rejects(self.letters, engine, stop, self.options, gauges), gauges, self.options, stop
         )
         self.sink = Watched({"dsn": self.dsn, "schema": "mirror"})
         self.sink.told = reader.look if reader else self.sink.told

@@ -68,7 +68,7 @@ class Running:
         names = sorted({sink for entries in world.lanes.values() for sink, _ in entries} | set(world.logs))
         self.sinks = {name: TupleSink(name, world.targets, machine) for name in names}
         stop = threading.Event()
-        rejects = Rejects(self.letters, self.engine, stop, world.options)
+        rejects = Rejects(self.letters, self.engine, stop, world.options, self.telemetry)
         self.shared: Shared[Any] = Shared(self.engine, Lanes(self.telemetry), rejects, self.telemetry, world.options, stop)
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
         logs = [event_log_lane("p", "s", name) for name in world.logs]

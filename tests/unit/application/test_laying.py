@@ -95,7 +95,9 @@ class Program:
         engine, stop, gauges = LocalEngine(self.options), threading.Event(), Gauges()
         self.letters = FakeDeadLetters()
         self.sink = Sink(folder / "lake", faults)
-        self.shared = Shared(engine, Lanes(gauges), Rejects(self.letters, engine, stop, GATHERING), gauges, GATHERING, stop)
+        self.shared = Shared(
+            engine, Lanes(gauges), Rejects(self.letters, engine, stop, GATHERING, gauges), gauges, GATHERING, stop
+        )
         self.worker = Worker("s", self.sink, self.shared, folder / "laid")
         self.lane = Lane("s.x", "p", "s", "public.items", "s", "x", policy, {}, "c:1")
         rules = TableRules((self.lane,))

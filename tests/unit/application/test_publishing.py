@@ -48,7 +48,7 @@ class World:
     def __post_init__(self) -> None:
         engine, stop, gauges, options = TupleEngine(), threading.Event(), Gauges(), Options(publish_every=1.0)
         self.lanes = Lanes(gauges)
-        rejects: Rejects[Any] = Rejects(FakeDeadLetters(), engine, stop, options)
+        rejects: Rejects[Any] = Rejects(FakeDeadLetters(), engine, stop, options, gauges)
         self.shared: Shared[Any] = Shared(engine, self.lanes, rejects, gauges, options, stop, clock=lambda: self.now)
         for sink, into in (("lake", "orders"), ("lake", "items"), ("other", "orders")):
             run = self.lanes.add(Lane(f"{sink}.{into}", "p", "s", f"public.{into}", sink, into, "scd1"))

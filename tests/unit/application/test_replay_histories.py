@@ -89,7 +89,7 @@ class Program:
     def __init__(self, decoder, pieces, sinks, register, letters, faults=(), *, known=True):  # noqa: PLR0917
         engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
         self.letters = letters
-        self.shared = Shared(engine, Lanes(gauges), Rejects(letters, engine, stop, QUICK), gauges, QUICK, stop)
+        self.shared = Shared(engine, Lanes(gauges), Rejects(letters, engine, stop, QUICK, gauges), gauges, QUICK, stop)
         self.sinks = {name: Faulty(sink, {"apply": list(faults)}) for name, sink in sinks.items()}
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
         rules = TableRules(tuple(lane_of(policy) for policy in sinks))

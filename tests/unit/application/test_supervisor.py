@@ -16,6 +16,8 @@ from tuple_ports import Crash, Machine
 from replicator.application.lanes import LaneStatus
 from replicator.application.status import Status
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable
+from replicator.domain.position import Position, Span
+from replicator.ports.frames import Batch
 from replicator.ports.telemetry import Pace
 
 HISTORY = [change(0, "c", 1), change(1, "c", 2), change(2, "u", 1), change(3, "d", 2), tombstone(4, 2), change(5, "c", 3)]
@@ -283,3 +285,38 @@ def test_the_pace_of_a_stream_that_an_engine_runs_is_told():
     running.once()
     assert running.telemetry.paces[-1][1:] == ("spark", pace)
     assert Status(running.supervisor._pipelines, running.shared).report().to_dict()["sources"][0]["pace"] == asdict(pace)
+
+
+def test_a_source_that_is_silent_ends_a_run_that_is_to_end():
+    def refuse(*_: object, **__: object) -> None:
+        raise Retryable("the broker does not answer")
+
+    def say_nothing(start, apply_batch, stop, *, once):
+        while not stop.wait(0.005):
+            apply_batch(Batch((), Span(Position(), Position()), 0, 0))
+
+    for run in (refuse, say_nothing):
+        running = World(HISTORY).start()
+        running.source.run = run
+        assert running.supervisor.run(once=True, timeout=0.1) is ExitCode.ENVIRONMENT
+        assert "Source s has been silent" in running.supervisor.problem.sentence
+        assert "--timeout" in running.supervisor.problem.next_step
+
+
+def test_a_source_that_gets_on_slowly_is_not_silent():
+    running = World(HISTORY, cuts=(1,)).start()
+    read, tries = running.source.run, iter(range(1000))
+
+    def stutter(start, apply_batch, stop, *, once):
+        def slowly(batch):
+            time.sleep(0.05)
+            apply_batch(Batch((), Span(Position(), Position()), 0, 0))
+            apply_batch(batch)
+            if next(tries) % 2:
+                raise Retryable("the broker does not answer")
+
+        read(start, slowly, stop, once=once)
+
+    running.source.run = stutter
+    assert running.supervisor.run(once=True, timeout=0.15) is ExitCode.OK
+    assert len(running.world.targets["b.items"].log) == 5

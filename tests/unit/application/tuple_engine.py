@@ -186,6 +186,9 @@ class TupleDecoder:
         self.keyless, self.types = keyless, types or {}
         self.learnt: list[tuple[str, str]] = []
 
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        return pa.table({"table": pa.nulls(raw.num_rows, pa.string())})
+
     def learn(self, sample: Any, table: str, fingerprint: str) -> TableSpec:
         self.learnt.append((table, fingerprint))
         version = int(fingerprint)

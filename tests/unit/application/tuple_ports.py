@@ -13,7 +13,7 @@ from tuple_engine import Rec, Rows, TupleEngine
 from replicator.domain.errors import DataLoss
 from replicator.domain.plan import Counts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.dead_letters import EVERY, Which
+from replicator.ports.dead_letters import EVERY, LetterGroup, Which
 from replicator.ports.frames import Batch, Lane, LaneApplied
 from replicator.ports.register import Seen
 from replicator.ports.sink import Belonging, SinkCapabilities
@@ -270,6 +270,9 @@ class Letters:
     def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[Any]:
         return [letter for letter in self.kept.values() if which.takes(letter)][:limit]
 
+    def count_open(self) -> Counter[LetterGroup]:
+        return Counter(LetterGroup(x.source, x.table, x.lane) for x in self.kept.values() if x.is_open)
+
     def close(self) -> None: ...
 
 
@@ -290,10 +293,18 @@ class Gauges:
 
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()
+        self.rejects: Counter[tuple[str, str, str, str]] = Counter()
+        self.open: dict[LetterGroup, int] = {}
         self.of_lane: dict[str, Counts] = {}
         self.up: dict[str, bool] = {}
         self.lags: list[int] = []
         self.paces: list[tuple[str, str, Pace]] = []
+
+    def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
+        self.rejects[source, table, stage, code] += records
+
+    def dead_letters(self, counts: Mapping[LetterGroup, int]) -> None:
+        self.open = dict(counts)
 
     def consumed(self, source: str, records: int) -> None:
         self.totals["consumed"] += records

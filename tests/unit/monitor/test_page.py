@@ -18,6 +18,7 @@ from adapters.monitor.page import PageMonitor
 from adapters.monitor.prometheus import PrometheusTelemetry
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.plan import Counts
+from replicator.ports.dead_letters import LetterGroup
 from replicator.ports.monitor import Views
 from replicator.ports.telemetry import Pace
 
@@ -25,6 +26,8 @@ HOSTILE = "<script>alert(1)</script>\"'& onclick=x"
 NAMES = {
     "records_consumed_total": {"source"},
     "records_ignored_total": {"source", "kind"},
+    "rejects_total": {"source", "table", "stage", "code"},
+    "dead_letters": {"source", "table", "lane"},
     "changes_total": {"lane", "outcome"},
     "apply_duration_seconds_count": {"lane"},
     "apply_duration_seconds_sum": {"lane"},
@@ -173,6 +176,10 @@ def filled() -> PrometheusTelemetry:
     telemetry = PrometheusTelemetry("1.2.3")
     telemetry.consumed("shop", 7)
     telemetry.ignored("shop", "heartbeat", 2)
+    telemetry.rejected("shop", "public.customers", "decode", "OUT_OF_RANGE", 3)
+    gone, there = LetterGroup("shop", "public.customers", ""), LetterGroup("shop", "", "")
+    telemetry.dead_letters({gone: 3, there: 1})
+    telemetry.dead_letters({there: 2})
     telemetry.changes("lake.customers", Counts(1, 2, 3, 4, 5, 6))
     telemetry.applied("lake.customers", 0.2, 1)
     telemetry.lag("shop", 11)
@@ -200,6 +207,7 @@ def test_the_metrics_hold_the_figures():
         "applied": "1.0", "folded": "2.0", "superseded": "3.0", "duplicate": "4.0", "filtered": "5.0", "rejected": "6.0",
     }  # fmt: skip
     assert 'records_consumed_total{source="shop"} 7.0' in text
+    assert re.findall(r"replicator_dead_letters\{(.*)\} (\S+)", text) == [('lane="",source="shop",table=""', "2.0")]
     assert 'lane_up{lane="lake.customers"} 0.0' in text
     assert 'build_info{version="1.2.3"} 1.0' in text
     assert 'replicator_spark_batch_duration_seconds{source="shop"} 2.5' in text

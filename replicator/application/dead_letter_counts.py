@@ -1,0 +1,66 @@
+"""How many dead letters are open, for people: counted in the store now and then, beside the stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import structlog
+
+from replicator.ports.dead_letters import DeadLetters, LetterGroup
+from replicator.ports.telemetry import Telemetry
+
+from .lanes import Clock, monotonic
+
+log = structlog.get_logger(__name__)
+
+AFTER_REJECTS = 5.0
+"""Seconds between two counts while records are rejected."""
+OTHERWISE = 60.0
+"""The same while none are: other programs replay letters, and remove them."""
+SHARE = 20
+"""A count that takes long is repeated so much more rarely."""
+
+
+class DeadLetterCounts:
+    """`known`: the counts as of the last time, None before the first one. Safe for use from several threads."""
+
+    def __init__(self, store: DeadLetters, telemetry: Telemetry, clock: Clock = monotonic) -> None:
+        self._store = store
+        self._telemetry = telemetry
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._is_stale = True
+        self._ended_at: float | None = None
+        self._took = 0.0
+        self.known: Mapping[LetterGroup, int] | None = None
+
+    def invalidate(self) -> None:
+        """Letters were written."""
+        self._is_stale = True
+
+    def refresh(self) -> None:
+        """Count again if that is due, in a thread of its own: the store may be slow, or away."""
+        pause = max(AFTER_REJECTS if self._is_stale else OTHERWISE, SHARE * self._took)
+        if (self._ended_at is None or self._clock() - self._ended_at >= pause) and not self._lock.locked():
+            threading.Thread(target=self.recount, name="dead letters", daemon=True).start()
+
+    def recount(self) -> None:
+        """Count now. A store that cannot be read leaves the counts as they are."""
+        with self._lock:
+            began, self._is_stale = self._clock(), False
+            try:
+                self.known = dict(self._store.count_open())
+                self._telemetry.dead_letters(self.known)
+            except Exception as error:
+                self._is_stale = True
+                log.debug("dead letters cannot be counted", reason=type(error).__name__)
+            self._ended_at = self._clock()
+            self._took = self._ended_at - began
+
+
+def count_for_lane(counts: Mapping[LetterGroup, int], source: str, table: str, lane: str) -> int:
+    """The letters that keep something from a lane: its own, and those of its table that no lane got. `table` is empty for an
+    event log, which has every record."""
+    shared = counts.get(LetterGroup(source, table, ""), 0) if table else 0
+    return shared + sum(count for group, count in counts.items() if group.lane == lane)

@@ -1,0 +1,47 @@
+"""The next step for a rejected record, by its code, and by its sentence where that says more."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import Reject, RejectCode
+
+FIX_SOURCE = "Correct it at the source: its next change replaces what is missing. Or forget it: `replicator dlq purge`."
+OTHER_FORMAT = "See whether the source's `format` is what the records are, and correct it."
+ONE_PART = (
+    "Only the part that the reason names cannot be read; `format` is right. If that part is a column, declare the columns "
+    "under `schema` of its table, and replay the record. Otherwise: " + FIX_SOURCE
+)
+NAME_OPERATION = "Name the operation under `operations` of the source."
+LOOKS_LIKE = re.compile(r"it looks like (`format: \w+`)")
+WRITE = re.compile(r"\bwrite (`[^`]+`)")
+BY_CODE = {
+    RejectCode.UNKNOWN_OPERATION: "The format has no such operation. " + FIX_SOURCE,
+    RejectCode.NULL_KEY: "Name other key columns with `keys`, or take the table with `policy: append`. " + FIX_SOURCE,
+    RejectCode.NO_SEQUENCE: "Name the columns that order changes: `sequence_by` of the table, or, for plain rows, "
+    "`sequence_columns` of the source.",
+    RejectCode.SEQUENCE: "Name other columns in `sequence_by`; deletes need REPLICA IDENTITY FULL for it.",
+    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target. " + FIX_SOURCE,
+    RejectCode.INCOMPLETE: "Replay the record that made the row first, if it was rejected too; or load the table again.",
+    RejectCode.LATE: "A longer `watermark` or `tombstone_retention` lets it in.",
+    RejectCode.TOO_LARGE: "Raise the bound under `limits`.",
+    RejectCode.CRASHED: "Report it, with the record, and replay it once a release decodes it.",
+    RejectCode.NO_EVENT: "Have the service write what a stored event needs (docs/outbox.md), and this one again under a "
+    "new id; or raise the bound under `limits` that it names, and replay it.",
+    RejectCode.UNKNOWN_SCHEMA: "Have the registry know the schema again.",
+    RejectCode.HELD: "Replay it together with the record of its key before it: `replicator dlq replay`.",
+}
+
+
+def remedy_of(reject: Reject, table: str) -> str:
+    """What lets a record in that was rejected for this reason; empty where nothing is known. `table`: the table that the
+    record names, empty where it could not be read so far."""
+    if found := WRITE.search(reject.sentence):
+        return f"Write {found[1]} in the configuration, and replay the record."
+    if found := LOOKS_LIKE.search(reject.sentence):
+        return f"Write {found[1]} for the source, if its records are of that format, and replay the record."
+    if reject.code == RejectCode.UNKNOWN_OPERATION and reject.sentence.startswith("column "):
+        return NAME_OPERATION
+    if reject.code == RejectCode.MALFORMED:
+        return ONE_PART if table else OTHER_FORMAT
+    return BY_CODE.get(reject.code, "")
