@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -67,9 +68,9 @@ class PrometheusTelemetry:
         if newest is not None:
             self._freshness.labels(lane).set_function(lambda: time.time() - newest / 1e6)
 
-    def lag(self, source: str, records: int) -> None:
+    def lag(self, source: str, records: int | None) -> None:
         """See `ports.telemetry.Telemetry`."""
-        self._lag.labels(source).set(records)
+        self._lag.labels(source).set(math.nan if records is None else records)
 
     def lane_up(self, lane: str, up: bool) -> None:
         """See `ports.telemetry.Telemetry`."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replicator.domain.connectors import RowLoss
-from replicator.domain.position import Position
+from replicator.domain.position import Position, TopicPartition
 from replicator.ports.telemetry import Pace
 
 from .alignment import Alignment
+from .lanes import LaneRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,9 @@ class Flow:
     """What a source has brought so far, for people. `ignored`: how many of its `records` carry no change of a table that
     some lane has, by kind. `end` is where its stream ended when last asked; `away` is set while it does not answer; `pace`
     where an engine runs the stream; `alignment` where lanes are held together at transactions. `unmatched`:
-    `NamesTopics.unmatched` of a source that had no topic at all when it was read to its end. `row_loss` where what sends
-    the records may lose some before."""
+    `NamesTopics.unmatched` of a source that had no topic at all when it was read to its end. `excluded`: the topics that an
+    event log does not read, by sink. `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the
+    records may lose some before."""
 
     records: int = 0
     ignored: Counter[str] = field(default_factory=Counter)
@@ -39,3 +41,21 @@ class Flow:
     alignment: Alignment | None = None
     row_loss: RowLoss | None = None
     unmatched: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    excluded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    is_sparse: bool = False
+
+    def position_of(self, run: LaneRun) -> Position:
+        """How far a lane has got in the topics that it reads."""
+        position = Position({**run.begun, **run.applied})
+        excluded = self.excluded.get(run.lane.sink, frozenset()) if run.is_event_log else frozenset()
+        return position.only(p for p in position if p.topic not in excluded)
+
+    def lag_behind(self, runs: Iterable[LaneRun]) -> int | None:
+        """`lag` of the lowest of these lanes; of partitions that none of them knows, of what was read."""
+        lowest = Position.lowest([self.position_of(run) for run in runs])
+        return self.lag(Position({**self.position, **lowest}))
+
+    def lag(self, position: Mapping[TopicPartition, int]) -> int | None:
+        """The records from `position` to the end, over the partitions that both know; None where offsets do not tell."""
+        left = sum(max(0, end - position[p]) for p, end in self.end.items() if p in position)
+        return None if left and self.is_sparse else left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -11,7 +11,7 @@ from typing import Any, Generic
 import structlog
 
 from replicator.domain.errors import DataLoss, Retryable
-from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.position import Position, Span
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import SeesTransactions
 from replicator.ports.frames import Batch, F, Routed
@@ -50,7 +50,7 @@ class Pipeline(Generic[F]):
 
     def __init__(self, place: Place[F], decoder: Decoder, shared: Shared[F]) -> None:
         self.place = place
-        self.flow = Flow(began=shared.clock())
+        self.flow = Flow(began=shared.clock(), is_sparse=getattr(place.source, "has_sparse_offsets", False))
         self.roster = Roster(place, shared)
         self._shared = shared
         self._crashes = place.crashes or Crashes(None, shared.engine, shared.rejects, place.name, shared.decoding)
@@ -391,8 +391,9 @@ class Pipeline(Generic[F]):
     def tell_source(self) -> None:
         """Tell the source how far every lane has got, and telemetry how far that is from the end. Both are hints."""
         self._tell_pace()
-        positions = [Position({**run.begun, **run.applied}) for run in self.roster.runs()]
-        lowest = Position.lowest(positions)
+        runs = self.roster.runs()
+        self.flow.excluded = {run.lane.sink: frozenset(self.roster.excluded(run.lane.sink)) for run in self.roster.logs}
+        lowest = Position.lowest([self.flow.position_of(run) for run in runs])
         try:
             self.place.source.committed(lowest)
             self.flow.end = self.place.source.end()
@@ -402,7 +403,7 @@ class Pipeline(Generic[F]):
             self._is_away(error)
             return
         self._is_back()
-        self._shared.telemetry.lag(self.place.name, lag(lowest, self.flow.end))
+        self._shared.telemetry.lag(self.place.name, self.flow.lag_behind(runs))
 
     def _tell_pace(self) -> None:
         source: Any = self.place.source
@@ -414,8 +415,3 @@ class Pipeline(Generic[F]):
 def _only_away(mine: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
     """True when the sink of the lanes `mine` does not answer, and one of the others does."""
     return any(run.retrying for run in mine) and any(run.retrying is None for run in others)
-
-
-def lag(position: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """Offsets between `position` and `end`, over the partitions that both know."""
-    return sum(max(0, o - position[p]) for p, o in end.items() if p in position)

@@ -20,13 +20,14 @@ from .alignment import Alignment
 from .dead_letter_counts import count_for_lane
 from .flow import Flow
 from .lanes import Clock, LaneRun, LaneStatus, monotonic
-from .pipeline import Pipeline, lag
+from .pipeline import Pipeline
 from .shared import Shared
 
 
 @dataclass(frozen=True, slots=True)
 class LaneReport:
-    """One lane. `lag_records` to the end of its source as last asked, None while that does not answer; `lag_seconds` is the
+    """One lane. `lag_records` to the end of its source as last asked, None while that does not answer, and where offsets do
+    not tell how many records there are; `lag_seconds` is the
     age of the newest change applied, 0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`.
     `dead_letters`: how many open dead letters keep something from it (`count_for_lane`), None while that is not known.
     `tombstones`: `tombstones_of` the lane. `handed`: up to where its sink was given everything. `schemas`: those that it has
@@ -54,24 +55,27 @@ class LaneReport:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """One source: records read since the start, how many per second on the whole, and how many are left to read. Of the
-    records, `ignored` by kind carry no change of a table that some lane has, and `Report.rejects` has those that were
-    rejected in stages `route` and `decode`; lanes got all others. While it does not answer, `away_since` (a time) and
-    `error`; what is left to read is then what was left when it last answered.
-    `pace` where an engine runs the stream by itself; `transactions` where lanes are held together at them;
-    `row_loss` where what sends the records may lose some before."""
+    """One source: records read since the start, how many per second on the whole, and `lag_records` from its lowest lane to
+    its end; `unread` of them were not read yet. Both are None where offsets do not tell how many records there are.
+
+    Of the records, `ignored` by kind carry no change of a table that some lane has, and `Report.rejects` has those that were
+    rejected in stages `route` and `decode`; lanes got all others. While the source does not answer, `away_since` (a time)
+    and `error`; its end is then what it was when it last answered. `pace` where an engine runs the stream by itself;
+    `transactions` where lanes are held together at them; `row_loss` where what sends the records may lose
+    some before."""
 
     name: str
     records: int
     records_per_second: float
     position: dict[str, dict[str, int]]
-    lag_records: int
+    lag_records: int | None
     away_since: str | None
     error: str | None
     pace: Pace | None
     transactions: Alignment | None = None
     row_loss: RowLoss | None = None
     ignored: dict[str, int] = field(default_factory=dict)
+    unread: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,10 @@ class Status(Generic[F]):
         flows = {pipeline.place.name: pipeline.flow for pipeline in self._pipelines}
         letters = self._rejects.open.known
         with self._lanes.under_lock():
-            lanes = tuple(_lane(run, flows.get(run.lane.source, Flow()), now, letters) for run in self._lanes.all())
-        sources = tuple(_source(name, flow, self._clock(), now) for name, flow in flows.items())
+            runs = self._lanes.all()
+            lanes = tuple(_lane(run, flows.get(run.lane.source, Flow()), now, letters) for run in runs)
+            lags = {name: flow.lag_behind(r for r in runs if r.lane.source == name) for name, flow in flows.items()}
+        sources = tuple(_source(name, flow, lags[name], self._clock(), now) for name, flow in flows.items())
         kinds = sorted(self._rejects.kinds.items())
         rejects = tuple(Rejected(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)
         return Report(now.isoformat(), self._engine.page, sources, lanes, rejects, open_letters(letters))
@@ -142,26 +148,27 @@ def open_letters(letters: Letters) -> tuple[dict[str, Any], ...] | None:
     return None if letters is None else tuple({**asdict(group), "open": n} for group, n in sorted(letters.items()))
 
 
-def _source(name: str, flow: Flow, clock: float, now: datetime) -> SourceReport:
+def _source(name: str, flow: Flow, left: int | None, clock: float, now: datetime) -> SourceReport:
     seconds, away = max(clock - flow.began, 1e-9), flow.away
     return SourceReport(
         name=name,
         records=flow.records,
         records_per_second=round(flow.records / seconds, 1),
         position=flow.position.to_json(),
-        lag_records=lag(flow.position, flow.end),
+        lag_records=left,
         away_since=(now - timedelta(seconds=clock - away.since)).isoformat() if away else None,
         error=away.sentence if away else None,
         pace=flow.pace,
         transactions=flow.alignment,
         row_loss=flow.row_loss,
         ignored=dict(flow.ignored),
+        unread=flow.lag(flow.position),
     )
 
 
 def _lane(run: LaneRun, flow: Flow, now: datetime, letters: Letters) -> LaneReport:
     position = Position({**run.begun, **run.applied})
-    left = lag(position, flow.end) if flow.end and not flow.away else None
+    left = flow.lag(flow.position_of(run)) if flow.end and not flow.away else None
     problem = run.problem or run.retrying or run.waiting
     lane = run.lane
     names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")

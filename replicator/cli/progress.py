@@ -42,7 +42,7 @@ def _tell(status: Reporting, every: float, ended: threading.Event) -> None:
         report, now = status.report(), time.monotonic()
         for source in report.sources:
             new = source.records - before.get(source.name, 0)
-            if new or source.lag_records:
+            if new or source.unread:
                 _line(source, new / (now - at), report.lanes)
             before[source.name] = source.records
         at = now

@@ -16,6 +16,8 @@ class Source(Protocol[F]):
     Who calls: one thread of the pipeline. Errors: `Retryable` when the other side is away (the caller backs off and
     calls again from its position), `DataLoss` when records between the position and the stream's beginning are gone or
     the stream's end lies before the position, `EnvironmentProblem` when it cannot be reached as configured.
+
+    A source has a true attribute `has_sparse_offsets` where the difference of two offsets is no number of records.
     """
 
     def run(self, start: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop, *, once: bool) -> None:

@@ -61,8 +61,8 @@ class Telemetry(Protocol):
     def applied(self, lane: str, seconds: float, newest: int | None) -> None:
         """One apply of a lane took `seconds`; `newest` is the greatest event time in it, microseconds since 1970."""
 
-    def lag(self, source: str, records: int) -> None:
-        """Records between the lowest lane and the end of the source."""
+    def lag(self, source: str, records: int | None) -> None:
+        """Records between the lowest lane and the end of the source; None where that is not known."""
 
     def lane_up(self, lane: str, up: bool) -> None:
         """A lane runs, or is suspended or paused."""

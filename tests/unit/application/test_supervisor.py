@@ -320,3 +320,26 @@ def test_a_source_that_gets_on_slowly_is_not_silent():
     running.source.run = stutter
     assert running.supervisor.run(once=True, timeout=0.15) is ExitCode.OK
     assert len(running.world.targets["b.items"].log) == 5
+
+
+def test_the_lag_is_of_what_a_lane_reads():
+    """An event log does not wait for topics of which every table is routed past it."""
+    lanes = {"public.items": [("a", "scd1")], "public.other": [("a", "scd1")]}
+    log = [*HISTORY, *(change(n, "c", n, topic="u", table="public.other") for n in range(26))]
+    running = World(log, lanes=lanes, event_logs={"public.other": frozenset()}).start()
+    assert running.once() is ExitCode.OK
+    report = Status([running.pipeline], running.shared).report()
+    assert {lane.id: lane.lag_records for lane in report.lanes} == {"a.items": 0, "a.other": 0, "raw.s": 0}
+    assert (report.sources[0].lag_records, running.telemetry.lags[-1]) == (0, 0)
+
+
+def test_the_lag_is_unknown_where_offsets_do_not_count_records():
+    running = World(HISTORY).start()
+    running.pipeline.flow.is_sparse = True
+    assert running.once() is ExitCode.OK
+    status = Status([running.pipeline], running.shared)
+    assert {lane.lag_records for lane in status.report().lanes} == {0}
+    running.source.feed(change(1 << 40, "c", 4))
+    running.pipeline.tell_source()
+    assert {lane.lag_records for lane in status.report().lanes} == {None}
+    assert (status.report().sources[0].lag_records, running.telemetry.lags[-1]) == (None, None)

@@ -24,7 +24,9 @@ class Told:
             if self.asked > 2:
                 self.over.set()
         lanes = [SimpleNamespace(id="lake.a", status="running"), SimpleNamespace(id="pg.a", status="retrying")]
-        return SimpleNamespace(sources=[SimpleNamespace(name="shop", records=records, lag_records=lag)], lanes=lanes)
+        return SimpleNamespace(
+            sources=[SimpleNamespace(name="shop", records=records, lag_records=lag, unread=lag)], lanes=lanes
+        )
 
 
 def lines(*reports: tuple[int, int]) -> list[dict]:

@@ -32,6 +32,8 @@ class RowsOfTable(ABC, Generic[F]):
     holes. A table of another id is another stream (`Batch.identity`).
     """
 
+    has_sparse_offsets = True
+
     def __init__(self, options: RowsOptions, path: str) -> None:
         self._options = options
         self._table = RowsTable(options, path)

@@ -42,6 +42,7 @@ class WrittenOnceSource(ArchiveSource):
     """
 
     naming: ClassVar[Naming]
+    has_sparse_offsets = True  # The upper bits are the file's.
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._given: dict[str, ArchiveFile] = {}
