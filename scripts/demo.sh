@@ -4,6 +4,7 @@
 # Needs Python 3.11 and bash; no Docker. --keep leaves the services running. May be run again.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+source "$PROJECT/scripts/lib/ports.sh"
 
 keep=no packages=() engine=()
 for argument in "$@"; do
@@ -20,6 +21,7 @@ done
 started=$SECONDS
 ensure_venv ${packages[@]+"${packages[@]}"}
 cd "$PROJECT"
+follow_ports
 
 running_before=$("$VENV/bin/python" -m adapters.stack status 2>/dev/null | grep -c healthy || true)
 stop_services() {

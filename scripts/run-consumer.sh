@@ -3,6 +3,7 @@
 #   scripts/run-consumer.sh [--spark] [ARGUMENT ...]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+source "$PROJECT/scripts/lib/ports.sh"
 
 arguments=() packages=()
 for argument in "$@"; do
@@ -16,4 +17,5 @@ for argument in "$@"; do
 done
 ensure_venv ${packages[@]+"${packages[@]}"}
 cd "$PROJECT"
+follow_ports
 exec "$VENV/bin/replicator" run ${arguments[@]+"${arguments[@]}"}

@@ -4,7 +4,9 @@
 #   scripts/start-notebook.sh [ARGUMENT ...]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+source "$PROJECT/scripts/lib/ports.sh"
 
 ensure_venv notebook
 cd "$PROJECT"
+follow_ports
 exec "$VENV/bin/jupyter-lab" --ip=127.0.0.1 --port=8888 --notebook-dir="$PROJECT/notebooks" "$@"

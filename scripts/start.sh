@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Starts the services, waits until they are healthy, and registers the connector. May be repeated.
 #   scripts/start.sh [--spark] [--embedded]
-# Docker Compose where a Docker engine answers, otherwise (or with --embedded) local processes on the same ports.
+# Docker Compose where a Docker engine answers, otherwise (or with --embedded) local processes on the same ports. Other ports
+# (REPLICATOR_STACK_PORTS) are those of local processes.
 # --spark also starts a Spark master and a worker.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 source "$PROJECT/scripts/lib/compose.sh"
 
 spark=no embedded=no
+[ -z "${REPLICATOR_STACK_PORTS:-}" ] || embedded=yes
 for argument in "$@"; do
     case "$argument" in
         --spark) spark=yes ;;
@@ -28,8 +30,9 @@ if [ "$embedded" = no ] && docker_answers; then
 else
     "$VENV/bin/python" -m adapters.stack up ${servers[@]+"${servers[@]}"}
 fi
-if [ "$spark" = no ]; then
-    echo "The services are up. Next: scripts/run-consumer.sh"
-else
-    echo "The services are up. Next: scripts/run-consumer.sh --spark --set spark='{spark.master: spark://127.0.0.1:7077}'"
+next="${REPLICATOR_STACK_PORTS:+REPLICATOR_STACK_PORTS=$REPLICATOR_STACK_PORTS }scripts/run-consumer.sh"
+if [ "$spark" = yes ]; then
+    port="$("$VENV/bin/python" -c 'from adapters.stack.layout import StackPorts; print(StackPorts.of_environment().spark)')"
+    next="$next --spark --set spark='{spark.master: spark://127.0.0.1:$port}'"
 fi
+echo "The services are up. Next: $next"

@@ -4,8 +4,10 @@
 #   scripts/test-cdc.sh
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
+source "$PROJECT/scripts/lib/ports.sh"
 
 [ $# -eq 0 ] || die "usage: scripts/test-cdc.sh" 2
 ensure_venv
 cd "$PROJECT"
+follow_ports
 PATH="$VENV/bin:$PATH" exec "$VENV/bin/python" scripts/lib/follow_customer.py

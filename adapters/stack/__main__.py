@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -87,6 +88,14 @@ def kafka(options: argparse.Namespace) -> int:
     os.execv(command[0], command)  # noqa: S606 - no shell
 
 
+def environment(options: argparse.Namespace) -> int:
+    """Print, for a shell, where the servers listen; variables that are set already stay as they are."""
+    for name, value in _ports(options).environment().items():
+        if name not in os.environ and f"{name}_FILE" not in os.environ:
+            _print(f"export {name}={shlex.quote(value)}")
+    return ExitCode.OK
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m adapters.stack", description=__doc__)
     parser.add_argument("--project", default=".", help="folder with init-scripts/ and connectors/")
@@ -108,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     tool = _command(commands, "kafka", kafka)
     tool.add_argument("tool", choices=tuple(TOOLS))
     tool.add_argument("arguments", nargs=argparse.REMAINDER)
+    _command(commands, "environment", environment)
     _command(commands, "check", check).add_argument("name", nargs="?", default=CONNECTOR)
     return parser
 

@@ -11,6 +11,7 @@ import random
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import count
 from pathlib import Path
 
 from replicator.domain.errors import ConfigProblem
@@ -36,10 +37,15 @@ class StackPorts:
 
     @classmethod
     def parse(cls, text: str) -> StackPorts:
-        """The defaults with some replaced: `source=25433,kafka=39092`. Raises `ConfigProblem` for anything else."""
+        """The defaults with some replaced: `source=25433,kafka=39092`. The broker's second port, `controller`, moves with
+        `kafka`: it is the next port that no other server has. Raises `ConfigProblem` for anything else."""
         pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
         try:
-            return cls(**{name.strip(): int(port) for name, _, port in pairs})
+            said = {name.strip(): int(port) for name, _, port in pairs}
+            if "kafka" in said and "controller" not in said:
+                taken = cls(**said).mapping().values()
+                said["controller"] = next(port for port in count(said["kafka"] + 1) if port not in taken)
+            return cls(**said)
         except (TypeError, ValueError) as failure:
             names = ", ".join(f.name for f in fields(cls))
             raise ConfigProblem(
@@ -61,6 +67,12 @@ class StackPorts:
             if port not in found and is_free(port):
                 found.append(port)
         return cls(*found)
+
+    def environment(self) -> Mapping[str, str]:
+        """The variables of the shipped config that say where these servers listen."""
+        dsns = {f"{name.upper()}_DSN": one.dsn(self.mapping()[name]) for name, one in DATABASES.items()}
+        connect = f"http://{HOST}:{self.connect}"
+        return {"KAFKA_BOOTSTRAP_SERVERS": f"localhost:{self.kafka}", **dsns, "CONNECT_URL": connect}
 
     def mapping(self) -> Mapping[str, int]:
         """The ports by name."""

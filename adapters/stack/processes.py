@@ -98,8 +98,9 @@ def require_free(service: str, ports: Mapping[str, int]) -> None:
     if taken:
         raise EnvironmentProblem(
             f"{service} cannot start: port {' and '.join(taken)} on 127.0.0.1 is taken by another program.",
-            next_step="Stop that program (a Docker stack on the same ports?), or set REPLICATOR_STACK_PORTS, for example "
-            "source=25433,kafka=39092.",
+            next_step="Stop that program (a Docker stack on the same ports?), or move "
+            f"{' and '.join(name for name, port in ports.items() if not is_free(port))} with REPLICATOR_STACK_PORTS, for "
+            "example source=25433,kafka=39092,controller=39093.",
         )
 
 

@@ -107,7 +107,7 @@ def test_free_ports_are_free_and_distinct() -> None:
 
 
 def test_ports_are_named_in_text() -> None:
-    assert StackPorts.parse("source=1, kafka=2") == StackPorts(source=1, kafka=2)
+    assert StackPorts.parse("source=1, kafka=2") == StackPorts(source=1, kafka=2, controller=3)
     assert StackPorts.parse("") == StackPorts()
     for wrong in ("sauce=1", "source=one", "source"):
         with pytest.raises(ConfigProblem, match="names are source, datalake"):
@@ -290,3 +290,26 @@ def test_status_of_a_stack_that_does_not_run(tmp_path: Path, capsys: pytest.Capt
 def test_an_unknown_service_is_answered_with_those_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--project", str(tmp_path), "logs", "zookeeper"]) == 3
     assert "postgres-source" in capsys.readouterr().err
+
+
+def test_the_shipped_config_follows_the_ports_of_the_readme() -> None:
+    """README's own example, through what every script does with it."""
+    [said] = re.findall(r"REPLICATOR_STACK_PORTS=(\S+)$", (PROJECT / "README.md").read_text(), re.M)
+    ports, clean = StackPorts.parse(said), {n: v for n, v in os.environ.items() if n not in StackPorts().environment()}
+    script = 'source scripts/lib/venv.sh; source scripts/lib/ports.sh; follow_ports; "$VENV/bin/replicator" check; env'
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=PROJECT, capture_output=True, text=True, check=True,
+        env={**clean, "REPLICATOR_STACK_PORTS": said, "REPLICATOR_VENV": sys.prefix, "TARGET_DSN": "postgresql://me:secret@elsewhere/mine"},
+    )  # fmt: skip
+    found = dict(line.partition("=")[::2] for line in done.stdout.splitlines() if "=" in line)
+    wanted = {**ports.environment(), "TARGET_DSN": "postgresql://me:secret@elsewhere/mine"}
+    assert {name: found.get(name) for name in wanted} == wanted, "what is set already stays"
+    assert not set(ports.mapping().values()) & {5433, 5434, 5435, 29092, 29093, 8083}, "nothing is left behind"
+    config = (PROJECT / "config" / "replicator.yaml").read_text()
+    assert set(re.findall(r"\$\{(\w+):-[^}]*\d{4}", config)) == set(wanted), "the config names every one of them"
+
+
+def test_the_second_port_of_the_broker_moves_with_the_first() -> None:
+    assert StackPorts.parse("kafka=39092").controller == 39093
+    assert StackPorts.parse("kafka=39092,connect=39093").controller == 39094
+    assert StackPorts.parse("kafka=39092,controller=5").controller == 5

@@ -111,7 +111,7 @@ def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> 
     assert "not hashed under the secret" in json.dumps(said) and "keys.secret" in json.dumps(said)
     assert [price for _, price, _ in rows(tmp_path)] == [10]
     secret.write_bytes(kept)
-    caught_up(tmp_path)
+    caught_up(tmp_path, 6)
     assert sorted(letter["code"] for letter in ask(tmp_path, "dlq", "list")["result"]) == ["HELD", "UNKNOWN_OPERATION"]
     secret.write_text("not a secret")
     sent(tmp_path, (3, "a", 1, "u"))
