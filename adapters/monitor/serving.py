@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import socket
 import threading
 import time
+from functools import partial
 
 import uvicorn
 from starlette.applications import Starlette
@@ -34,10 +36,9 @@ class Serving:
     def start(self, app: Starlette) -> str:
         """Begin to serve; the address with the port that it has. EnvironmentProblem when it cannot be listened on."""
         host, _, port = self._address.rpartition(":")
+        listeners = self._listeners(host.strip("[]"), int(port))
         config = uvicorn.Config(
             app,
-            host=host.strip("[]"),
-            port=int(port),
             # No handlers of its own: what it logs goes where the program's log goes.
             log_config=None,
             log_level="warning",
@@ -49,7 +50,8 @@ class Serving:
             timeout_graceful_shutdown=self._drain,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._serve, name=self._section, daemon=True)
+        serve = partial(self._serve, listeners)
+        self._thread = threading.Thread(target=serve, name=self._section, daemon=True)
         self._thread.start()
         self._await_start()
         bound = self._server.servers[0].sockets[0].getsockname()
@@ -62,22 +64,33 @@ class Serving:
             self._thread.join(self._drain)
             self._server = None
 
-    def _serve(self) -> None:
+    def _listeners(self, host: str, port: int) -> list[socket.socket]:
+        """Sockets that listen; bound here, since uvicorn logs an error of its own where it cannot bind."""
+        found: list[socket.socket] = []
         try:
-            if self._server is not None:
-                self._server.run()
-        except SystemExit:
-            # uvicorn leaves this way when it cannot bind; `start` sees that it never started and says so.
-            return
+            for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+                found.append(socket.create_server(address[:2], family=family))
+        except OSError as error:
+            for listener in found:
+                listener.close()
+            raise self._cannot_listen() from error
+        return found
+
+    def _serve(self, listeners: list[socket.socket]) -> None:
+        if self._server is not None:
+            self._server.run(listeners)
+
+    def _cannot_listen(self) -> EnvironmentProblem:
+        return EnvironmentProblem(
+            f"cannot listen on {self._address}",
+            next_step=f"Another instance may run; set `{self._section}: {{address: ...}}` to a free one.",
+        )
 
     def _await_start(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while self._server is not None and not self._server.started:
             if time.monotonic() > deadline or not (self._thread and self._thread.is_alive()):
-                raise EnvironmentProblem(
-                    f"cannot listen on {self._address}",
-                    next_step=f"Another instance may run; set `{self._section}: {{address: ...}}` to a free one.",
-                )
+                raise self._cannot_listen()
             time.sleep(0.01)
 
 

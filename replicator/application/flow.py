@@ -28,8 +28,8 @@ class Flow:
     some lane has, by kind. `end` is where its stream ended when last asked; `away` is set while it does not answer; `pace`
     where an engine runs the stream; `alignment` where lanes are held together at transactions. `unmatched`:
     `NamesTopics.unmatched` of a source that had no topic at all when it was read to its end. `excluded`: the topics that an
-    event log does not read, by sink. `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the
-    records may lose some before."""
+    event log does not read, by sink. `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what
+    sends the records may lose some before."""
 
     records: int = 0
     ignored: Counter[str] = field(default_factory=Counter)

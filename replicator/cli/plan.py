@@ -15,8 +15,11 @@ from .session import Session, command, echo
 @click.argument("table", required=False)
 def plan(session: Session, table: str | None) -> None:
     """The tables in the source now, their lanes, and with TABLE the SQL that each sink will run. Applies nothing."""
+    from replicator.wiring.configuration import describe_defaults
     from replicator.wiring.planning import plans
 
+    for sentence in describe_defaults(session.loaded):
+        session.note(sentence)
     every = list(plans(session.loaded))
     found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
     if table is not None and not found:

@@ -30,6 +30,7 @@ def run(session: Session, engine: str | None, until_caught_up: bool, timeout: fl
     # Nothing is open before the daemon is built. An exception amidst imports may come out as anything.
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.application.problem import problem_of
+    from replicator.wiring.configuration import describe_defaults
     from replicator.wiring.descriptors import raise_limit
     from replicator.wiring.logs import configure
     from replicator.wiring.memory import settle
@@ -41,6 +42,8 @@ def run(session: Session, engine: str | None, until_caught_up: bool, timeout: fl
     if engine:
         session.overrides += (f"engine={engine}",)
     daemon = _daemon(session)
+    for sentence in describe_defaults(session.loaded):
+        session.note(sentence)
     keeper, snapshotting = daemon.keeper(), daemon.snapshotting()
     stop = daemon.stop()
     on_signals(stop)

@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from .checks import problems
+from .defaults import fill_defaults
 from .document import Document, read_document
 from .engine_options import engine_option_problems
 from .findings import ConfigError, Finding, Origin, Path, Problem
@@ -111,6 +112,7 @@ def checked(
         raise ConfigError(_located(document, document.problems))
     names = Names(plugins, settled=interpolate(document, os.environ if environ is None else environ))
     plain = pruned(document.data, names)
+    fill_defaults(plain, root)
     settings, wrong = validated(plain, root, names.settled)
     across = problems(view(document.data), lambda path: document.origins.get(path, document.origins[()]))
     engines = engine_option_problems(document.data, plugins)

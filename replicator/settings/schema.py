@@ -57,16 +57,18 @@ class HttpSettings(Strict):
 class Settings(Strict):
     """Everything that the config file says. Immutable; secrets are SecretStr; paths are absolute once loaded."""
 
-    pipeline: Name
-    """The pipeline's name: part of every stored position, so it stays."""
+    # What `default_factory` makes is never used: `defaults` has filled these in.
+    pipeline: Name = Field(default_factory=str)
+    """The pipeline's name, by default that of the folder above `config`: part of every stored position, so it stays."""
     engine: Engine = "local"
     """What runs the pipeline."""
     sources: dict[Name, Source]
     """Where changes come from."""
     sinks: dict[Name, Sink]
     """Where copies are kept."""
-    dead_letters: DeadLetterSettings
-    """Where rejected records are kept."""
+    dead_letters: DeadLetterSettings = Field(default_factory=DeadLetterSettings.model_construct)
+    """Where rejected records are kept: by default `_replicator/dead_letters` beside the first Delta sink on a disk,
+    otherwise in the first PostgreSQL sink, otherwise in the folder of local state."""
     tables: list[TableSettings]
     """Which tables go where; the most specific match wins, whole."""
     defaults: PolicyKeys = PolicyKeys()

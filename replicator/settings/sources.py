@@ -123,8 +123,8 @@ class KafkaSettings(RecordSettings):
     """HOST:PORT of one or more brokers, with commas between them."""
     topics: list[Topic] = Field(min_length=1)
     """Topic names; globs, or regular expressions that start with ^. New topics that match are picked up while running."""
-    group_id: str = Field("cdc-python-consumer", min_length=1)
-    """The consumer group whose offsets show progress; positions are kept in the sinks."""
+    group_id: str = Field(default_factory=str, min_length=1)  # See `defaults`.
+    """The consumer group whose offsets show progress, by default `replicator-PIPELINE`; positions are kept in the sinks."""
     start_from: StartFrom = "earliest"
     """Where lanes without a position start: earliest, latest, or a time with its zone."""
     security: Annotated[dict[str, SecretText], AfterValidator(security_options)] = Field(default_factory=dict)

@@ -76,8 +76,6 @@ def _quotes(kind: str) -> str:
 def _example(path: Path) -> str:
     """What to write for a key that a newcomer may not know."""
     examples = {
-        "dead_letters": "for example dead_letters: {path: ./deltalake/_replicator/dead_letters}",
-        "pipeline": "for example pipeline: shop",
         "format": "for example format: debezium_json",
         "transport": "for example transport: kafka",
         "kind": "for example kind: delta",

@@ -49,3 +49,14 @@ def read(path: Path, env: str | None, overrides: Iterable[str]) -> Loaded:
 def read_document(document: Document, root: Path, files: tuple[Path, ...] = ()) -> Loaded:
     """The same for settings that a program put together; `document` is used up."""
     return checked(document, root, files, plugins=installed())
+
+
+def describe_defaults(loaded: Loaded) -> list[str]:
+    """A sentence for each name and place that the config leaves out, and that stored data depends on."""
+    found, letters = [], loaded.settings.dead_letters
+    if ("pipeline",) not in loaded.origins:
+        found.append(f"the pipeline is called {loaded.settings.pipeline}, as its folder is (`pipeline` names another)")
+    if ("dead_letters",) not in loaded.origins:
+        place = letters.path or "the table _replicator.dead_letters of the first PostgreSQL sink"
+        found.append(f"rejected records are kept in {place} (`dead_letters` names another place)")
+    return found

@@ -264,12 +264,13 @@ def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent):
         monitor.close()
 
 
-def test_a_taken_address_is_said(daemon):
+def test_a_taken_address_is_said_once(daemon, caplog):
     first = PageMonitor({"address": "127.0.0.1:0"}, PrometheusTelemetry())
     try:
         address = first.start(daemon.views()).removeprefix("http://")
         with pytest.raises(EnvironmentProblem, match=f"cannot listen on {address}"):
             PageMonitor({"address": address}, PrometheusTelemetry()).start(daemon.views())
+        assert caplog.records == [], "the server under it says nothing of its own"
     finally:
         first.close()
         first.close()

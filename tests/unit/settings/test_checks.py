@@ -169,7 +169,7 @@ def test_the_password_of_the_source_database_is_never_shown(folder):
     assert "pw" not in f"{loaded.redacted()} {loaded.settings!r}"
 
 
-@pytest.mark.parametrize("key", ["pipeline", "sources", "sinks", "dead_letters", "tables"])
+@pytest.mark.parametrize("key", ["sources", "sinks", "tables"])
 def test_a_missing_key_is_named(folder, key):
     findings = folder.findings(overrides=[f"{key}=null"])
     assert f"missing key '{key}' at the top level" in {f.message for f in findings}
