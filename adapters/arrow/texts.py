@@ -12,7 +12,8 @@
 | timestamp | `2024-02-29 23:59:59.123456` or with a `T` |
 | time64 | `23:59:59.123456` |
 
-A zone behind a timestamp is dropped where the type has none; UTC is meant where the type has one and the text has none.
+A zone behind a timestamp, a time of day or a date is a misfit where the type has none; UTC is meant where the type has one
+and the text has none.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ LOGICAL: dict[tuple[str, str], Callable[[], Node]] = {
     ("io.debezium.time.MicroTimestamp", "int64"): lambda: temporal.timestamp(US),
     ("io.debezium.time.NanoTimestamp", "int64"): lambda: temporal.timestamp(NS),
     ("io.debezium.time.ZonedTimestamp", "string"): lambda: temporal.iso_timestamp(temporal.UTC_US),
-    ("io.debezium.time.IsoTimestamp", "string"): lambda: temporal.iso_timestamp(temporal.LOCAL_US),
-    ("io.debezium.time.IsoDate", "string"): temporal.iso_date,
-    ("io.debezium.time.IsoTime", "string"): temporal.iso_time,
+    ("io.debezium.time.IsoTimestamp", "string"): lambda: temporal.marked(temporal.iso_timestamp(temporal.LOCAL_US)),
+    ("io.debezium.time.IsoDate", "string"): lambda: temporal.marked(temporal.iso_date()),
+    ("io.debezium.time.IsoTime", "string"): lambda: temporal.marked(temporal.iso_time()),
     ("io.debezium.data.VariableScaleDecimal", STRUCT): decimals.variable_decimal,
 }
 """Logical types that are more than their physical type; any other name keeps the physical type."""

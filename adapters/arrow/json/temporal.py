@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,9 +28,16 @@ DATE_RANGE = "holds infinity, or a day outside the years 1 to 9999"
 TIME_RANGE = "holds a time of day outside 00:00:00 to 23:59:59.999999999"
 STAMP_RANGE = "holds infinity, or a time outside the years 1 to 9999"
 NANO_SENTINELS = "holds infinity, or a time that 64 bits of nanoseconds cannot hold"
-ZONE = r"(Z|[+-]\d\d:\d\d)$"
-SHORT_ZONE = r"([ T]\d\d(?::\d\d){1,2}(?:\.\d+)?)[+-]\d\d(?:\d\d)?$"
-"""As PostgreSQL writes zones, and ISO 8601 in its basic format; only behind a time of day, for dates end so too."""
+
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?\Z", re.ASCII)
+INFINITE = re.compile(r"[+-]?inf", re.IGNORECASE)
+DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+CLOCK = re.compile(r"-?\d{1,3}:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
+YEAR = re.compile(r"(0000|[+-]?\d{5,}|-\d{4})-", re.ASCII)
+ZONE = re.compile(r"\s*(Z|[+-]\d\d(:?\d\d){0,2})\Z", re.ASCII | re.IGNORECASE)
+PLACES = re.compile(r"\.\d{7,}", re.ASCII)
+ZEROS = r"(\.\d{6})0+(\z|[^0-9])"
+"""Zeros behind microseconds, as databases write that count nanoseconds."""
 
 
 def counted(wire: pa.DataType, arrow: pa.DataType, bounds: tuple[int, int], sentence: str, factor: int = 1) -> Node:
@@ -68,45 +77,100 @@ def timestamp(per_second: int, arrow: pa.DataType = LOCAL_US) -> Node:
 
 
 def iso_timestamp(arrow: pa.DataType) -> Node:
-    """ISO 8601 text with its zone, as an instant in UTC, or, for a type without zone, as the local time it shows."""
+    """ISO 8601 text with its zone, as an instant in UTC; without one for a type that has none."""
 
     def build(values: Sequence[Any]) -> pa.Array:
-        written = pa.array(values, pa.string())
-        if arrow.tz is None:
-            written = pc.replace_substring_regex(pc.replace_substring_regex(written, ZONE, ""), SHORT_ZONE, r"\1")
-        return _in_years(_parsed(written, arrow, STAMP_RANGE + ", or more places than microseconds"), arrow)
+        return _in_years(_parsed(pa.array(values, pa.string()), arrow, partial(_wrong_stamp, arrow)), arrow)
 
     return Node(arrow, str, build, "text")
 
 
 def iso_date() -> Node:
-    """ISO 8601 dates; a zone behind them is dropped."""
+    """ISO 8601 dates."""
 
     def build(values: Sequence[Any]) -> pa.Array:
-        written = pc.replace_substring_regex(pa.array(values, pa.string()), ZONE, "")
-        days = _parsed(written, pa.date32(), DATE_RANGE)
+        days = _parsed(pa.array(values, pa.string()), pa.date32(), _wrong_date)
         return days if _within(days.view(pa.int32()), FIRST_DAY, LAST_DAY) else _refuse(DATE_RANGE)
 
     return Node(pa.date32(), str, build, "text")
 
 
 def iso_time() -> Node:
-    """ISO 8601 times of day without zone (a trailing Z is dropped), in microseconds."""
+    """ISO 8601 times of day without zone, in microseconds."""
 
     def build(values: Sequence[Any]) -> pa.Array:
-        written = pc.replace_substring_regex(pa.array(values, pa.string()), "Z$", "")
-        moment = pc.binary_join_element_wise(pa.scalar("1970-01-01"), written, "T")
-        raw = _parsed(moment, LOCAL_US, TIME_RANGE).view(pa.int64())
+        moment = pc.binary_join_element_wise(pa.scalar("1970-01-01"), pa.array(values, pa.string()), "T")
+        raw = _parsed(moment, LOCAL_US, _wrong_clock).view(pa.int64())
         return raw.view(pa.time64("us")) if _within(raw, 0, DAY_MS * 1_000 - 1) else _refuse(TIME_RANGE)
 
     return Node(pa.time64("us"), str, build, "text")
 
 
-def _parsed(written: pa.Array, arrow: pa.DataType, sentence: str) -> pa.Array:
+def marked(node: Node) -> Node:
+    """`node` of texts that all end with a Z, which is a mark and no zone: as Debezium's `isostring` writes local times."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        return node.build(pc.replace_substring_regex(pa.array(values, pa.string()), "Z$", ""))
+
+    return Node(node.type, str, build, "text")
+
+
+def _parsed(written: pa.Array, arrow: pa.DataType, wrong: Callable[[str], str]) -> pa.Array:
     try:
         return written.cast(arrow)
     except pa.ArrowInvalid:
-        raise Unfit(RejectCode.OUT_OF_RANGE, sentence) from None
+        shorter = pc.replace_substring_regex(written, ZEROS, r"\1\2")
+        if not shorter.equals(written):
+            return _parsed(shorter, arrow, wrong)
+        raise Unfit(RejectCode.OUT_OF_RANGE, wrong(next(text for text in written.to_pylist() if text is not None))) from None
+
+
+def _wrong_stamp(arrow: pa.DataType, text: str) -> str:
+    """Why a text is no time, without the text."""
+    if INFINITE.match(text) or YEAR.match(text):
+        return STAMP_RANGE
+    if NUMBER.match(text):
+        return "holds a number, whose unit is not known, and no time such as 2024-02-29 23:59:59 (`int64` has numbers)"
+    day = DAY.match(text)
+    if day is None:
+        return "holds something else than a time such as 2024-02-29 23:59:59 (`string` has any text)"
+    if ZONE.search(text, day.end()) and arrow.tz is None:
+        return "holds a time with a zone, and its type has none (`timestamp[us, UTC]` has)"
+    if PLACES.search(text):
+        return "holds a time with more places than its type (`timestamp[ns]` has nine)"
+    return "holds a day or a time that no calendar has, or text behind it (`string` has any text)"
+
+
+def _wrong_date(text: str) -> str:
+    """Why a text is no date, without the text."""
+    if INFINITE.match(text) or YEAR.match(text):
+        return DATE_RANGE
+    if NUMBER.match(text):
+        return "holds a number, and no date such as 2024-02-29 (`int64` has numbers)"
+    day = DAY.match(text)
+    if day is None:
+        return "holds something else than a date such as 2024-02-29 (`string` has any text)"
+    if ZONE.match(text, day.end()):
+        return "holds a date with a zone, and its type has none (`string` has any text)"
+    if CLOCK.match(text, day.end() + 1):
+        return "holds a date with a time of day, and its type has none (`timestamp[us]` has)"
+    return "holds a day that no calendar has, or text behind it (`string` has any text)"
+
+
+def _wrong_clock(moment: str) -> str:
+    """Why a text is no time of day, without the text. `moment`: with a day before it."""
+    text = moment.partition("T")[2]
+    if DAY.match(text):
+        return "holds a time with its date, and its type has none (`timestamp[us]` has)"
+    clock = CLOCK.match(text)
+    if clock is None:
+        return "holds something else than a time of day such as 23:59:59 (`string` has any text)"
+    if clock.end() < len(text):
+        kind = "a zone" if ZONE.match(text, clock.end()) else "text"
+        return f"holds a time of day with {kind} behind it, and its type has none (`string` has any text)"
+    if PLACES.search(text):
+        return "holds a time of day with more places than microseconds (`string` has any text)"
+    return f"{TIME_RANGE} (`string` has any text)"
 
 
 def _in_years(stamps: pa.Array, arrow: pa.DataType) -> pa.Array:
