@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC
+from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC
 from replicator.domain.key_hashes import KeyHashes
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Rejected
@@ -67,12 +68,18 @@ def rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:
     """See `ports.engine.Engine.rejected`."""
     names = RAW_PLACE if "topic" in rows.column_names and TOPIC not in rows.column_names else PLACE
     errors: dict[Place, str] = {}
-    for place, error in zip(_places(rows, names), rows[ERROR].to_pylist(), strict=True):
+    tables: dict[Place, str] = {}
+    named = rows[TABLE].to_pylist() if TABLE in rows.column_names else repeat(None, rows.num_rows)
+    for place, error, table in zip(_places(rows, names), rows[ERROR].to_pylist(), named, strict=True):
         errors.setdefault(place, error)
+        tables[place] = table or ""
     if not errors:
         return []
     found = _records_of(errors, [rows, *raw] if names is RAW_PLACE else raw)
-    return [replace(found.get(place) or Rejected(*place, None, None, ""), error=error) for place, error in errors.items()]
+    return [
+        replace(found.get(place) or Rejected(*place, None, None, ""), error=error, table=tables[place])
+        for place, error in errors.items()
+    ]
 
 
 def _places(rows: pa.Table, names: Sequence[str]) -> Iterable[Place]:

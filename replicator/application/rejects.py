@@ -272,7 +272,7 @@ def _letter(
         stage=stage,
         code=reject.code,
         sentence=reject.sentence,
-        table=table,
+        table=rejected.table or table,
         key_hash=key_hash,
         record=rejected.value,
         first_seen=now,

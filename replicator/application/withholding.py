@@ -93,8 +93,8 @@ class Withholding:
         """The keys of the changes in these records that were not forgotten, as texts: the row had, or got, them besides."""
         routes, found = self._decoder.route(raw), set()
         for one in self._forgotten:
-            mine = raw.filter(pc.fill_null(pc.equal(routes["table"], one.table), False))
-            prints = routes.filter(pc.fill_null(pc.equal(routes["table"], one.table), False))["fingerprint"]
+            of_table = _is_routed_to(routes, one.table)
+            mine, prints = raw.filter(of_table), routes.filter(of_table)["fingerprint"]
             for fingerprint in pc.unique(prints).to_pylist():
                 records = mine.filter(pc.equal(prints, fingerprint))
                 spec = self._spec(records, one, fingerprint)
@@ -107,7 +107,7 @@ class Withholding:
         places: set[int] = set()
         unclear = self._unrouted(raw, routes)
         for table in {one.table for one in self._forgotten}:
-            mine = pc.indices_nonzero(pc.fill_null(pc.equal(routes["table"], table), False))
+            mine = pc.indices_nonzero(_is_routed_to(routes, table))
             if len(mine):
                 found, unread = self._of_table(raw, routes, mine, [one for one in self._forgotten if one.table == table])
                 places |= found
@@ -124,7 +124,7 @@ class Withholding:
         found: dict[str, set[int]] = defaultdict(set)
         if self._topics:
             near = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
-            found[""] = set(pc.indices_nonzero(pc.and_(near, pc.is_null(routes["table"]))).to_pylist())
+            found[""] = set(pc.indices_nonzero(pc.and_(near, pc.is_null(routes["fingerprint"]))).to_pylist())
         return found
 
     def _of_table(
@@ -217,6 +217,11 @@ class _TellsAndKeeps(_Tells, _Keeps):
 
 
 _KINDS = {(True, True): _TellsAndKeeps, (True, False): _Tells, (False, True): _Keeps, (False, False): Withholding}
+
+
+def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:
+    """Not a reject that names the table: its columns are not known."""
+    return pc.fill_null(pc.and_(pc.equal(routes["table"], table), pc.is_valid(routes["fingerprint"])), False)
 
 
 def withholding(decoder: Decoder, hashes: Hashes, erasures: Iterable[Erasure]) -> Decoder:

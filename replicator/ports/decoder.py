@@ -19,7 +19,8 @@ ROUTE = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""Per record: exactly one of `table` (then `fingerprint` too), `ignored` (its kind) and `error` is not null."""
+"""Per record: exactly one of `fingerprint` (then `table` too), `ignored` (its kind) and `error` is not null. With `error`
+stands the `table` that the record names, if it does."""
 
 TABLE_DROPPED = "table dropped"
 """The kind of an ignored record that says, in its table's own stream and in order, that the table was dropped. Its envelope

@@ -57,7 +57,8 @@ class Routed(Generic[F]):
     """A batch by table. Every record of the batch is in exactly one place.
 
     `runs` in arrival order; several runs of one table when its schema changes within the batch. `ignored` counts by kind
-    (`tombstone`, `heartbeat`, `schema_change`, `transaction`, `message`). `rejects` is a raw frame with `_error` added.
+    (`tombstone`, `heartbeat`, `schema_change`, `transaction`, `message`). `rejects` is a raw frame with `_error` added, and
+    `_table`, which is null where a record names no table.
     `topics` names the topics in which each table was seen. `drops`: per table where an ignored record says that it was
     dropped (`decoder.TABLE_DROPPED`), each a position of one partition, in the order of its records.
     """
@@ -73,7 +74,7 @@ class Routed(Generic[F]):
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A record that cannot be used: where it is, its bytes as they came, and the `CODE: sentence` of `errors.Reject`.
-    `timestamp` and `headers` as in a raw frame."""
+    `timestamp` and `headers` as in a raw frame. `table`: the one that a record names which was not decoded; else empty."""
 
     topic: str
     partition: int
@@ -83,6 +84,7 @@ class Rejected:
     error: str
     timestamp: datetime | None = None
     headers: Sequence[tuple[str, bytes | None]] | None = None
+    table: str = ""
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,8 @@ class Fuzz:
             assert frame.schema.equals(schema) and frame.num_rows == raw.num_rows, schema
             frame.validate(full=True)
         for row in routes.to_pylist():
-            assert sum(row[name] is not None for name in ("table", "ignored", "error")) == 1, row
-            assert (row["table"] is None) == (row["fingerprint"] is None), row
+            assert sum(row[name] is not None for name in ("fingerprint", "ignored", "error")) == 1, row
+            assert row["fingerprint"] is None or row["table"] is not None, row
         check_errors(routes["error"])
         changes = decoder.decode(raw, table)
         check_changes(changes, table, raw)
@@ -145,7 +145,7 @@ class Fuzz:
         """Records of other layouts are decoded as these say, where they can be learnt."""
         pairs = list(zip(routes["table"].to_pylist(), routes["fingerprint"].to_pylist(), strict=True))
         known = {(table.name, table.fingerprint) for table, _ in self.seeds}
-        new = [pair for pair in dict.fromkeys(pairs) if pair[0] is not None and pair not in known]
+        new = [pair for pair in dict.fromkeys(pairs) if pair[1] is not None and pair not in known]
         for name, fingerprint in new[:LAYOUTS]:
             run = raw.filter(pa.array([pair == (name, fingerprint) for pair in pairs]))
             try:
@@ -160,7 +160,7 @@ class Fuzz:
         failed = set(changes.filter(changes[ERROR].is_valid())[OFFSET].to_pylist())
         fates: Counter[str] = Counter()
         for offset, row in zip(dict.fromkeys(changes[OFFSET].to_pylist()), routes.to_pylist(), strict=True):
-            if row["table"] is None:
+            if row["fingerprint"] is None:
                 fates["ignored" if row["ignored"] else "refused"] += 1
             else:
                 fates["rejected" if offset in failed else "changed"] += 1

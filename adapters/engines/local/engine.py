@@ -9,14 +9,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
+from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC, changes_schema
 from replicator.domain.connectors import Connector
 from replicator.domain.key_hashes import PLAIN, KeyHashes
 from replicator.domain.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import Mark, Part
-from replicator.ports.decoder import TABLE_DROPPED, Decoder, TellsTransactions
+from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, TellsTransactions
 from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
 
 from ...arrow.drops import by_table, dropped
@@ -68,7 +68,7 @@ class LocalEngine:
         """See `ports.engine.Engine.route`."""
         known = None if self._ahead is None else self._ahead.routed(raw)
         if known is not None:
-            return Routed((known,), {}, raw.slice(0, 0).append_column(ERROR, pa.array([], pa.string())), 0, _topics([known]))
+            return Routed((known,), {}, _with_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _topics([known]))
         routed = self._routed(raw, decoder)
         if self._ahead is not None:
             self._ahead.note_routed(raw, decoder, routed)
@@ -77,9 +77,9 @@ class LocalEngine:
     def _routed(self, raw: pa.Table, decoder: Decoder) -> Routed[pa.Table]:
         routes = decoder.route(raw)
         bad = pc.is_valid(routes["error"])
-        rejects = raw.filter(bad).append_column(ERROR, routes["error"].filter(bad))
+        rejects = _with_errors(raw.filter(bad), routes.filter(bad))
         ignored = {e["values"]: e["counts"] for e in pc.value_counts(routes["ignored"]).to_pylist() if e["values"]}
-        runs = _runs(raw, routes)
+        runs = _runs(raw.filter(pc.invert(bad)), routes.filter(pc.invert(bad))) if rejects.num_rows else _runs(raw, routes)
         drops = by_table(dropped(raw, routes, decoder)) if TABLE_DROPPED in ignored else {}
         return Routed(runs, ignored, rejects, rejects.num_rows, _topics(runs), drops)
 
@@ -201,6 +201,10 @@ def _parted(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
         return changes, changes.slice(0, 0)
     bad = pc.is_valid(changes[ERROR])
     return changes.filter(pc.invert(bad)), changes.filter(bad)
+
+
+def _with_errors(raw: pa.Table, routes: pa.Table) -> pa.Table:
+    return raw.append_column(ERROR, routes["error"]).append_column(TABLE, routes["table"])
 
 
 def _runs(raw: pa.Table, routes: pa.Table) -> tuple[Run[pa.Table], ...]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import ERROR, RAW
+from replicator.domain.change import ERROR, RAW, TABLE
 from replicator.domain.transactions import Mark
 from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, TellsTransactions
 from replicator.ports.frames import Routed, Run
@@ -60,9 +60,9 @@ def routed(raw: DataFrame, decoder: Decoder) -> Routed[DataFrame]:
     kinds: Counter[str] = Counter()
     for kind, records in seen.items():
         kinds.update({kind.ignored: records} if kind.ignored else {})
-    names = sorted({kind.table for kind in seen if kind.table})
+    names = sorted({kind.table for kind in seen if kind.table and not kind.bad})
     runs = [_attending(run, attended(raw)) for name in names for run in _runs(raw, beside, name, seen)]
-    topics = {name: frozenset(kind.topic for kind in seen if kind.table == name) for name in names}
+    topics = {name: frozenset(kind.topic for kind in seen if kind.table == name and not kind.bad) for name in names}
     rejected = sum(records for kind, records in seen.items() if kind.bad)
     drops = by_table(_drops(raw, decoder)) if TABLE_DROPPED in kinds else {}
     return Routed(tuple(runs), dict(kinds), _rejects(raw, beside), rejected, topics, drops)
@@ -139,22 +139,25 @@ def _drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
 def _rejects(raw: DataFrame, beside: DataFrame | None) -> DataFrame:
     """The records that have an error, with it."""
     if beside is None:
-        return counted(raw.limit(0).withColumn(ERROR, sf.lit(None).cast("string")), 0)
+        nothing = sf.lit(None).cast("string")
+        return counted(raw.limit(0).withColumns({ERROR: nothing, TABLE: nothing}), 0)
     error = column(ROUTED["error"])
-    return derived(beside.filter(error.isNotNull()).withColumn(ERROR, error).drop(*ROUTED.values()), beside)
+    bad = beside.filter(error.isNotNull()).withColumns({ERROR: error, TABLE: column(ROUTED["table"])})
+    return derived(bad.drop(*ROUTED.values()), beside)
 
 
 def _runs(raw: DataFrame, beside: DataFrame | None, table: str, seen: Mapping[Kind, int]) -> Iterator[Run[DataFrame]]:
     """Stretches of one fingerprint; with several, partition by partition."""
-    mine = [kind for kind in seen if kind.table == table]
+    mine = [kind for kind in seen if kind.table == table and not kind.bad]
     fingerprints = {kind.fingerprint or "" for kind in mine}
+    is_mine = (column(ROUTED["table"]) == table) & column(ROUTED["fingerprint"]).isNotNull()
     records = sum(seen[kind] for kind in mine)
     if len(fingerprints) == 1:
-        frame = where(raw, _is_of(mine)) if beside is None else _bare(where(beside, column(ROUTED["table"]) == table))
+        frame = where(raw, _is_of(mine)) if beside is None else _bare(where(beside, is_mine))
         everything = beside is None and len(mine) == len(seen)
         yield Run(table, fingerprints.pop(), counted(raw if everything else frame, records))
         return
-    together = where(_beside_known(raw, mine) if beside is None else beside, column(ROUTED["table"]) == table)
+    together = where(_beside_known(raw, mine) if beside is None else beside, is_mine)
     starts = _starts(together)
     ends: Sequence[Row | None] = [*starts[1:], None]
     for start, end in zip(starts, ends, strict=True):
