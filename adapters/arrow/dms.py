@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
@@ -30,6 +32,12 @@ NONE = "none"
 def sequence_of(offset: int) -> tuple[int, int]:
     """The two elements of the sequence of a record with this offset."""
     return offset >> ROW_BITS, offset & (1 << ROW_BITS) - 1
+
+
+def is_first_row(offsets: pa.Array) -> pa.Array:
+    """Which records are the first row of their file."""
+    of_load, of_changes = (pc.bit_wise_and(offsets, (1 << bits) - 1) for bits in (LOAD_BITS, ROW_BITS))
+    return pc.equal(pc.if_else(pc.less(offsets, FIRST_CHANGE), of_load, of_changes), 1)
 
 
 def where(offset: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from itertools import combinations
 from typing import Annotated, ClassVar, Literal, TypeVar
@@ -41,6 +41,8 @@ class RowOptions(BaseModel):
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]]
     """What operations are called in where the configuration does not say."""
+    UNSAID: ClassVar[Collection[str]] = ()
+    """What means an operation, and is written by transports alone."""
 
     operation_column: str = Field(min_length=1)
     operations: dict[Literal["create", "update", "delete", "read"], Texts] = Field(default_factory=dict)
@@ -77,7 +79,7 @@ class RowOptions(BaseModel):
 
     def unknown_operation(self, value: object) -> Reject:
         """The reject of a row that does not say what became of it."""
-        known = ", ".join(sorted(self.operation_of))
+        known = ", ".join(sorted(self.operation_of.keys() - self.UNSAID))
         said = "no operation" if value is None else "an operation that is not known"
         return Reject(RejectCode.UNKNOWN_OPERATION, f"column {self.operation_column!r} holds {said}; known are {known}")
 

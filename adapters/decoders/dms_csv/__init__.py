@@ -10,9 +10,9 @@ declares (`schema:`), in that order, after the operation where the row has one c
 table declares for it, and is text otherwise; one that is declared and not in the header row was not sent. The operation
 belongs to the table only where that declares it, and the bookkeeping columns of a target of ours never do.
 
-**Operations.** The first column is `I`, `U` or `D` (`operation_column`, `operations`). Rows of a full load without it are
-reads (`IncludeOpForFullLoad`). Of the ongoing changes they are rejects, for a row may have lost a column; or creates, with
-`csv.inserts_only` (`CdcInsertsOnly`).
+**Operations.** The first column is `I`, `U` or `D` (`operation_column`, `operations`). Rows of a full load without it,
+or in which it is empty, are reads (`IncludeOpForFullLoad`). Of the ongoing changes they are rejects, for a row may have
+lost a column; or creates, with `csv.inserts_only` (`CdcInsertsOnly`).
 
 **Order.** Offsets are the milliseconds of the file, shifted by 21 bits, plus the number of the row. These are the two
 elements of the sequence; the time that DMS can add to rows (`TimestampColumnName`) has ties and is a column as any other.
@@ -27,9 +27,10 @@ that the header row lacks is the same.
 **Tables without a header row and a declaration** are ignored: a bucket holds more than one pipeline asks for, and those that
 it asks for have to be declared. With `csv.header` such records are rejects.
 
-**What makes a record a reject**: another number of columns than its header row or declaration has, quotes that do not close
-or line ends outside of them, bytes that are not UTF-8, a null key, an operation that is not known, a value that its column's
-type cannot hold. Such a value of a deleted row, outside its key, counts as not sent.
+**What makes a record a reject**: another number of columns than its header row or declaration has, quotes that do not
+close or line ends outside of them, bytes that are not UTF-8, a first row with the names of the columns and no
+`csv.header`, a null key, an operation that is not known, a value that its column's type cannot hold. Such a value of a
+deleted row, outside its key, counts as not sent.
 """
 
 from .decoder import DmsCsvDecoder

@@ -13,13 +13,17 @@ from replicator.domain.moments import in_years
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 
-from ...arrow.dms import ROW_BITS
+from ...arrow.dms import ROW_BITS, is_first_row
+from ...arrow.json.faults import malformed
 from ...arrow.json.pieces import RECORD_IDS
 from ...arrow.lacking import names_of
 from ...arrow.texts import read
 from .headers import of_load
 from .options import Options
 
+NAMES_ROW = malformed(
+    "it holds the names of the columns: its file begins with a header row, so write `csv: {header: true}` for the source"
+)
 STAMP = pa.timestamp("us", "UTC")
 SEQUENCE = 2
 
@@ -30,27 +34,33 @@ def sequence(offsets: pa.Array) -> list[pa.Array]:
 
 
 def operations(said: pa.Array | None, raw: pa.RecordBatch, options: Options) -> pa.Array:
-    """What became of every row; null where it says nothing that is known. `said` is None for rows that do not say."""
+    """What became of every row; null where it says nothing that is known. `said` is None for rows without such a column,
+    and empty in rows that do not say."""
+    change = pa.scalar(Op.CREATE.value if options.csv.inserts_only else None, pa.string())
+    silent = pc.if_else(of_load(raw.column("headers")), pa.scalar(Op.READ.value), change)
     if said is None:
-        change = pa.scalar(Op.CREATE.value if options.csv.inserts_only else None, pa.string())
-        return pc.if_else(of_load(raw.column("headers")), pa.scalar(Op.READ.value), change)
+        return silent
     known = options.operation_of
     places = pc.index_in(said, value_set=pa.array(list(known), pa.string()), skip_nulls=True)
-    return pa.array([op.value for op in known.values()], pa.string()).take(places)
+    ops = pa.array([op.value for op in known.values()], pa.string()).take(places)
+    is_silent = pc.and_(pc.is_null(ops), pc.fill_null(pc.equal(said, ""), True))
+    return pc.if_else(is_silent, silent, ops)
 
 
 class Block:
     """Changes of rows that have the same columns. Errors grow while columns are built; the first reason of a row stays."""
 
-    def __init__(self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], table: TableSpec, options: Options) -> None:
+    def __init__(
+        self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], table: TableSpec, options: Options, *, headless: bool
+    ) -> None:
         self._raw, self._cells, self._table, self._options = raw, cells, table, options
-        self._errors: dict[int, Reject] = {}
+        self._errors: dict[int, Reject] = dict.fromkeys(self._names() if headless else (), NAMES_ROW)
         self._unsent: dict[str, pa.Array] = {}
         said = cells.get(options.operation_column)
         self._ops = operations(said, raw, options)
         for row in _where(pc.is_null(self._ops)):
             value = said[row].as_py() if said is not None else None
-            self._errors[row] = options.unknown_operation(value)
+            self._errors.setdefault(row, options.unknown_operation(value))
         self._none = pa.repeat(pa.scalar(False), raw.num_rows)
         self._updates = pc.fill_null(pc.equal(self._ops, Op.UPDATE.value), False)
 
@@ -70,6 +80,15 @@ class Block:
         ]
         moved = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]
         return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
+
+    def _names(self) -> list[int]:
+        """The rows that begin a file, and hold the names of all columns."""
+        found = is_first_row(self._raw.column("offset"))
+        for name, texts in self._cells.items():
+            found = pc.and_(found, pc.fill_null(pc.equal(pc.utf8_lower(texts), name.lower()), False))
+            if not pc.any(found).as_py():
+                return []
+        return _where(found)
 
     def _elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""

@@ -46,4 +46,4 @@ class Decoding:
     ) -> Iterator[Part]:
         layout = self._layouts.of(header, table.name)
         for mine, rows, named in named_cells(raw, places, layout, self._options.csv, errors):
-            yield mine, Block(rows, named, table, self._options).build()
+            yield mine, Block(rows, named, table, self._options, headless=header is None).build()

@@ -8,7 +8,7 @@ rows of a full load without it are reads. The order is that of the files and of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 import pyarrow as pa
@@ -28,6 +28,8 @@ class DmsOptions(Options):
     """`Options` with what DMS writes as defaults."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
+
+    UNSAID: ClassVar[Collection[str]] = (OF_LOAD,)
 
     operation_column: str = Field("Op", min_length=1)
     sequence_columns: tuple[str, ...] = PARQUET_SEQUENCE

@@ -130,7 +130,7 @@ def test_operations_as_the_configuration_says(users):
     told = {"operation_column": "action"}
     rows = decoded(raw_of(users, **told), **told, operations={"create": ["ins"], "update": ["upd"], "delete": ["del"]})
     assert [r["_op"] for r in rows] == ["c", "u", None, None]
-    assert rows[2]["_error"].endswith("holds an operation that is not known; known are (full load), del, ins, upd (row 2 of "
+    assert rows[2]["_error"].endswith("holds an operation that is not known; known are del, ins, upd (row 2 of "
                                       "20211017-194324349)")  # fmt: skip
 
 
@@ -140,6 +140,15 @@ def test_changes_without_the_operation_column_are_rejects(users):
     load, change = decoded(raw_of(users))
     assert load["_op"] == "r" and not load["_error"]
     assert "column 'Op' holds no operation" in change["_error"] and "(row 1 of 20211017-194324349)" in change["_error"]
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_a_full_load_whose_operations_are_empty_is_read(users, nothing):
+    put(users, "LOAD00000001.parquet", {"Op": pa.array([nothing, "I"], pa.string()), "id": [1, 2]})
+    put(users, CDC, {"Op": pa.array(["U", nothing], pa.string()), "id": [1, 2]})
+    rows = decoded(raw_of(users))
+    assert [row["_op"] for row in rows] == ["r", "c", "u", None]
+    assert rows[3]["_error"].startswith("UNKNOWN_OPERATION")
 
 
 def test_a_null_key_is_a_reject(users):

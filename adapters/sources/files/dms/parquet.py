@@ -66,8 +66,9 @@ class DmsParquet:
 
     def _encoded(self, chunk: pa.RecordBatch, offsets: list[int], kind: str) -> list[bytes]:
         prefix, columns = written(chunk)
-        if kind == LOAD and self._operation not in columns:
-            columns[self._operation] = [OF_LOAD] * len(offsets)
+        if kind == LOAD:
+            said = columns.get(self._operation, [None] * len(offsets))
+            columns[self._operation] = [OF_LOAD if one in (None, "") else one for one in said]
         encode, names = msgspec.json.Encoder().encode, list(columns)
         own = [dict(zip(PARQUET_SEQUENCE, sequence_of(offset), strict=True)) for offset in offsets]
         for told, cells in zip(own, zip(*columns.values(), strict=True), strict=True):
