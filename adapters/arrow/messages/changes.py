@@ -104,7 +104,11 @@ class Block:
         else:
             orders = [message.order for message in self._messages]
         for place, order in enumerate(orders):
-            if not all(0 <= element < 1 << EPOCH_SHIFT for element in order):
+            if len(order) < self._table.sequence - 1:
+                reason = "it does not say where in its source's log it is, as other messages of its table do"
+                self.errors.setdefault(place, Reject(RejectCode.NO_SEQUENCE, reason))
+                orders[place] = (0,) * (self._table.sequence - 1)
+            elif not all(0 <= element < 1 << EPOCH_SHIFT for element in order):
                 reject = Reject(RejectCode.NO_SEQUENCE, "what orders it leaves no room for the epoch")
                 self.errors.setdefault(place, reject)
                 orders[place] = (0,) * len(order)

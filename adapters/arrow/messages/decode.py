@@ -79,7 +79,6 @@ class Decoding:
         if which not in self._readers:
             if len(self._readers) >= MAX_READERS:
                 self._readers.clear()
-            types = layout.types
-            columns = {column.name: (types[column.name], column.type) for column in table.columns if column.name in types}
+            columns = layout.types_for(table)
             self._readers[which] = self._form.rows(columns)
         return self._readers[which]

@@ -50,7 +50,7 @@ class MessageDecoder(VeilingDecoder):
                 continue
             layout = self._layouts.of(found)
             if found.table == table and layout.error is None and layout.fingerprint == fingerprint:
-                sequence = (self.FORM.ordered or 1) + 1
+                sequence = (self.FORM.ordered if layout.ordered else 1) + 1
                 spec = spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=layout.keys)
                 return self._tables.spec(spec)
         raise ConfigProblem(

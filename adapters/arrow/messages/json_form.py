@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -10,16 +11,28 @@ import pyarrow as pa
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
+from replicator.domain.table import Column
 
-from ..json.faults import Unfit
+from ..json.faults import UNREADABLE, Unfit
 from ..json.framing import refuse_depth
 from ..json.limits import Limits
+from ..texts import Read
 from ..veils.masking import Role
 from .message import Form, Message, ReadsMany
 from .rows import JsonRows
-from .typed import ColumnTypes, TypedRows, typed_rows
+from .typed import ColumnType, ColumnTypes, TypedRows, read_texts, typed_rows
 
 NULL = msgspec.Raw(b"null")
+
+
+class Names(msgspec.Struct, gc=False):
+    """What a message says of its table, if nothing else."""
+
+    database: str | None = None
+    table: str | None = None
+
+
+_names = msgspec.json.Decoder(Names).decode
 
 
 class JsonForm(Form):
@@ -44,32 +57,46 @@ class JsonForm(Form):
         row = Role.DELETED if op == Op.DELETE else Role.BESIDE if op == Op.TRUNCATE else Role.ROW
         return {"data": row, "old": Role.BESIDE}
 
-    def type_of(self, said: str) -> pa.DataType:
-        """See `Form.type_of`."""
-        raise Unfit(RejectCode.MALFORMED, f"{said[:60]!r} is no type that is known")
+    def column(self, name: str, said: str) -> Column | None:  # noqa: ARG002 - messages say no types
+        """See `Form.column`."""
+        return None
+
+    def table_of(self, value: bytes, limits: Limits) -> str | None:  # noqa: ARG002 - other fields are passed over
+        """See `Form.table_of`."""
+        try:
+            said = _names(value)
+        except UNREADABLE:
+            return None
+        return f"{said.database}.{said.table}" if said.database and said.table else said.table or None
 
     def rows(self, columns: ColumnTypes) -> JsonRows:
         """See `Form.rows`."""
-        return JsonRows(columns, self.to_bytes)
+        return JsonRows(columns, self.reader)
 
     def many(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> ReadsMany | None:
         """See `Form.many`."""
-        rows = typed_rows(columns, keys, self.to_bytes, texts_only=self.texts_only)
+        rows = typed_rows(columns, keys, self.reader, texts_only=self.texts_only)
         return None if rows is None else self.together(like, rows)
 
     def together(self, like: bytes, rows: TypedRows) -> ReadsMany:
         """What reads messages together that are of the same layout as this one, and have these rows."""
         raise NotImplementedError
 
-    def to_bytes(self, texts: Sequence[str | None]) -> pa.Array:
-        """The values of a binary column. Raises one of `json.faults.FAILURES`."""
-        read = [None if t is None else msgspec.json.decode(f'"{t}"'.encode(), type=bytes) for t in texts]
-        return pa.array(read, pa.binary())
+    def reader(self, column: ColumnType) -> Read:
+        """How texts of a column become values of the type `sent`."""
+        return _base64 if pa.types.is_binary(column.sent) else read_texts(column)
 
     def written(self, image: Any) -> bytes | None:
         """See `Form.written`: images are JSON text."""
         text: bytes | None = image
         return text
+
+
+def _base64(texts: pa.Array) -> pa.Array:
+    try:
+        return pa.array([None if t is None else b64decode(t, validate=True) for t in texts.to_pylist()], pa.binary())
+    except ValueError:
+        raise Unfit(RejectCode.MALFORMED, "holds text that is no Base64, which bytes are written in") from None
 
 
 def image(raw: msgspec.Raw) -> bytes | None:

@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 import msgspec
 import pyarrow as pa
+import structlog
 
 from replicator.domain.change import Op
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.table import Column
+from replicator.domain.table import Column, TableSpec
 
-from ..json.faults import Unfit, malformed
+from ..json.faults import malformed
 from ..json.spelling import node_of
 from ..veils.tables import PrivateTables
 from .message import Form, Message, Types
 from .options import Options
+from .typed import ColumnType, ColumnTypes
 
-MAX_LAYOUTS = 4096
+log = structlog.get_logger(__name__)
+
+MAX_LAYOUTS = MAX_TOLD = 4096
 UNTYPED = malformed(
     "it does not say the types of its columns, and its table declares none: write `schema: {id: int64, ...}` for the table"
 )
 
-KEYLESS_TRUNCATE = malformed("it is a truncate that does not say the key of its table: write `keys: [...]` for the table")
+KEYLESS_TRUNCATE = malformed(
+    "it is a truncate that does not say the key of its table: write `keys: [...]` for it, and have them in its `schema:`"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
     """The columns of a table and its key; or why they are not known. `fingerprint` tells layouts of a table apart.
-    `types`: those that values are read in, which are other ones in columns that are masked."""
+    `ordered`: its messages say where in their source's log they are. `said`: how messages call the types of columns.
+    `declared`: the columns whose types the configuration says. `masked`: of columns that are masked, the types of what
+    stands in their place."""
 
     fingerprint: str = ""
     columns: tuple[Column, ...] = ()
     keys: tuple[str, ...] = ()
     error: Reject | None = None
-    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    ordered: bool = False
+    said: Mapping[str, str] = field(default_factory=dict)
+    declared: Collection[str] = ()
+    masked: Mapping[str, pa.DataType] = field(default_factory=dict)
+
+    def types_for(self, table: TableSpec) -> ColumnTypes:
+        """How the columns of `table` that there are stand in messages, and as what they are wanted."""
+        mine = self.types_of_records() | {name: ColumnType(of, of) for name, of in self.masked.items()}
+        return {c.name: mine[c.name]._replace(wanted=c.type) for c in table.columns if c.name in mine}
+
+    def types_of_records(self) -> dict[str, ColumnType]:
+        """How columns stand in messages in which nothing is masked."""
+        return {c.name: ColumnType(c.type, c.type, self.said.get(c.name, ""), c.name in self.declared) for c in self.columns}
 
 
 KEYLESS = Layout(error=KEYLESS_TRUNCATE)
@@ -52,18 +72,20 @@ class Layouts:
     def __init__(self, form: Form, options: Options) -> None:
         self._form, self._options = form, options
         self._private = PrivateTables(options.private)
-        self._known: dict[tuple[str, Types, tuple[str, ...]], Layout] = {}
+        self._known: dict[tuple[str, Types, tuple[str, ...], bool], Layout] = {}
+        self._told: set[tuple[str, str]] = set()
 
     def of(self, message: Message) -> Layout:
         """The layout of the rows of a message."""
-        which = (message.table, message.types, message.keys)
+        which = (message.table, message.types, message.keys, bool(message.order))
         found = self._known.get(which)
         if found is None:
             if len(self._known) >= MAX_LAYOUTS:
                 self._known.clear()
             found = self._known[which] = self._read(message)
         # Messages of other operations share what is kept.
-        is_lacking = found.error is None and not found.keys and _is_truncate(message)
+        has_key = found.keys and set(found.keys) <= {column.name for column in found.columns}
+        is_lacking = found.error is None and not has_key and _is_truncate(message)
         return KEYLESS if is_lacking else found
 
     def _read(self, message: Message) -> Layout:
@@ -71,27 +93,71 @@ class Layouts:
         keys = self._options.keys_of(message.table) or message.keys
         if not declared and not message.types:
             return Layout(error=UNTYPED)
-        columns = self._columns(declared, message.types)
+        columns = self._columns(message.table, keys, message.types)
         if isinstance(columns, Reject):
             return Layout(error=columns)
         missing = [key for key in keys if key not in {column.name for column in columns}]
         if missing and keys == message.keys:
             return Layout(error=malformed(f"its key has a column {missing[0]!r}, which is not among its columns"))
-        written = msgspec.json.encode([[[c.name, str(c.type)] for c in columns], keys])
-        fingerprint = sha256(written).hexdigest()[:16]
-        types = {c.name: self._private.column(message.table, c).type for c in columns}
-        return Layout(fingerprint, columns, keys, types=types)
+        told: list[object] = [[[c.name, str(c.type), *filter(None, [c.text_kind])] for c in columns], keys]
+        if self._form.ordered and not message.order:
+            told.append("offset")
+            if self._is_first(message.table, "order"):
+                log.warning("messages without a place in their source's log: their offsets order them", table=message.table)
+        fingerprint = sha256(msgspec.json.encode(told)).hexdigest()[:16]
+        masks = self._private.of(message.table)
+        masked = {c.name: self._private.column(message.table, c).type for c in columns if c.name in masks}
+        return Layout(
+            fingerprint,
+            columns,
+            keys,
+            ordered=bool(message.order),
+            said=message.types,
+            declared=frozenset(declared or ()),
+            masked=masked,
+        )
 
-    def _columns(self, declared: Mapping[str, str] | None, sent: Mapping[str, str]) -> tuple[Column, ...] | Reject:
-        if declared:
-            return tuple(Column(name, node_of(said).type) for name, said in declared.items())
+    def _columns(self, table: str, keys: Sequence[str], sent: Mapping[str, str]) -> tuple[Column, ...] | Reject:
+        """What is declared goes before what messages say. It is all that is wanted where it has the key; otherwise other
+        columns are as messages say."""
+        declared = self._options.columns_of(table) or {}
+        found = [Column(name, node_of(said).type) for name, said in declared.items()]
+        others = {name: said for name, said in sent.items() if name not in declared}
+        if declared and set(keys) <= declared.keys():
+            self._tell_left_out(table, list(others))
+            return tuple(found)
         most = self._options.limits.columns
         if len(sent) > most:
             return Reject(RejectCode.TOO_LARGE, f"it has {len(sent)} columns, more than the {most} allowed")
-        found: list[Column] = []
-        for name, said in sent.items():
-            try:
-                found.append(Column(name, self._form.type_of(said), source_type=said))
-            except Unfit as error:
-                return Reject(error.reject.code, f"column {name!r}: {error.reject.sentence}")
-        return tuple(found)
+        return (*found, *(self._column(table, name, said) for name, said in others.items()))
+
+    def _tell_left_out(self, table: str, names: Sequence[str]) -> None:
+        if names and self._is_first(table, "schema"):
+            log.info(
+                "columns are left out: `schema:` of the table names its key, and not these",
+                table=table,
+                columns=names[:20],
+                next_step="Leave the key out of `schema:` to have all columns, with the types of the messages.",
+            )
+
+    def _is_first(self, table: str, of: str) -> bool:
+        """Whether this is said for the first time."""
+        if (table, of) in self._told or len(self._told) >= MAX_TOLD:
+            return False
+        self._told.add((table, of))
+        return True
+
+    def _column(self, table: str, name: str, said: str) -> Column:
+        """A column whose type is not known is text: one of them must not make rejects of all rows."""
+        found = self._form.column(name, said)
+        if found is not None:
+            return found
+        if self._is_first(table, f"type of {name}"):
+            log.warning(
+                "a column's type is not known: it is read as text",
+                table=table,
+                column=name,
+                type=said[:60] or "not said",
+                next_step=f"`schema: {{{name}: TYPE}}` of the table gives it another type.",
+            )
+        return Column(name, pa.string(), source_type=said)

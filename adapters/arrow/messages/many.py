@@ -13,6 +13,7 @@ from replicator.domain.table import TableSpec
 from ..json.faults import read as read_all
 from ..json.framing import are_shallow, is_deep
 from ..json.pieces import Part, some
+from .changes import PER_ROW
 from .columns import Columns
 from .gathered import Gathered, of_few, together
 from .layouts import Layout, Layouts
@@ -79,9 +80,9 @@ class Many:
         if which not in self._readers:
             if len(self._readers) >= MAX_READERS:
                 self._readers.clear()
-            types = layout.types
-            columns = {column.name: (types[column.name], column.type) for column in table.columns if column.name in types}
-            self._readers[which] = self._form.many(like, columns, table.keys)
+            is_ordered = table.sequence > PER_ROW
+            columns = layout.types_for(table)
+            self._readers[which] = self._form.many(like, columns, table.keys) if layout.ordered == is_ordered else None
         return self._readers[which]
 
     def _all(self, reader: ReadsMany, values: pa.Array) -> tuple[list[int], list[Gathered]]:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import Op
 from replicator.domain.moments import FIRST_US, LAST_US
+from replicator.domain.table import Column
 
 from ..json.limits import Limits
 from .typed import ColumnTypes, TypedRows
@@ -137,12 +138,16 @@ class Form(Protocol):
         """The message. Raises one of `json.faults.UNREADABLE`, `Unfit` among them, for anything else."""
         ...
 
-    def type_of(self, said: str) -> pa.DataType:
-        """The Arrow type of a type that messages name. Raises Unfit for one that is not known."""
+    def column(self, name: str, said: str) -> Column | None:
+        """The column of a type that messages name; None where the type is not known."""
+        ...
+
+    def table_of(self, value: bytes, limits: Limits) -> str | None:
+        """The table that a message names, also one that cannot be read otherwise. Never fails."""
         ...
 
     def rows(self, columns: ColumnTypes) -> Rows:
-        """What reads these columns: of each the type of its layout, and the one its values are wanted in."""
+        """What reads these columns."""
         ...
 
     def many(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> ReadsMany | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf
 
 from replicator.domain.columns import Mask
@@ -18,9 +19,10 @@ from ..texts import NAMES, reader_of
 
 
 class Options(BaseModel):
-    """`schema`: per table (exact name or glob) its columns and their types, which go before those of the messages. `keys`:
-    per table its key, likewise. `epoch`: see `domain.sequence.with_epoch`. `private`: per table the masks
-    of columns whose values nobody is to get; a table without is there too."""
+    """`schema`: per table (exact name or glob) columns and their types, which go before those of the messages: all columns
+    that are wanted, or, without those of the key, some. `keys`: per table its key, likewise. `epoch`: see
+    `domain.sequence.with_epoch`. `private`: per table the masks of columns whose values nobody is to get; a table without is
+    there too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
@@ -43,9 +45,9 @@ class Options(BaseModel):
 def read_options(options: Mapping[str, object], name: str) -> Options:
     """The options of the format `name`, or ConfigProblem that names every wrong one without its value."""
     found = read(Options, options, name)
-    refuse_types(found.declared, NAMES, _has_text)
+    refuse_types(found.declared, f"{NAMES}, or list<string>", _has_text)
     return found
 
 
 def _has_text(node: Node) -> bool:
-    return reader_of(node.type) is not None
+    return reader_of(node.type) is not None or pa.types.is_list(node.type)

@@ -53,10 +53,10 @@ class Routing:
             return None, None, TOMBSTONE, None
         found = read(self._form, text, self._options.limits)
         if isinstance(found, Reject):
-            return None, None, None, str(found)
+            return self._form.table_of(text, self._options.limits), None, None, str(found)
         if found.ignored:
             return None, None, found.ignored, None
         layout = self._layouts.of(found)
         if layout.error is not None:
-            return None, None, None, str(layout.error)
+            return found.table, None, None, str(layout.error)
         return found.table, layout.fingerprint, None, None

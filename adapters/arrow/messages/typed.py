@@ -6,7 +6,7 @@ type is left to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,13 +15,41 @@ import pyarrow as pa
 from ..json.faults import FAILURES, fit
 from ..json.nodes import cast, nullable
 from ..json.objects import NULL, UNSET, StructObjects, kind_for
+from ..json.spelling import node_of, spelt
 from ..texts import Read, reader_of
-from .written import ToBytes, texts_of
+from .written import texts_of
 
-ColumnTypes = Mapping[str, tuple[pa.DataType, pa.DataType]]
-"""Per column the type of its layout, and the one its values are wanted in."""
+
+class ColumnType(NamedTuple):
+    """The type of a column's values: in their layout, as they are wanted, and as their messages call it, if they do.
+    `declared`: the layout has it from the configuration."""
+
+    sent: pa.DataType
+    wanted: pa.DataType
+    said: str = ""
+    declared: bool = False
+
+
+ColumnTypes = Mapping[str, ColumnType]
+ReaderOf = Callable[[ColumnType], Read]
+"""How texts of a column become values of the type `sent`. TypeError where none do."""
+
+
+def read_texts(column: ColumnType) -> Read:
+    """The reader of a column whose texts mean what they say; a list is a JSON array."""
+    found = _lists(column.sent) if pa.types.is_list(column.sent) else reader_of(column.sent)
+    if found is None:
+        raise TypeError(f"no text is read as {column.sent}")
+    return found
+
 
 _values = msgspec.structs.astuple
+
+
+def _lists(arrow: pa.DataType) -> Read:
+    node: Any = node_of(spelt(arrow))
+    decode = msgspec.json.Decoder(node.wire).decode
+    return lambda texts: node.build([None if text is None else decode(text) for text in texts.to_pylist()])
 
 
 class Values(NamedTuple):
@@ -35,11 +63,12 @@ class Values(NamedTuple):
 class Column:
     """How values of one column are read: as msgspec makes them (`wire`), as numbers or text, then as they are wanted."""
 
-    def __init__(self, sent: pa.DataType, wanted: pa.DataType, to_bytes: ToBytes, *, texts_only: bool) -> None:
-        self._sent, self._wanted = sent, wanted
+    def __init__(self, column: ColumnType, reader: ReaderOf, *, texts_only: bool) -> None:
+        sent, self._wanted, *_ = column
+        self._sent = sent
         as_text = texts_only or pa.types.is_string(sent) or pa.types.is_temporal(sent) or pa.types.is_binary(sent)
         self.wire: Any = str if as_text else int if pa.types.is_integer(sent) else msgspec.Raw
-        self._read: Read = (lambda texts: to_bytes(texts.to_pylist())) if pa.types.is_binary(sent) else _reader(sent)
+        self._read = reader(column)
 
     def plain(self, values: Sequence[Any]) -> Values:
         """The values as numbers or text."""
@@ -71,10 +100,8 @@ class Column:
 class TypedRows:
     """Reads rows of one layout. `row` and `old` are what msgspec is to make of a row, and of one before: its key only."""
 
-    def __init__(self, types: ColumnTypes, keys: Sequence[str], to_bytes: ToBytes, *, texts_only: bool) -> None:
-        self.columns = {
-            name: Column(sent, wanted, to_bytes, texts_only=texts_only) for name, (sent, wanted) in types.items()
-        }
+    def __init__(self, types: ColumnTypes, keys: Sequence[str], reader: ReaderOf, *, texts_only: bool) -> None:
+        self.columns = {name: Column(column, reader, texts_only=texts_only) for name, column in types.items()}
         numbers = {name: number for number, name in enumerate(types)}
         self._keys = [numbers[key] for key in keys if key in numbers]
         self.row = _struct({name: column.wire for name, column in self.columns.items()})
@@ -102,18 +129,11 @@ class TypedRows:
         return any(was is not UNSET and was != row[number] for was, number in zip(old, self._keys, strict=True))
 
 
-def _reader(sent: pa.DataType) -> Read:
-    found = reader_of(sent)
-    if found is None:
-        raise TypeError(f"no text is read as {sent}")
-    return found
-
-
-def typed_rows(types: ColumnTypes, keys: Sequence[str], to_bytes: ToBytes, *, texts_only: bool) -> TypedRows | None:
+def typed_rows(types: ColumnTypes, keys: Sequence[str], reader: ReaderOf, *, texts_only: bool) -> TypedRows | None:
     """What reads rows of these columns; None where their names cannot be those of a type."""
     if kind_for(types) is not StructObjects or not types:
         return None
-    return TypedRows(types, keys, to_bytes, texts_only=texts_only)
+    return TypedRows(types, keys, reader, texts_only=texts_only)
 
 
 def _struct(wires: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..json.faults import UNREADABLE, Unfit, malformed
+from ..json.faults import Unfit, malformed
 from ..veils.json_values import NULL, JsonWrites, Object, json_key, read_object, read_objects
 from ..veils.masking import Image, Opened, Writes
 from ..veils.records import OpensEach, Record
@@ -17,16 +17,6 @@ from .message import Message
 from .options import Options
 
 MAX_WRITES = 4096
-
-
-class Names(msgspec.Struct, gc=False):
-    """What a message says of its table, if nothing else."""
-
-    database: str | None = None
-    table: str | None = None
-
-
-_names = msgspec.json.Decoder(Names).decode
 
 
 class OpensForm(OpensEach):
@@ -40,6 +30,11 @@ class OpensForm(OpensEach):
         """How messages have the values that `Form.rows` made `rows` for, of columns of these names."""
         raise NotImplementedError
 
+    def table_of(self, record: Record) -> str | None:
+        """See `Opens.table_of`."""
+        table: str | None = self._form.table_of(record.value or b"", self._options.limits)
+        return table
+
     def _read(self, value: bytes) -> tuple[Message, Layout]:
         message = self._form.read(value, self._options.limits)
         layout = self._layouts.of(message)
@@ -51,7 +46,7 @@ class OpensForm(OpensEach):
         if layout not in self._writes:
             if len(self._writes) >= MAX_WRITES:
                 self._writes.clear()
-            types = {column.name: (column.type, column.type) for column in layout.columns}
+            types = layout.types_of_records()
             self._writes[layout] = self.writes(self._form.rows(types), types)
         return self._writes[layout]
 
@@ -62,14 +57,6 @@ class OpensMessages(OpensForm):
     def writes(self, rows: Any, names: Collection[str]) -> JsonWrites:
         """See `OpensForm.writes`."""
         return JsonWrites(rows, names)
-
-    def table_of(self, record: Record) -> str | None:
-        """See `Opens.table_of`."""
-        try:
-            said = _names(record.value or b"{}")
-        except UNREADABLE:
-            return None
-        return f"{said.database}.{said.table}" if said.database and said.table else said.table
 
     def one(self, record: Record) -> Opened:
         """See `OpensEach.one`. Fields that are not known are not kept."""

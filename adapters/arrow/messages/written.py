@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -17,7 +17,6 @@ QUOTE = b'"'
 CONTROLS = bytes(range(32))
 """What JSON text may not hold as it is: such a value is looked at alone, and refused."""
 MOST = 2**30
-ToBytes = Callable[[Sequence[str | None]], pa.Array]
 
 
 def text_of(value: Any) -> str | None:

@@ -5,8 +5,8 @@ servers send a number `bornTimestamp` behind the last field; it is passed over. 
 aliyun/aliyun-dts-subscribe-sdk-java, LioRoger/subscribe_example and aliyun/aliyun-emapreduce-datasources.
 
 **Tables** are `database.table` or `database.schema.table` of `objectName`; a shard of a logical table (tags `l_db_name`,
-`l_tb_name`) goes to that. **Types** follow from `dataTypeNumber` where the source is MySQL or PolarDB-X (`types`); else, or
-where a number does not tell enough (decimals), the table declares its columns (`schema:`). **The key** is that of the
+`l_tb_name`) goes to that. **Types** follow from `dataTypeNumber` where the source is MySQL or PolarDB-X (`types`); else a
+column is text. A table may declare its columns, or some of them (`schema:`). **The key** is that of the
 configuration, or `PRIMARY` of the tag `pk_uk_info`, or the hidden column `__#alibaba_rds_row_id#__` of tables without one.
 
 | `operation` | |

@@ -11,17 +11,18 @@ import pyarrow as pa
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
+from replicator.domain.table import Column
 
-from ...arrow.json.faults import Unfit
+from ...arrow.json.faults import UNREADABLE, Unfit
 from ...arrow.json.limits import Limits
 from ...arrow.messages.decoder import MessageDecoder
 from ...arrow.messages.message import Change, Form, Message, Types, micros
 from ...arrow.messages.typed import ColumnTypes
-from .avro import record_of
+from .avro import record_of, with_rest
 from .names import object_of
 from .printed import printed
 from .rows import Image, ImageRows, written
-from .types import arrow_of, name_of
+from .types import arrow_of, name_of, source_type_of
 from .values import NONE, NULL
 from .veiled import OpensDts
 
@@ -78,9 +79,18 @@ class Dts(Form):
             **common,
         )
 
-    def type_of(self, said: str) -> pa.DataType:
-        """See `Form.type_of`."""
-        return arrow_of(said)
+    def column(self, name: str, said: str) -> Column | None:
+        """See `Form.column`."""
+        arrow = arrow_of(said)
+        return None if arrow is None else Column(name, arrow, source_type=source_type_of(said))
+
+    def table_of(self, value: bytes, limits: Limits) -> str | None:
+        """See `Form.table_of`."""
+        try:
+            said, _ = with_rest(value, limits)
+        except UNREADABLE:
+            return None
+        return object_of(said)[1] or None
 
     def rows(self, columns: ColumnTypes) -> ImageRows:
         """See `Form.rows`."""

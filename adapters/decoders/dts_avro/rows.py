@@ -15,8 +15,11 @@ from ...arrow.json.faults import Unfit
 from ...arrow.json.nodes import cast
 from ...arrow.json.objects import UNSET
 from ...arrow.messages.message import Rows
-from ...arrow.texts import reader_of
-from .values import PLAIN, plain
+from ...arrow.messages.typed import ColumnType, ColumnTypes, read_texts
+from ...arrow.mysql import plain_numbers
+from ...arrow.texts import Read
+from .types import DECIMAL, LABELS
+from .values import INTEGER, PLAIN, plain
 
 Image = Mapping[str, Any]
 """Values by column: None for NULL; a column whose value was not sent is missing."""
@@ -27,8 +30,8 @@ Build = Callable[[Sequence[Any]], pa.Array]
 class ImageRows(Rows):
     """`messages.message.Rows` of images."""
 
-    def __init__(self, columns: Mapping[str, tuple[pa.DataType, pa.DataType]]) -> None:
-        self._builds = {name: _build(sent, wanted) for name, (sent, wanted) in columns.items()}
+    def __init__(self, columns: ColumnTypes) -> None:
+        self._builds = {name: _build(column) for name, column in columns.items()}
         self.columns = frozenset(columns)
         self.blank: Image = {}
 
@@ -75,23 +78,32 @@ def _shown(value: Any) -> str | None:
     return b64encode(found).decode() if isinstance(found, bytes) else None
 
 
-def _build(sent: pa.DataType, wanted: pa.DataType) -> Build:
-    read = reader_of(sent)
+def _build(column: ColumnType) -> Build:
+    sent, wanted, said, declared = column
     if pa.types.is_binary(sent):
         build: Build = _of_bytes
-    elif read is None:
-        raise TypeError(f"no text is read as {sent}")
+    elif said == DECIMAL and pa.types.is_string(sent) and not declared:
+        build = _of_texts(plain_numbers)
+    elif said in LABELS and pa.types.is_string(sent):
+        build = _of_labels
     else:
-        build = _of_texts(read)
+        build = _of_texts(read_texts(column))
     return build if sent == wanted else (lambda values: cast(build(values), wanted))
 
 
-def _of_texts(read: Callable[[pa.Array], pa.Array]) -> Build:
+def _of_texts(read: Read) -> Build:
     def build(values: Sequence[Any]) -> pa.Array:
         texts = [None if value is None else value[1]["value"] if value[0] in PLAIN else _text(value) for value in values]
         return read(pa.array(texts, pa.string()))
 
     return build
+
+
+def _of_labels(values: Sequence[Any]) -> pa.Array:
+    if any(value is not None and value[0] == INTEGER for value in values):
+        reason = "holds the number of a label, and records of DTS do not list the labels"
+        raise Unfit(RejectCode.MALFORMED, f"{reason}: write `schema: {{COLUMN: int64}}` for the table to keep its number")
+    return _of_texts(lambda texts: texts)(values)
 
 
 def _text(value: Any) -> str:

@@ -2,16 +2,14 @@
 
 They are the types of MySQL's binlog. Each of them has one column type, whatever the values of a record are, NULL among them:
 so records of one table agree about it. Where the number leaves a width or a sign open, the type holds what is usual, and a
-value beyond it is a reject; where it leaves open what every value depends on, the table has to declare its columns.
+value beyond it is a reject. A type whose number is not known is text.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from replicator.domain.errors import RejectCode
-
-from ...arrow.json.faults import Unfit
+from ...arrow.mysql import VARIABLE_DECIMAL
 
 LIKE_MYSQL = frozenset({"MySQL", "DRDS"})
 NAMES = {
@@ -20,6 +18,9 @@ NAMES = {
     17: "timestamp", 18: "datetime", 19: "time", 245: "json", 246: "decimal", 247: "enum", 248: "set", 249: "tinytext",
     250: "mediumtext", 251: "longtext", 252: "text", 253: "varchar", 254: "char", 255: "geometry",
 }  # fmt: skip
+DECIMAL = "decimal"
+"""Each value says its digits, but NULL says none: so a column is text of numbers of any scale, whatever its values."""
+LABELS = ("enum", "set")
 TYPES: dict[str, pa.DataType] = {
     "tinyint": pa.int16(),
     "smallint": pa.int32(),
@@ -33,7 +34,8 @@ TYPES: dict[str, pa.DataType] = {
     "time": pa.time64("us"),
     "year": pa.int32(),
     **dict.fromkeys(("varchar", "char", "tinytext", "mediumtext", "longtext", "text"), pa.string()),
-    **dict.fromkeys(("json", "enum", "set"), pa.string()),
+    **dict.fromkeys(("json", *LABELS), pa.string()),
+    DECIMAL: pa.string(),
     "geometry": pa.binary(),
 }
 
@@ -44,13 +46,11 @@ def name_of(source: str, number: int) -> str:
     return known or f"type {number} of {source}"
 
 
-def arrow_of(said: str) -> pa.DataType:
-    """The Arrow type of a type that is called so. Raises Unfit where records do not tell it."""
-    found = TYPES.get(said)
-    if found is None:
-        raise Unfit(
-            RejectCode.MALFORMED,
-            f"its records do not tell the type of a column of {said[:60]}: write `schema: {{id: int64, ...}}` for "
-            "the table, with all its columns",
-        )
-    return found
+def arrow_of(said: str) -> pa.DataType | None:
+    """The Arrow type of a type that is called so; None where records do not tell it."""
+    return TYPES.get(said)
+
+
+def source_type_of(said: str) -> str:
+    """What `Column.source_type` is of a column of a type that is called so."""
+    return VARIABLE_DECIMAL if said == DECIMAL else said

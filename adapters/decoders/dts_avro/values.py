@@ -100,6 +100,7 @@ def _floating(said: Mapping[str, Any]) -> str:
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
 
 
+INTEGER = f"{NAMESPACE}.Integer"
 PLAIN = frozenset(f"{NAMESPACE}.{name}" for name in ("Integer", "Decimal", "TextGeometry", "TextObject"))
 """Branches whose `value` is the text."""
 BRANCHES: Mapping[str, Callable[[Mapping[str, Any]], str | bytes]] = {

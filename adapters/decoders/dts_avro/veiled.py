@@ -12,12 +12,10 @@ from fastavro import schemaless_writer
 
 from replicator.domain.change import Op
 
-from ...arrow.json.faults import UNREADABLE
 from ...arrow.messages.veiled import OpensForm
 from ...arrow.veils.masking import Image, Opened, Role, Writes
 from ...arrow.veils.records import Record
 from .avro import with_rest
-from .names import object_of
 from .rows import ImageRows
 from .schema import NAMESPACE, RECORD
 from .values import MOSTLY, NONE, NULL
@@ -58,14 +56,6 @@ class OpensDts(OpensForm):
     def writes(self, rows: Any, names: Collection[str]) -> Writes:  # noqa: ARG002 - keys of records are not kept
         """See `OpensForm.writes`."""
         return ImageWrites(rows)
-
-    def table_of(self, record: Record) -> str | None:
-        """See `Opens.table_of`."""
-        try:
-            said, _ = with_rest(record.value or b"", self._options.limits)
-        except UNREADABLE:
-            return None
-        return object_of(said)[1] or None
 
     def one(self, record: Record) -> Opened:
         """See `OpensEach.one`."""

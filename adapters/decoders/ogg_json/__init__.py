@@ -14,8 +14,9 @@ the one in the configuration, or `primary_keys` where messages have it (`include
 | I, U, D | changes; what `after` of an update lacks was not sent; another key in `before` moves the row |
 | T | a truncate |
 
-**Order** is `pos`, the place in the trail: the number of its file and the offset in it, ten digits each. So messages of a
-table may come through any partitions. A message without it is a reject.
+**Order** is `pos`, the place in the trail, as a number of any digits: usually that of its file and the offset in it, ten
+digits each. So messages of a table may come through any partitions. The messages of a table without it are ordered by the
+stream: they must all come through one.
 """
 
 from .decoder import OggJsonDecoder

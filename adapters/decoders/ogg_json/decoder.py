@@ -21,8 +21,11 @@ from ...arrow.messages.typed import TypedRows
 from ...arrow.veils.masking import Role
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
-DIGITS = 20
-"""Of a position: ten for the file of the trail, ten for the offset in it."""
+LOW = 10
+"""The digits of a position that its second element has: of 20 digits the first ten are the file of the trail."""
+SHORT = LOW + 18
+"""Digits of which both elements surely have 64 bits."""
+MOST = 100
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
@@ -32,7 +35,7 @@ class Operation(msgspec.Struct, gc=False):
     op_type: str
     table: str | None = None
     op_ts: str | None = None
-    pos: str | None = None
+    pos: str | int | None = None
     xid: str | None = None
     primary_keys: tuple[str, ...] | None = None
     before: msgspec.Raw = NULL
@@ -47,7 +50,7 @@ class ManyRows(ReadsMany):
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _operation(like), rows
-        self._keys = one.primary_keys
+        self._keys, self._has_place = one.primary_keys, one.pos is not None
         image = (rows.row | None, None)
         self.decode = narrowed(Operation, op_type=only(*OPS), table=only(one.table), before=image, after=image)
 
@@ -56,12 +59,12 @@ class ManyRows(ReadsMany):
         return [OPS[one.op_type] if self._takes(one) else None for one in messages]
 
     def _takes(self, one: Any) -> bool:
-        return one.primary_keys == self._keys and _row(one) is not None and _is_place(one.pos)
+        if one.primary_keys != self._keys or _row(one) is None:
+            return False
+        return _is_short(one.pos) if self._has_place else one.pos is None
 
     def said(self, messages: Sequence[Any], ops: Sequence[Op]) -> Said:
         """See `ReadsMany.said`."""
-        places = pa.array([one.pos for one in messages], pa.string())
-        half = DIGITS // 2
         return Said(
             ops=ops,
             rows=list(map(_row, messages)),
@@ -69,11 +72,15 @@ class ManyRows(ReadsMany):
             of=None,
             at=pa.array([_micros(one.op_ts) for one in messages], pa.int64()),
             tx=pa.array([one.xid for one in messages], pa.string()),
-            orders=[
-                pc.utf8_slice_codeunits(places, 0, half).cast(pa.int64()),
-                pc.utf8_slice_codeunits(places, half, DIGITS).cast(pa.int64()),
-            ],
+            orders=self._orders(messages),
         )
+
+    def _orders(self, messages: Sequence[Any]) -> Sequence[pa.Array]:
+        if not self._has_place:
+            return ()
+        digits = pc.utf8_lpad(pa.array([one.pos for one in messages], pa.string()), SHORT, "0")
+        halves = ((0, SHORT - LOW), (SHORT - LOW, SHORT))
+        return [pc.utf8_slice_codeunits(digits, *half).cast(pa.int64()) for half in halves]
 
 
 class GoldenGate(JsonForm):
@@ -126,14 +133,19 @@ def _change(op: Op, before: bytes | None, after: bytes | None) -> Change:
     return Change(op, row, before if op == Op.UPDATE else None)
 
 
-def _is_place(pos: str | None) -> bool:
-    return pos is not None and pos.isascii() and pos.isdigit() and len(pos) == DIGITS
+def _is_short(pos: object) -> bool:
+    return isinstance(pos, str) and pos.isascii() and pos.isdigit() and len(pos) <= SHORT
 
 
-def _place(pos: str | None) -> tuple[int, ...]:
-    if pos is None or not _is_place(pos):
-        raise Unfit(RejectCode.NO_SEQUENCE, f"its pos is not {DIGITS} digits")
-    return int(pos[: DIGITS // 2]), int(pos[DIGITS // 2 :])
+def _place(pos: str | int | None) -> tuple[int, ...]:
+    """The number of a position in two elements; nothing where there is none."""
+    if pos is None:
+        return ()
+    digits = str(pos)
+    if not digits.isascii() or not digits.isdigit() or len(digits) > MOST:
+        raise Unfit(RejectCode.NO_SEQUENCE, "its pos is no number")
+    number = int(digits)
+    return number // 10**LOW, number % 10**LOW
 
 
 def _micros(said: str | None) -> int | None:

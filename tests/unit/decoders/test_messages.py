@@ -161,8 +161,8 @@ def test_a_message_is_rejected_whole():
         ("ogg", ogg("X", None, {"ID": 1}), "UNKNOWN_OPERATION"),
         ("ogg", ogg("I"), "MALFORMED"),
         ("ogg", ogg("D", None, {"id": 1}), "MALFORMED"),
-        ("ogg", ogg("I", None, {"id": 1}, pos="7"), "NO_SEQUENCE"),
-        ("ogg", ogg("I", None, {"id": 1}, pos=None), "NO_SEQUENCE"),
+        ("ogg", ogg("I", None, {"id": 1}, pos="00000000020030003620x"), "NO_SEQUENCE"),
+        ("ogg", ogg("I", None, {"id": 1}, pos=""), "NO_SEQUENCE"),
         ("ogg", b'[{"op_type": "I"}]', "MALFORMED"),
         ("maxwell", b'{"op":"c","after":{"id":1}}', "MALFORMED"),
     ],
@@ -268,7 +268,7 @@ def test_bytes_of_canal():
     ("said", "arrow"),
     [
         ("BIGINT(20) UNSIGNED", pa.decimal128(20, 0)), ("int(10) unsigned zerofill", pa.int64()), ("tinyint(1)", pa.int16()),
-        ("mediumint", pa.int32()), ("decimal", pa.decimal128(10, 0)), ("DECIMAL(65, 30)", pa.decimal256(65, 30)),
+        ("mediumint", pa.int32()), ("decimal(10)", pa.decimal128(10, 0)), ("DECIMAL(65, 30)", pa.decimal256(65, 30)),
         ("double precision", pa.float64()), ("float(7,4)", pa.float32()), ("bit", pa.bool_()), ("bit(9)", pa.int64()),
         ("bit(64)", pa.decimal128(20, 0)), ("datetime(3)", pa.timestamp("us")), ("year(4)", pa.int32()),
         ("enum('a','b(c)')", pa.string()), ("set('x''y')", pa.string()), ("json", pa.string()),
@@ -279,10 +279,84 @@ def test_types_of_mysql(said, arrow):
     assert arrow_of(said) == arrow
 
 
-@pytest.mark.parametrize("said", ["", "money", "decimal(x)", "int)", "decimal(1,2,3)", "("])
+@pytest.mark.parametrize("said", ["", "money", "decimal(x)", "int)", "decimal(1,2,3)", "(", "enum('a" + "'" * 10_001])
 def test_types_that_mysql_has_not(said):
-    with pytest.raises(Unfit):
-        arrow_of(said)
+    """Such a column is text, and has no say in what becomes of the others of its row."""
+    assert arrow_of(said) is None
+    [row] = decode("canal", canal("INSERT", {"id": "1", "v": "x"}, mysqlType={"id": "int", "v": said}), options={})
+    assert (row["id"], row["v"], row["_error"]) == (1, "x", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "sql_type", "value", "becomes"),
+    [
+        ("enum('0','1')", 4, "1", "0"), ("enum('0','1')", 4, "2", "1"), ("ENUM('0','1')", 12, "1", "1"),
+        ("enum('0','1')", None, "1", "MALFORMED"), ("enum('0','1')", -2, None, None),
+        ("enum('New','it''s, b)')", 4, "2", "it's, b)"),
+        ("enum('a') charset utf8mb4", None, "gone", "gone"), ("set('1','2','4')", -7, "5", "1,4"),
+        ("set('1','2','4')", 1, "4", "4"), ("set('2','1')", None, "1", "MALFORMED"),
+        ("set('a')", None, "18446744073709551616", "OUT_OF_RANGE"), ("enum('a\\\\b')", 4, "1", "a\\b"),
+    ],
+)  # fmt: skip
+def test_labels_of_canal(said, sql_type, value, becomes):
+    """Of digits that may be either, `sqlType` says what they are; nobody guesses."""
+    more = {"mysqlType": {"id": "int", "v": said}, "sqlType": None if sql_type is None else {"id": 4, "v": sql_type}}
+    rows = decode("canal", *[canal("INSERT", {"id": "1", "v": value}, **more)] * 2, options={})
+    assert [code(row) if row["_error"] else row["v"] for row in rows] == [becomes] * 2
+
+
+def test_numbers_of_labels_as_the_table_declares_them():
+    said = canal("INSERT", {"id": "1", "v": "3"}, mysqlType={"id": "int", "v": "set('a','b')"})
+    for declared, becomes in (("uint64", 3), ("string", "a,b"), ("list<string>", ["a", "b"])):
+        [row] = decode("canal", said, options={"schema": {"*": {"v": declared}}})
+        assert (row["id"], row["v"]) == (1, becomes)
+
+
+def test_a_column_that_the_types_of_a_message_lack_is_text():
+    """It is none of a message that does not have it."""
+    said = [canal("INSERT", {"id": "1", **more}, mysqlType={"id": "int"}) for more in ({}, {"v": "x"}, {"v": None})]
+    fingerprints = [row["fingerprint"] for row in routed("canal", *said, options={})]
+    assert fingerprints[0] != fingerprints[1] == fingerprints[2]
+    assert [row["v"] for row in decode("canal", *said[1:], options={})] == ["x", None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "options"),
+    [
+        ("canal", canal("UPSERT", {"id": "1"}), {}),
+        ("canal", canal("INSERT", {"id": "1"}, mysqlType=None), {}),
+        ("maxwell", maxwell("insert", {"id": 1}), {}),
+        ("maxwell", maxwell("insert", {"id": 1}, data=None), DECLARED),
+        ("ogg", ogg("I", None, {"id": 1}, pos="x"), DECLARED),
+    ],
+)
+def test_rejects_name_their_table(kind, message, options):
+    """And are of no lane of it."""
+    engine, raw = LocalEngine(), frame(message)
+    found = engine.route(raw, DECODERS[kind](options))
+    [rejected] = engine.rejected(found.rejects, [raw])
+    assert (rejected.table.lower(), found.reject_count, found.runs) == ("shop.items", 1, ())
+
+
+def test_positions_of_goldengate():
+    """They have any number of digits, and the order of numbers; without one the offset is the order."""
+    places = [
+        "00000000000000000000143",
+        "144",
+        "9999999999",
+        "00000000010000000000",
+        "00000000020030003620",
+        "1" + "0" * 24,
+        7,
+    ]
+    rows = decode("ogg", *(ogg("I", None, {"id": n}, pos=pos) for n, pos in enumerate(places)))
+    order = {int(pos): (row["_seq_1"], row["_seq_2"]) for pos, row in zip(places, rows, strict=True)}
+    assert sorted(order.values()) == [order[number] for number in sorted(order)]
+    assert order[20030003620] == (2, 30003620)
+    assert code(decode("ogg", ogg("I", None, {"id": 1}), ogg("I", None, {"id": 1}, pos="9" * 40))[1]) == "NO_SEQUENCE"
+    offsets = decode("ogg", *(ogg("I", None, {"id": n}, pos=None) for n in range(2)))
+    assert [row["_seq_1"] for row in offsets] == [5, 6] and "_seq_3" not in offsets[0]
+    assert code(decode("ogg", ogg("I", None, {"id": 1}), ogg("I", None, {"id": 1}, pos=None))[1]) == "NO_SEQUENCE"
 
 
 def test_what_the_event_log_keeps():

@@ -27,10 +27,13 @@ DECLARED = {
     "day": "date32",
     "raw": "binary",
     "more": "string",
+    "kind": "string",
+    "tags": "string",
 }
 TYPES = {
     "id": "bigint(20)", "small": "tinyint(4)", "name": "varchar(40)", "price": "decimal(10,2) unsigned", "rate": "double",
     "on": "bit(1)", "at": "datetime(6)", "zoned": "timestamp(6)", "day": "date", "raw": "blob", "more": "json",
+    "kind": "enum('a','b','1')", "tags": "set('x','y')",
 }  # fmt: skip
 
 
@@ -41,6 +44,7 @@ def row(rng, **others):
         "rate": rng.choice([1.5, 3, "NaN", None]), "on": rng.choice([True, 0, 1]),
         "at": "2024-02-29 23:59:59.123456", "zoned": rng.choice(["2024-02-29 23:59:59", None]), "day": "2024-02-29",
         "raw": rng.choice(["AA==", None]), "more": rng.choice(["{}", None]),
+        "kind": rng.choice(["a", "1", "2", "9", None]), "tags": rng.choice(["x,y", "3", "4", None]),
     } | others  # fmt: skip
 
 
@@ -65,7 +69,8 @@ def canal(rng, n):
     return {
         "data": rng.choice([rows] * 30 + [None, []]), "old": rng.choice([old, None]) if kind == "UPDATE" else None,
         "type": kind, "database": "shop", "table": "items", "pkNames": rng.choice([["id"]] * 20 + [None]),
-        "mysqlType": TYPES, "isDdl": False, "es": rng.choice([1_700_000_000_000, None, 2**60]), "id": n,
+        "mysqlType": TYPES, "sqlType": {"small": rng.choice([-6, 5]), "kind": 4}, "isDdl": False,
+        "es": rng.choice([1_700_000_000_000, None, 2**60]), "id": n,
     }  # fmt: skip
 
 
@@ -132,7 +137,7 @@ def written(message, rng):
 
 def table_of(reader, raw):
     routes = reader.route(raw).to_pylist()
-    place, found = next((i, one) for i, one in enumerate(routes) if one["table"])
+    place, found = next((i, one) for i, one in enumerate(routes) if one["fingerprint"])
     return reader.learn(raw.slice(place, 1), found["table"], found["fingerprint"])
 
 
@@ -144,7 +149,7 @@ def test_comes_to_the_same_as_one_by_one(kind):
         texts = [altered_json(text, rng) if rng.random() < 0.1 else text for text in texts]
         raw = frame([None if rng.random() < 0.01 else text for text in texts])
         together, alone = decoder_kind(options), decoder(decoder_kind, one_by_one(form), options)
-        if not any(alone.route(raw)["table"].to_pylist()):
+        if not any(alone.route(raw)["fingerprint"].to_pylist()):
             continue
         table = table_of(alone, raw)
         assert repr(together.decode(raw, table).to_pylist()) == repr(alone.decode(raw, table).to_pylist())
@@ -165,7 +170,7 @@ def test_usual_messages_are_read_together(kind):
     """Also where a value has escapes, is null or is missing."""
     decoder_kind, form, options, message = kind
     rng = Random(SEED)
-    plain = row(rng, name='é "\\\n', price=2.25, rate=1.5, on=0, small=None)
+    plain = row(rng, name='é "\\\n', price=2.25, rate=1.5, on=0, small=None, kind="1", tags="3")
     usual = [message(rng, n) | one_of(message, n, plain) for n in range(200)]
     raw = frame([json.dumps(one).encode() for one in usual])
     reader = decoder(decoder_kind, never_one_by_one(form), options)
