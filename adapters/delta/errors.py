@@ -20,11 +20,22 @@ _NEWER = re.compile(r"Kernel error: (Unsupported|Invalid protocol)")
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
 _LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
+RESTORE = "Restore it, then `replicator lanes resume LANE`; or load the lane again with `replicator lanes resync LANE`."
+
 _SENTENCES: dict[type[Exception], str] = {
     TableNotFoundError: "there is no Delta table {}",
     DeltaProtocolError: "table {} uses a Delta feature that delta-rs cannot write",
     SchemaMismatchError: "rows do not fit the schema of table {}",
 }
+
+
+_GONE = re.compile(r"Object at location (.+?) not found")
+"""In the words of delta-rs, whatever the file is stored in."""
+
+
+class FileGone(Fatal):
+    """A file that the snapshot of a table names is not there. Where somebody has rewritten the table since, and cleaned it,
+    the newest snapshot names others."""
 
 
 def translated(error: Exception, table: str) -> ReplicatorError:
@@ -35,6 +46,9 @@ def translated(error: Exception, table: str) -> ReplicatorError:
     if isinstance(error, ReplicatorError):
         return error
     problem_of_store = store_problem(str(error), f"table {table}")
+    if gone := _GONE.search(str(error)):
+        sentence = f"a data file of table {table} is gone: {gone[1]}"
+        return FileGone(problem_of_store.sentence if problem_of_store else sentence, next_step=RESTORE)
     if problem_of_store is not None:
         return problem_of_store
     number = os_error(error)
@@ -52,6 +66,11 @@ def os_error(error: BaseException) -> int | None:
         return error.errno
     found = _OS_ERROR.search(str(error))
     return int(found[1]) if found else None
+
+
+def is_gone(error: Exception) -> bool:
+    """True when delta-rs did not find a file."""
+    return _GONE.search(str(error)) is not None
 
 
 def is_newer(error: DeltaError) -> bool:

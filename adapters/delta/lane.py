@@ -18,7 +18,7 @@ from replicator.ports.sink import Erased
 
 from .commits import LaneLog, LostRace, Operation, append_nothing
 from .erasing import count, key_row
-from .errors import translating
+from .errors import FileGone, translating
 from .folders import Folder
 from .layout import Lake
 from .loading import Load, loadable
@@ -77,8 +77,14 @@ class DeltaLane:
                 snapshot = self._current()
                 try:
                     before = self._log.version(snapshot)
-                    outcome = self._attempt(snapshot, write, reject)
+                    with translating(self.lane.into):
+                        outcome = self._attempt(snapshot, write, reject)
                 except LostRace:
+                    continue
+                except FileGone:
+                    # Somebody else may have rewritten the files and removed them.
+                    if not self._log.is_behind(snapshot):
+                        raise
                     continue
                 if (commits := self._log.version(snapshot)) > before:
                     self._upkeep.after_commit(snapshot, commits)

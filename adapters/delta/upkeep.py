@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from .commits import LostRace
+from .errors import first_line, is_gone
 from .table_writer import DeltaRsTableWriter, TableWriter
 from .tables import FILE_BYTES
+
+log = logging.getLogger(__name__)
 
 EVERY_COMMITS = 50
 FEWEST_FILES = 16
@@ -41,6 +45,12 @@ class Upkeep:
             self.writer.compact(table)
         except (CommitFailedError, LostRace):
             # Somebody else rewrote the files first; the next turn looks again.
+            table.update_incremental()
+        except (DeltaError, OSError) as error:
+            if not is_gone(error):
+                raise
+            # The commit is there. A write that needs the file says so, if it is still missing then.
+            log.warning("Small files were not compacted: %s", first_line(error))
             table.update_incremental()
 
 

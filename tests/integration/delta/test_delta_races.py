@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from adapters.delta import commits, lane, merge, upkeep
 from adapters.delta.commits import LaneLog
 from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
+from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced, Retryable
 from replicator.domain.plan import LaneState
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position
@@ -68,6 +68,39 @@ def test_foreign_optimize_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Pat
     meanwhile(monkeypatch, lambda: compact(tmp_path / "items"))
     assert put(sink, *items(1, op="u", v="new"), start=3).counts.applied == 1
     assert values(sink) == {0: "v0", 1: "new", 2: "v2"}
+
+
+def clean(table: Path) -> None:
+    compact(table)
+    DeltaTable(str(table)).vacuum(0, enforce_retention_duration=False, dry_run=False)
+
+
+def test_foreign_vacuum_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that the last snapshot names are gone: before a write, within it, and at the compaction after it."""
+    for i in range(3):
+        put(sink, *items(i), start=i)
+    clean(tmp_path / "items")
+    assert put(sink, *items(1, op="u", v="new"), start=3).counts.applied == 1
+    put(sink, *items(3), start=4)
+    meanwhile(monkeypatch, lambda: clean(tmp_path / "items"))
+    assert put(sink, *items(2, op="u", v="new"), start=5).counts.applied == 1
+    assert values(sink) == {0: "v0", 1: "new", 2: "new", 3: "v3"}
+
+    put(sink, *items(4), start=6)
+    stale = DeltaTable(str(tmp_path / "items"))
+    clean(tmp_path / "items")
+    monkeypatch.setattr(upkeep, "FEWEST_FILES", 2)
+    upkeep.Upkeep(1).after_commit(stale, 1)
+    assert stale.version() == DeltaTable(str(tmp_path / "items")).version()
+
+
+def test_a_data_file_that_was_deleted_is_named(sink: DeltaRsSink, tmp_path: Path) -> None:
+    put(sink, *items(1))
+    [file] = (tmp_path / "items").glob("*.parquet")
+    file.unlink()
+    with pytest.raises(Fatal, match="a data file of table items is gone") as gone:
+        put(sink, *items(1, op="u", v="new"), start=1)
+    assert str(file) in gone.value.sentence and "lanes resync" in gone.value.next_step
 
 
 def test_foreign_rows_are_seen_before_rejecting(sink: DeltaRsSink, tmp_path: Path) -> None:

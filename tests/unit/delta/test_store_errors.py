@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from deltalake.exceptions import DeltaError
 
@@ -48,3 +50,10 @@ def test_what_a_store_says(text, kind, said):
 def test_other_words_are_not_of_a_store():
     assert store_problem("Not a directory (os error 20)", "the lake") is None
     assert type(translated(DeltaError("no such thing"), "t")) is Fatal
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_want_of_file_descriptors_is_not_told_of_the_disk(number: int) -> None:
+    error = translated(OSError(number, "Too many open files"), "t")
+    assert isinstance(error, Retryable)
+    assert "file descriptor" in error.sentence and "disk" not in str(error) and "ulimit -n" in error.next_step
