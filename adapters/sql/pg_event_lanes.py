@@ -94,7 +94,7 @@ class PostgresEventLanes(PostgresLanes):
         """One transaction for all of them."""
         with self.session.transaction("storing events of an outbox") as cursor:
             self._lanes.hold(write.lane for write in writes)
-            texts = self._locked_states(cursor, [write.lane for write in writes], careful=False)
+            texts, _ = self._locked_states(cursor, [write.lane for write in writes], careful=False)
             states = {w.lane.id: parsed(texts[w.lane.id], w.lane.pipeline, w.lane.id) or LaneState() for w in writes}
             outcomes: list[tuple[Lane, Outcome]] = []
             asked: list[tuple[Outcome, list[NewEvent]]] = []

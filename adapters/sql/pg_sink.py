@@ -35,7 +35,9 @@ from .pg_shared import clear_shared, new_shared
 from .pg_state import (
     CREATE,
     CREATE_TRANSACTIONS,
+    HAS_MOVED,
     LOCK_LANES,
+    NOTE_RELATION,
     SCHEMA,
     WRITE_COMPLETE,
     WRITE_SCHEMA,
@@ -80,6 +82,9 @@ class PostgresLanes:
         self._ensure_own_tables()
         owned = self._lanes.own(lane, quoted(schema, table))
         gone = _gone(lane, f"{schema}.{table}") if self.state(lane) else None
+        with self.session.using(f"looking at the table of lane {lane.id}") as cursor:
+            if (cursor.execute(HAS_MOVED, (lane.pipeline, lane.id)).fetchone() or (False,))[0]:
+                self._refuse_emptied(cursor, lane)
         new = new_versions(plan.versions, self.schemas(lane)) if plan.versions else ()
         there = self.catalogue.ready(schema, table, plan, gone, remark=made_for(lane), versions=new)
         fitting = fits(f"{schema}.{table}", there, plan)
@@ -90,6 +95,8 @@ class PostgresLanes:
         with self.session.using(f"preparing lane {lane.id}") as cursor:
             relation = quoted(schema, table)
             clear_shared(cursor, owned.number)
+            if new:
+                cursor.execute(NOTE_RELATION, (lane.pipeline, lane.id))  # A column of another type has the rows rewritten.
             for version in new:
                 reshape_beside(cursor, ledger_name(owned.number), version.reshaping)
             ledger, as_text, as_is = None, frozenset[str](), False
@@ -174,10 +181,12 @@ class PostgresLanes:
         doing = f"applying {_names(writes)}"
         with self.session.transaction(doing) as cursor:
             self._lanes.hold(write.lane for write in writes)
-            stored = self._locked_states(cursor, [w.lane for w in writes], careful)
+            stored, moved = self._locked_states(cursor, [w.lane for w in writes], careful)
             states = {w.lane.id: parsed(stored[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
             for write in writes:
                 self.target(write).filled = False
+                if moved[write.lane.id]:
+                    self._refuse_emptied(cursor, write.lane)
             pending = Pending(cursor)
             apply = partial(self._apply_one, pending, states, datetime.now(UTC))
             outcomes = [(w.lane, apply(w)) for w in writes] if not careful else list(self._in_turns(cursor, apply, writes))
@@ -255,8 +264,11 @@ class PostgresLanes:
         with self.session.using(f"creating a staging table for lane {target.lane.id}") as cursor:
             return new_shared(cursor, target)
 
-    def _locked_states(self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool) -> dict[str, str | None]:
-        """Begin, lock the lanes' rows in one order, and see that they are still this instance's; their states unread."""
+    def _locked_states(
+        self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool
+    ) -> tuple[dict[str, str | None], dict[str, bool]]:
+        """Begin, lock the lanes' rows in one order, and see that they are still this instance's; their states unread, and
+        whether their tables have other files than at their last commit."""
         ids = sorted({lane.id for lane in lanes})
         with cursor.connection.pipeline():
             cursor.execute("BEGIN")
@@ -264,11 +276,20 @@ class PostgresLanes:
             cursor.execute(LOCK_LANES, (lanes[0].pipeline, ids))
             rows = {row[0]: row[1:] for row in cursor.fetchall()}
         states: dict[str, str | None] = {}
+        moved: dict[str, bool] = {}
         for lane in lanes:
-            epoch, writer, state = rows.get(lane.id, (-1, "its row was removed", None))
+            epoch, writer, state, other = rows.get(lane.id, (-1, "its row was removed", None, None))
             self._lanes.check(lane, epoch, writer)
-            states[lane.id] = state
-        return states
+            states[lane.id], moved[lane.id] = state, bool(other)
+        return states, moved
+
+    def _refuse_emptied(self, cursor: psycopg.Cursor, lane: Lane) -> None:
+        """Raise DataLoss for a table that was truncated, or made anew, by somebody else. One with rows was rewritten only,
+        or restored with them."""
+        relation = quoted(*self._place(lane))
+        (filled,) = cursor.execute(f"SELECT EXISTS (SELECT FROM {relation})".encode(), prepare=False).fetchone() or (True,)
+        if not filled:
+            raise _emptied(lane, ".".join(self._place(lane)))
 
     def _commit(
         self, pending: Pending, outcomes: Sequence[tuple[Lane, Outcome]], complete: Mapping[tuple[str, str], Complete]
@@ -363,6 +384,13 @@ def applied_by(outcomes: Sequence[tuple[Lane, Outcome]]) -> Applied:
 def _gone(lane: Lane, name: str) -> DataLoss:
     return DataLoss(
         f"table {name} is gone, and with it what lane {lane.id} had applied",
+        next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+    )
+
+
+def _emptied(lane: Lane, name: str) -> DataLoss:
+    return DataLoss(
+        f"table {name} was truncated, or dropped and made anew, and with it what lane {lane.id} had applied is gone",
         next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
     )
 

@@ -95,12 +95,22 @@ TAKE_BACK = sql.SQL(
 CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (POSITIONS, SCHEMAS, VERSIONS))
 
 SELECT_STATE = sql.SQL("SELECT state::text FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+RELATION = "format('%%s/%%s', to_regclass(target)::oid, pg_relation_filenode(to_regclass(target)))"
+"""The table of a lane, and the file of its rows: another table of that name has another number, and after TRUNCATE, as after
+VACUUM FULL or a change of a column's type, the rows are in another file."""
+MOVED = f"to_regclass(target) IS NOT NULL AND state->>'relation' <> {RELATION}"
+HAS_MOVED = sql.SQL(f"SELECT {MOVED} FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+NOTE_RELATION = sql.SQL(
+    f"UPDATE _replicator.positions SET state = state || jsonb_build_object('relation', {RELATION}) "
+    "WHERE pipeline = %s AND lane = %s"
+)
 LOCK_LANES = sql.SQL(
-    "SELECT lane, epoch, writer, state::text FROM _replicator.positions "
+    f"SELECT lane, epoch, writer, state::text, {MOVED} FROM _replicator.positions "
     "WHERE pipeline = %s AND lane = ANY(%s) ORDER BY lane FOR UPDATE"
 )
 WRITE_STATE = sql.SQL(
-    "UPDATE _replicator.positions SET state = %s::jsonb, updated_at = now() WHERE pipeline = %s AND lane = %s"
+    f"UPDATE _replicator.positions SET state = %s::jsonb || jsonb_build_object('relation', {RELATION}), updated_at = now() "
+    "WHERE pipeline = %s AND lane = %s"
 )
 TOUCH_STATE = sql.SQL("UPDATE _replicator.positions SET updated_at = now() WHERE pipeline = %s AND lane = %s")
 """After rows were changed that no record changed: who computes something from them is to see it."""

@@ -35,3 +35,35 @@ def test_a_table_that_was_dropped_is_not_made_again_empty(postgres_dsn: str) -> 
         feed.offset = 0
         put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
     assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, 7), (2, 8)]
+
+
+BY_HAND = ("TRUNCATE mirror.items", "DROP TABLE mirror.items; ALTER TABLE kept.items SET SCHEMA mirror")
+
+
+@pytest.mark.parametrize("by_hand", BY_HAND, ids=["truncated", "made anew"])
+def test_a_table_that_somebody_emptied_stops_its_lane(postgres_dsn: str, by_hand: str) -> None:
+    """While the lane runs, and when it starts. A table that was rewritten, or restored with its rows, is written on."""
+    feed = Feed(table_of({"id": pa.int64(), "name": pa.string()}))
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write({"id": 1, "name": "a"}))
+        fetch(postgres_dsn, "CREATE SCHEMA kept")
+        for rewritten in (
+            "VACUUM FULL mirror.items",
+            "TRUNCATE mirror.items; INSERT INTO mirror.items SELECT * FROM kept.items",
+        ):
+            fetch(postgres_dsn, "CREATE TABLE kept.items AS TABLE mirror.items")
+            fetch(postgres_dsn, rewritten)
+            put(sink, feed.write({"id": 2, "name": "b"}))
+            fetch(postgres_dsn, "DROP TABLE kept.items")
+        fetch(postgres_dsn, "CREATE TABLE kept.items (LIKE mirror.items INCLUDING ALL)")
+        fetch(postgres_dsn, by_hand)
+        write = feed.write({"id": 3, "name": "c"})
+        with pytest.raises(DataLoss, match=r"mirror\.items was truncated, or dropped and made anew.*lanes resync"):
+            put(sink, write)
+    with opened(postgres_dsn) as sink:
+        with pytest.raises(DataLoss, match="was truncated"):
+            put(sink, write)
+        sink.reset(feed.lane)
+        feed.offset = 0
+        put(sink, feed.write({"id": 1, "name": "a"}))
+        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]
