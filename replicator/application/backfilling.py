@@ -41,6 +41,8 @@ class Backfilling:
     end: Callable[[], Position]
     left: Left
     tell: Tell
+    check: Callable[[], None]
+    """Raises when a lane of the table does not go on, so that nothing would come of the rest."""
 
     def run(self, table: str, lanes: Sequence[Lane], *, anew: bool = False) -> Outcome:
         """See the module. May be repeated at any time: it goes on where the last one stopped.
@@ -48,16 +50,35 @@ class Backfilling:
         Rows count as deleted whose last change is older than the snapshot, once everything that came before it was applied:
         had the snapshot held them, they would be newer.
         """
-        taken = self.backfill.rows(self.tell, anew=anew)
+        self.check()
+        taken = self.backfill.rows(self._told, anew=anew)
         searched, without = deletable(lanes, taken.keys)
         # What the stream holds now was there before anything that comes after the snapshot.
         self._await(Position({**self.end(), **self.backfill.end()}), "lanes apply the rows")
         deleted = self._delete(searched, taken)
         if deleted:
             self._await(self.backfill.end(), "lanes apply the deletes")
+        without += [sentence for lane in searched if (sentence := self._strangers(lane))]
         self.backfill.finish()
         return Outcome(
             table, taken.rows, deleted, taken.resumed, taken.begun, tuple(lane.id for lane in searched), tuple(without)
+        )
+
+    def _told(self, sentence: str) -> None:
+        """Between two pieces."""
+        self.tell(sentence)
+        self.check()
+
+    def _strangers(self, lane: Lane) -> str:
+        """Says how many rows of the target no record has written: all that the table holds were written by now."""
+        (column,) = last_sequence_columns(1) if lane.policy == "scd2" else cdc_sequence_columns(1)
+        rows = self.left(lane, f'"{column}" IS NULL')
+        if rows is None or not rows.num_rows:
+            return ""
+        return (
+            f"Rows that {lane.id} keeps, although the table does not hold them and no record has written them "
+            f"(their {column} is NULL): {rows.num_rows:,}. They were there before, or somebody inserted them: "
+            "delete them by hand if they are wrong."
         )
 
     def _await(self, position: Position, what: str) -> None:

@@ -6,6 +6,7 @@ import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def backfill(loaded: Loaded, table: str, tell: Tell, *, source: str | None = Non
         stream = adapters.source(adapters.locally(loaded), name)
         opened.callback(stream.close)
         applied = _applied_by(loaded, name, lanes, tell)
-        use_case = Backfilling(reading, applied, stream.end, lambda lane, where: _left(loaded, lane, where), tell)
+        check = partial(_refuse_halted_now, loaded, {lane.id for lane in lanes})
+        use_case = Backfilling(reading, applied, stream.end, lambda lane, where: _left(loaded, lane, where), tell, check)
         return use_case.run(table, lanes, anew=anew)
 
 
@@ -216,6 +218,13 @@ def _await_daemon(loaded: Loaded, source: str, wanted: set[str], position: Posit
         if goal is not None and all(_has(lane, goal.get(lane["id"], Position())) for lane in lanes):
             return
         time.sleep(ASK_EVERY)
+
+
+def _refuse_halted_now(loaded: Loaded, wanted: set[str]) -> None:
+    """Raise Fatal where a daemon runs, and one of its lanes of these ids does not go on."""
+    status = daemon.ask_status(loaded)
+    if status is not None:
+        _refuse_halted([lane for lane in status["lanes"] if lane["id"] in wanted])
 
 
 def _refuse_halted(lanes: Sequence[Mapping[str, Any]]) -> None:

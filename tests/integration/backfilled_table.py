@@ -147,7 +147,7 @@ class World:
     def backfill(self, **more: Any) -> Outcome:
         reading = self.reading()
         try:
-            case = Backfilling(reading, self.apply, self.source().end, self.left, lambda _: None)
+            case = Backfilling(reading, self.apply, self.source().end, self.left, lambda _: None, lambda: None)
             return case.run(TABLE, LANES, **more)
         finally:
             reading.close()

@@ -90,6 +90,9 @@ class Snapshot(Protocol):
     def moment(self) -> Moment:
         """The moment."""
 
+    def count(self) -> int | None:
+        """About how many rows it has; None where the database does not know."""
+
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
         """All rows, or those whose key comes after one, in the order of their keys."""
 

@@ -124,13 +124,14 @@ class TableBackfill:
             if known is None:
                 begun = datetime.fromtimestamp(moment.micros / 1_000_000, UTC).isoformat()
                 known = self._kept.begin(moment.place, begun, this, self._form(table))
-            count = 0
+            count = sum(piece.end - piece.first for piece, said in self._kept.of_run(known.run) if said["stage"] == "rows")
+            total = snapshot.count()
             for keys, values, last in self._pieces(snapshot.rows(self._last(known)), table, moment):
                 said = {"run": known.run, "stage": "rows", "place": moment.place, "micros": moment.micros}
                 said |= {"last": [] if self._hides(table) else last}
                 self._kept.append(self._kept.made(keys, values), said)
                 count += len(keys)
-                tell(f"{self._name}: {count:,} rows read")
+                tell(f"{self._name}: {count:,} {_of(count, total)}rows read")
         return self._kept.note(replace(known, stage="deletes"))
 
     def _last(self, state: State) -> Sequence[str] | None:
@@ -175,3 +176,8 @@ class TableBackfill:
         for piece, _ in self._kept.of_run(state.run):
             found = pc.or_(found, pc.is_in(wanted, value_set=piece.keys().combine_chunks()))
         return found
+
+
+def _of(count: int, total: int | None) -> str:
+    """How much of a table that is; an estimate, which rows may exceed."""
+    return f"({100 * count // total} %) of about {total:,} " if total and count <= total else ""

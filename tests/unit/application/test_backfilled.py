@@ -25,6 +25,7 @@ from replicator.application.backfilled import Backfilled
 from replicator.application.backfilling import Backfilling, deletable, older
 from replicator.domain.change import RAW
 from replicator.domain.columns import Changed, Mask, Remade
+from replicator.domain.errors import Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.shape import Shape
 from replicator.ports.backfill import TOPICS, Taken
@@ -207,11 +208,13 @@ def test_rows_are_applied_before_targets_are_asked(tmp_path):
     told, waited, asked = Told(), [], []
 
     def left(one, where):
+        if where.endswith(" IS NULL"):
+            return pa.table({"id": [5]}) if one.id == "lake.two" else None
         asked.append((one.id, where, list(told.asked)))
         types = {"lake.one": pa.int32(), "lake.two": pa.int64()}
         return pa.table({"id": pa.array([7, 9], types[one.id]), "note": ["a", "b"]}) if one.id in types else None
 
-    case = Backfilling(told, waited.append, lambda: Position({MAIN: len(told.asked)}), left, lambda _: None)
+    case = Backfilling(told, waited.append, lambda: Position({MAIN: len(told.asked)}), left, lambda _: None, lambda: None)
     outcome = case.run("public.a", [lane("one"), lane("two", "scd2"), lane("none"), lane("every", "append")])
     assert told.asked == ["rows", [7, 9], "finish"]
     assert waited[0][MAIN] == 1 and len(waited) == 2
@@ -221,7 +224,21 @@ def test_rows_are_applied_before_targets_are_asked(tmp_path):
         '"_cdc_seq_1" < 800',
     ]
     assert (outcome.deleted, outcome.deletes_of) == (2, ("lake.one", "lake.two", "lake.none"))
-    assert outcome.without == ("Of lake.every no rows are deleted: it keeps every change, or says `deletes: ignore`.",)
+    every, strangers = outcome.without
+    assert every == "Of lake.every no rows are deleted: it keeps every change, or says `deletes: ignore`."
+    assert "lake.two keeps" in strangers and "(their _cdc_last_seq_1 is NULL): 1." in strangers
+
+
+def test_lanes_are_looked_at_before_rows_are_read():
+    told = Told()
+
+    def halted():
+        raise Fatal("Lane lake.one is suspended.")
+
+    case = Backfilling(told, lambda _: None, Position, lambda one, where: None, lambda _: None, halted)
+    with pytest.raises(Fatal, match="suspended"):
+        case.run("public.a", [lane("one")])
+    assert not told.asked
 
 
 @pytest.mark.parametrize("below", [(1,), (1, 1), (1, 0, 2)])
@@ -256,7 +273,7 @@ def test_targets_whose_key_has_other_values_are_not_searched():
     asked = []
     left = lambda one, _: pa.table({one.shape.remade.now("id"): [1, 2], "x": [0, 0]})  # noqa: E731
     reading = SimpleNamespace(deletes=lambda keys: asked.append(keys.to_pydict()) or keys.num_rows)
-    found = Backfilling(reading, lambda _: None, Position, left, lambda _: None)
+    found = Backfilling(reading, lambda _: None, Position, left, lambda _: None, lambda: None)
     assert found._delete(wanted, Taken(0, False, (5,), ("id",), "")) == 2 and asked == [{"id": [1, 2]}]
 
 

@@ -123,6 +123,12 @@ class _Snapshot:
     table: Table[Column]
     moment: Moment
 
+    def count(self) -> int | None:
+        """See `Snapshot`: as InnoDB estimates it."""
+        query = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        found = ask(self.connection, query, (self.table.schema, self.table.name))
+        return int(found[0][0]) or None if found and found[0][0] is not None else None
+
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
         """See `Snapshot`. Some rows at a time: a client that takes its time with one long result is dropped."""
         table = self.table

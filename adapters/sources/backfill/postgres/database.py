@@ -105,6 +105,14 @@ class _Snapshot:
     table: Table[Column]
     moment: Moment
 
+    def count(self) -> int | None:
+        """See `Snapshot`: as counted by the last ANALYZE."""
+        name = f"{quoted(self.table.schema)}.{quoted(self.table.name)}"
+        row = self.connection.execute(
+            "SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(%s)", (name,)
+        ).fetchone()
+        return row[0] if row and row[0] > 0 else None
+
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
         """See `Snapshot`."""
         with self.connection.cursor("backfill") as cursor:
