@@ -245,7 +245,9 @@ class Delivery(Generic[F]):
             return
         began = self._clock()
         writes = [replace(item.write, may_wait=self._may_wait(item)) for item in ready]
-        applied = self._sink.apply(writes, lambda lane, rows: self._reject(ready, lane, rows))
+        names = ", ".join(dict.fromkeys(item.run.lane.id for item in ready))
+        with self._lanes.calling(self._name, f"applying {names}"):
+            applied = self._sink.apply(writes, lambda lane, rows: self._reject(ready, lane, rows))
         seconds = self._clock() - began
         for lane in dict.fromkeys(item.run.lane.id for item in ready):
             self._conclude([item for item in ready if item.run.lane.id == lane], applied.get(lane), seconds)
@@ -275,7 +277,8 @@ class Delivery(Generic[F]):
             return True
         try:
             self._refuse_watermark(lane, plan)
-            self._sink.prepare(lane, plan)
+            with self._lanes.calling(self._name, f"preparing {lane.id}"):
+                self._sink.prepare(lane, plan)
         except (Retryable, Fenced):
             raise
         except Exception as error:

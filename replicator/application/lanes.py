@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -93,6 +94,7 @@ class Lanes:
         self._now = now
         self._lock = threading.RLock()
         self._runs: dict[str, LaneRun] = {}
+        self._calls: dict[str, tuple[str, datetime]] = {}
         self.voided = 0
         """How often what some lane had in flight became void: while it stays, everything that was handed over gets there."""
 
@@ -201,6 +203,19 @@ class Lanes:
             for run in runs:
                 if run.status not in (LaneStatus.SUSPENDED, LaneStatus.PAUSED):
                     run.retrying = problem
+
+    @contextmanager
+    def calling(self, sink: str, doing: str) -> Iterator[None]:
+        """Within, a call of the sink is waited for; from the thread of its worker."""
+        self._calls[sink] = (doing, self._now())
+        try:
+            yield
+        finally:
+            del self._calls[sink]
+
+    def call_of(self, sink: str) -> tuple[str, datetime] | None:
+        """The call of the sink that is waited for, in words, and since when."""
+        return self._calls.get(sink)
 
     def wait_for_rows(self, run: LaneRun, problem: Problem | None, *, is_full: bool = False) -> None:
         """Writes of the lane wait for rows of other lanes (and for which), or, with None, they do not any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
 
@@ -23,6 +23,8 @@ from .lanes import Clock, LaneRun, LaneStatus, monotonic
 from .pipeline import Pipeline
 from .shared import Shared
 
+LONG = timedelta(seconds=10)
+
 
 @dataclass(frozen=True, slots=True)
 class LaneReport:
@@ -31,7 +33,8 @@ class LaneReport:
     age of the newest change applied, 0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`.
     `dead_letters`: how many open dead letters keep something from it (`count_for_lane`), None while that is not known.
     `tombstones`: `tombstones_of` the lane. `handed`: up to where its sink was given everything. `schemas`: those that it has
-    met, and the one it waits for, by number (`schema_versions.told`).
+    met, and the one it waits for, by number (`schema_versions.told`). `call`: the call of its sink that has been waited for
+    longer than `LONG`: `doing`, and `since`, a time.
     """
 
     id: str
@@ -51,6 +54,7 @@ class LaneReport:
     handed: dict[str, dict[str, int]]
     schemas: list[dict[str, Any]] = field(default_factory=list)
     dead_letters: int | None = None
+    call: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +135,19 @@ class Status(Generic[F]):
         letters = self._rejects.open.known
         with self._lanes.under_lock():
             runs = self._lanes.all()
-            lanes = tuple(_lane(run, flows.get(run.lane.source, Flow()), now, letters) for run in runs)
+            lanes = tuple(
+                replace(_lane(run, flows.get(run.lane.source, Flow()), now, letters), call=self._call(run.lane.sink, now))
+                for run in runs
+            )
             lags = {name: flow.lag_behind(r for r in runs if r.lane.source == name) for name, flow in flows.items()}
         sources = tuple(_source(name, flow, lags[name], self._clock(), now) for name, flow in flows.items())
         kinds = sorted(self._rejects.kinds.items())
         rejects = tuple(Rejected(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)
         return Report(now.isoformat(), self._engine.page, sources, lanes, rejects, open_letters(letters))
+
+    def _call(self, sink: str, now: datetime) -> dict[str, str] | None:
+        doing, since = self._lanes.call_of(sink) or ("", now)
+        return {"doing": doing, "since": since.isoformat()} if now - since > LONG else None
 
 
 Letters = Mapping[LetterGroup, int] | None

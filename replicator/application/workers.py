@@ -139,7 +139,9 @@ class Worker(Generic[F]):
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         while not self._ended:
             try:
-                answer.set_result(question(self._sink))
+                with self._lanes.calling(self.name, "answering a question"):
+                    found = question(self._sink)
+                answer.set_result(found)
                 if backoff.attempts:
                     self._lanes.sink_away(self.name, None)
                 return

@@ -121,6 +121,12 @@ def _waiting(report: dict[str, Any]) -> list[str]:
     return found
 
 
+def _calls(report: dict[str, Any]) -> list[str]:
+    """What sinks have been doing for long: a server that does not answer looks like one that has much to do."""
+    calls = {lane["sink"]: lane["call"] for lane in report["lanes"] if lane.get("call")}
+    return [line for sink, call in calls.items() for line in ("", f"sink {sink}: {call['doing']}, since {call['since']}")]
+
+
 def _shown(report: dict[str, Any], width: int) -> Any:
     """A table where it fits, otherwise a block per lane; then what is wrong with which lane, and what to do."""
     from rich.text import Text
@@ -134,6 +140,7 @@ def _shown(report: dict[str, Any], width: int) -> Any:
         *_projections(report),
         *_snapshots(report),
         *_dead_letters(report),
+        *_calls(report),
         *_troubles(report),
         *_waiting(report),
     )

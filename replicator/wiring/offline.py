@@ -152,6 +152,7 @@ def _stored(lane: Lane, state: LaneState | None, problem: ReplicatorError | None
         "tombstones": tombstones_of(lane, state.forgotten if state else None),
         "schemas": [],
         "handed": {},
+        "call": None,
     }
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from application_world import QUICK, Running, World
 from histories_of_items import change
 
+from replicator.application import status
+from replicator.application.status import Status
 from replicator.domain.errors import ExitCode, RowsWait
 
 CHILDREN = [change(n, "c", n, topic="t") for n in range(20)]
@@ -76,3 +80,25 @@ def test_what_waits_is_read_again_after_a_stop() -> None:
     running, impatient = with_foreign_key(world)
     assert running.once() is ExitCode.OK
     assert len(world.targets["a.items"].rows) == 20 and not impatient
+
+
+def test_a_call_that_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the sink does, and since when, once it takes long."""
+    monkeypatch.setattr(status, "LONG", timedelta(seconds=0.05))
+    running = World([*PARENTS], lanes={"public.parents": [("a", "scd1")]}, logs=()).start()
+    released = threading.Event()
+    running.sinks["a"].before_apply = lambda writes: released.wait(10)
+    running.in_background()
+    report, until = Status([running.pipeline], running.shared), time.monotonic() + 10
+    while (
+        (lane := next(iter(report.report().lanes), None)) is None
+        or lane.call is None
+        or "applying" not in lane.call["doing"]
+    ):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert lane.call["doing"] == "applying a.parents" and datetime.fromisoformat(lane.call["since"]) < datetime.now(UTC)
+    released.set()
+    while next(iter(report.report().lanes)).call is not None:
+        assert time.monotonic() < until
+    running.stop()
