@@ -99,6 +99,7 @@ class Delivery(Generic[F]):
         for one in aside.values():
             self._lanes.wait_for_rows(one.run, None)
         self._in_turns(item for one in aside.values() for item in one.items)
+        self._last = False
 
     def _put_aside(self, pending: Sequence[Handed[F]], error: RowsWait) -> list[Handed[F]]:
         """What is left to be tried: the writes of other lanes."""
@@ -130,9 +131,10 @@ class Delivery(Generic[F]):
         return free
 
     def _may_wait(self, item: Handed[F]) -> bool:
+        if item.bundle or self._last:
+            return False
         since = self._since.get(item.run.lane.id)
-        patience = 0.0 if self._last else self._options.row_patience
-        return not item.bundle and (since is None or self._clock() - since < patience)
+        return since is None or self._clock() - since < self._options.row_patience
 
     @property
     def due_in(self) -> float | None:
