@@ -20,7 +20,7 @@ from replicator.cli import status as status_command
 
 LANE = {
     "id", "table", "sink", "policy", "status", "position", "lag_records", "lag_seconds", "counts", "error", "next_step",
-    "exit_code", "applied_at", "tombstones", "handed", "schemas", "call",
+    "exit_code", "applied_at", "tombstones", "handed", "schemas", "dead_letters", "call",
 }  # fmt: skip
 LANES = {"lake.orders", "lake.products", "raw.recorded"}
 
