@@ -25,6 +25,7 @@ from .tables import (
     TABLE_OPTIONS,
     Deletes,
     EntrySettings,
+    OutOfRangeRules,
     Policy,
     PolicyKeys,
     SchemaChangeModes,
@@ -74,6 +75,8 @@ class LaneSettings(Strict):
     deletes: Deletes
     tombstones: Tombstones | None
     """None: ignore."""
+    out_of_range: OutOfRangeRules | None
+    """None: reject."""
     schema_rules: InstanceOf[SchemaRules]
     """What it does about changes of its source's schema."""
     declared: Mapping[str, str] | None
@@ -121,6 +124,7 @@ def resolve(name: str, said: Said, kind: str, at: Path, *, of_events: bool = Fal
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
         tombstones=first(*(level.tombstones for level in said)),
+        out_of_range=first(*(level.out_of_range for level in said)),
         schema_rules=_schema_rules(said),
         declared=table.declared,
         options=_options(said) if kind not in WITHOUT_OPTIONS else {},

@@ -16,6 +16,8 @@ Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
 PartialUpdates = Literal["ordered", "by_column"]
 Tombstones = Literal["delete", "ignore"]
+OutOfRangeRule = Literal["reject", "null", "clamp"]
+OutOfRangeRules = OutOfRangeRule | dict[str, OutOfRangeRule]
 SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
 DroppedColumns = Literal["keep", "remove"]
 POLICIES_THAT_TRUNCATE = frozenset({"scd1"})
@@ -133,6 +135,10 @@ class PolicyKeys(Strict):
     tombstones: Tombstones | None = None
     """What a record without a value means: nothing (ignore, the default), or a delete of its key, which compacted topics
     need; the table is then ordered by offset. See docs/compacted-topics.md."""
+    out_of_range: OutOfRangeRules | None = None
+    """What becomes of dates and times that no target can hold: infinity, years before 1 and after 9999, times from 24:00 on.
+    reject (the default): the change is. "null": the value is NULL. clamp: it is the nearest one that there is. Or a mapping
+    from columns to these. Key columns are always rejected. With formats debezium_json and debezium_avro."""
     schema_changes: SchemaChanges | SchemaChangeModes | None = None
     """What happens when the source's columns change. evolve: the target follows. try_evolve: it follows where nothing is
     lost, and otherwise stays as it is; rows that do not fit are rejected. ignore: it stays as it is. fail: the lane stops.

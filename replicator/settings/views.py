@@ -20,7 +20,7 @@ Rule = dict[str, Any]
 NO_MIRRORS = ("event_log", EVENT_STORE)
 """Kinds of sinks that keep what comes, and no tables that are made of it."""
 
-OF_TABLE = ("keys", "tombstones")
+OF_TABLE = ("keys", "tombstones", "out_of_range")
 """Keys that say how the records of a table are read, which is done once for all its lanes."""
 
 

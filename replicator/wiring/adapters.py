@@ -12,6 +12,7 @@ from replicator.application.erasures import Erased, ErasureList
 from replicator.application.withholding import withholding
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EventLimits
+from replicator.domain.out_of_range import OutOfRange, Said, reads_of
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
@@ -246,11 +247,24 @@ def decoder_of_all(loaded: Loaded, name: str) -> Decoder:
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
             **private(mine, loaded.settings.defaults),
+            **(_out_of_range(loaded, mine) if settings.format in BACKFILLED else {}),
             **({"truncates": truncates(loaded, mine)} if settings.format in WITH_TRUNCATES else {}),
             **settings.for_decoder({key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS}),
         },
     )
     return made
+
+
+def _out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
+    """What decoders are told of dates and times that no target can hold, by table. Event logs keep records as they are."""
+    found: dict[str, OutOfRange] = {}
+    for table in tables:
+        lanes = [lane for lane in loaded.settings.lanes_of(table, table.match) if lane.kind != "event_log"]
+        masks = private_columns(table, loaded.settings.defaults)
+        nothing = frozenset(name for name, mask in masks.items() if mask.kind == "nothing")
+        said: Said = next((lane.out_of_range for lane in lanes if lane.out_of_range is not None), "reject")
+        found[table.match] = OutOfRange(said, tuple(reads_of(lane.shape) for lane in lanes), nothing)
+    return {"out_of_range": found}
 
 
 def is_private(loaded: Loaded, source: str) -> bool:

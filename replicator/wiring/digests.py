@@ -43,6 +43,7 @@ def rules_of(loaded: Loaded, lane: LaneSettings) -> str:
         "records": [lane.source, source.format, dict(told)],
         "table": [lane.table, lane.declared, settings.on_reject_of(lane.table, lane.source)],
         "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
+        **({"out_of_range": lane.out_of_range} if lane.out_of_range else {}),
         "shape": [repr(lane.shape), repr(lane.tracked), repr(lane.schema_rules)],
         "columns": [*(plain_options(said).get("columns") for said in (table, entry)), *_renamed(loaded, table)],
         "limits": [limits.message_bytes, limits.depth, limits.columns],

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from replicator.domain.change import changes_schema
 from replicator.domain.columns import Changed, Mask, Remade, refuse_unknown_masks
+from replicator.domain.out_of_range import Reading as HowOutOfRange
 from replicator.domain.table import TableSpec
 
 from ..json.faults import UNREADABLE
@@ -34,6 +36,7 @@ from .beside import control, is_control_key, masked_patterns, source_block, topi
 from .declared import nodes_of
 from .headers import CONTEXT, NEW_KEY, OLD_KEY
 from .options import Options
+from .out_of_range import lenient
 from .tokens import Object, Reading, Tokens, by_nodes, by_schema
 from .unsent import Placeholders
 
@@ -82,7 +85,7 @@ class Private:
     """The private columns of a source's tables."""
 
     options: Options
-    _schemas: dict[tuple[bytes, tuple[str, ...]], Said] = field(default_factory=dict)
+    _schemas: dict[tuple[bytes, tuple[str, ...], str], Said] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._placeholders = Placeholders(self.options.unavailable_value)
@@ -194,7 +197,7 @@ class Private:
         found: Object | None = None
         if value is not None:
             keys = self.options.keys_of(table) or _names_of_key(key)
-            found, said, names = self._value(value, masks, readings, keys, tokens)
+            found, said, names = self._value(value, masks, readings, keys, tokens, table=table)
             columns = self._seen(topic, names) if names else columns
             readings = self._read(topic, said.readings) if said is not BARE else readings
         made = None
@@ -230,18 +233,19 @@ class Private:
                 self._declared.clear()
             columns = {n: kind for n, kind in (self.options.columns_of(table) or {}).items() if n in masks}
             nodes = nodes_of(table, columns, decimals_are=self.options.decimals)
-            self._declared[table] = {name: by_nodes([node], masks[name]) for name, node in nodes.items()}
+            how = {name: self.options.reading_of(table, name) for name in nodes}
+            self._declared[table] = {name: by_nodes([lenient(node, how[name])], masks[name]) for name, node in nodes.items()}
         return self._declared[table]
 
     def _value(
-        self, value: bytes, masks: Masks, readings: Readings, keys: Collection[str], tokens: Tokens
+        self, value: bytes, masks: Masks, readings: Readings, keys: Collection[str], tokens: Tokens, *, table: str
     ) -> tuple[Object, Said, frozenset[str]]:
         """With the columns that it has."""
         whole = _object(value)
         if "payload" not in whole or "op" in whole:
             event, columns = self._event(whole, masks, readings, keys, tokens)
             return event, BARE, columns
-        said = self._schema(whole.get("schema"), masks)
+        said = self._schema(whole.get("schema"), masks, table)
         event, columns = self._event(
             _object(whole["payload"]), said.left(masks), readings if said is BARE else said.readings, keys, tokens
         )
@@ -319,14 +323,15 @@ class Private:
         keys = [value and self._key(value, masks, read, columns, tokens)[0] for value in known]
         return [h | {"value": key} if value else h for h, value, key in zip(kept, known, keys, strict=True)]
 
-    def _schema(self, schema: msgspec.Raw | None, masks: Masks) -> Said:
+    def _schema(self, schema: msgspec.Raw | None, masks: Masks, table: str = "") -> Said:
+        """`table`: of a row; the columns of keys are read alike in all."""
         if schema is None or bytes(schema) == NULL:
             return BARE
-        known = bytes(schema), tuple(masks)
+        known = bytes(schema), tuple(masks), table
         if known not in self._schemas:
             if len(self._schemas) >= MOST_SCHEMAS:
                 self._schemas.clear()
-            self._schemas[known] = _said(json.loads(known[0]), masks)
+            self._schemas[known] = _said(json.loads(known[0]), masks, partial(self.options.reading_of, table))
         return self._schemas[known]
 
 
@@ -337,11 +342,11 @@ def _are_columns(key: Object, columns: Collection[str] | None, *, is_typed: bool
     return is_typed or not any(bytes(value).startswith((b"{", b"[")) for value in key.values())
 
 
-def _said(schema: dict[str, Any], masks: Masks) -> Said:
+def _said(schema: dict[str, Any], masks: Masks, how: Callable[[str], HowOutOfRange]) -> Said:
     images = [field for field in schema["fields"] if field.get("field") in IMAGES and field.get("type") == "struct"]
     structs = images or [schema]
     private = [field for struct in structs for field in struct["fields"] if field.get("field") in masks]
-    readings = {field["field"]: by_schema(field, masks[field["field"]]) for field in private}
+    readings = {field["field"]: by_schema(field, masks[field["field"]], how(field["field"])) for field in private}
     marked = frozenset(field["field"] for field in private if field.get("name") == MASKED)
     for struct in structs:
         struct["fields"] = [_field(field, masks) for field in struct["fields"]]

@@ -9,6 +9,7 @@ from ..json.faults import Unfit, malformed
 from ..json.nodes import Node
 from .declared import nodes_of
 from .options import Options
+from .out_of_range import lenient
 from .records import ChangeReader
 from .schema import ConnectSchema, read_key_schema, read_message_schema
 from .types import holds_decimals, node_of
@@ -47,6 +48,9 @@ class Readers:
     def _new(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> ChangeReader | Reject:
         try:
             nodes = self._nodes(schema, table, kind)
+            for name, node in nodes.items():
+                if name not in table.keys:  # Rows could become alike.
+                    nodes[name] = lenient(node, self._options.reading_of(table.name, name))
             has_more = schema is not None and kind is False and self._has_decimals(schema)
             return ChangeReader(table, nodes, holds_decimals=has_more)
         except Unfit as error:

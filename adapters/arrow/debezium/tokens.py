@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from replicator.domain.casting import is_hashable
 from replicator.domain.columns import Mask
+from replicator.domain.out_of_range import Reading as HowOutOfRange
 
 from ..json import decimals
 from ..json.faults import FAILURES, UNREADABLE, Unfit
 from ..json.nodes import Node
 from ..masks import masked
 from .columns import build_column
+from .out_of_range import lenient
 from .schema import ConnectSchema
 from .types import holds_decimals, node_of
 from .unsent import Placeholders
@@ -91,8 +93,8 @@ UNTYPED = Reading(Node(pa.string(), msgspec.Raw, _as_written, "raw"))
 masked all the same."""
 
 
-def by_schema(said: Mapping[str, Any], mask: Mask) -> Reading:
-    """How values are read that have this schema of Connect."""
+def by_schema(said: Mapping[str, Any], mask: Mask, how: HowOutOfRange = "reject") -> Reading:
+    """How values are read that have this schema of Connect. `how`: what becomes of those that have no place."""
     try:
         schema = msgspec.convert(said, ConnectSchema)
         nodes = [node_of(schema)]
@@ -100,7 +102,7 @@ def by_schema(said: Mapping[str, Any], mask: Mask) -> Reading:
             nodes.append(node_of(schema, numeric=True))
     except (Unfit, msgspec.ValidationError):
         return UNTYPED
-    return by_nodes(nodes, mask)
+    return by_nodes([lenient(node, how) for node in nodes], mask)
 
 
 def by_nodes(nodes: Sequence[Node], mask: Mask) -> Reading:
