@@ -79,7 +79,8 @@ def _daemon(session: Session) -> Any:
 
 
 def on_signals(stop: threading.Event) -> None:
-    """The first SIGTERM, SIGINT or SIGHUP (a terminal that was closed) asks for an orderly end, the second forces it."""
+    """The first SIGTERM, SIGINT or SIGHUP (a terminal that was closed) asks for an orderly end, the second forces it. Under
+    `nohup` a SIGHUP ends nothing; whoever sends one to have the config read again is told what does."""
 
     def ask(number: int, _frame: object) -> None:
         if stop.is_set():
@@ -88,8 +89,15 @@ def on_signals(stop: threading.Event) -> None:
 
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
-        signal.signal(signal.SIGHUP, ask)
+    under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    signal.signal(signal.SIGHUP, _say_of_config if under_nohup else ask)
+
+
+def _say_of_config(_number: int, _frame: object) -> None:
+    import structlog
+
+    log = structlog.get_logger(__name__)
+    log.warning("SIGHUP changes nothing: the config is read at the start only", next_step="Restart the daemon.")
 
 
 def _serve(session: Session, daemon: Any) -> Any:

@@ -134,6 +134,7 @@ def _shown(report: dict[str, Any], width: int) -> Any:
     table = _table(report)
     lines = table if max(map(len, table), default=0) <= width else _blocks(report)
     more = (
+        *_config(report),
         *_paces(report),
         *_transactions(report),
         *_row_losses(report),
@@ -145,6 +146,13 @@ def _shown(report: dict[str, Any], width: int) -> Any:
         *_waiting(report),
     )
     return Text(printable("\n".join((_summary(report), "", *lines, *more))), no_wrap=True)
+
+
+def _config(report: dict[str, Any]) -> list[str]:
+    """Files of the config that say something else by now."""
+    changed = (report.get("config") or {}).get("changed", ())
+    said = "the daemon goes by what it said at the start. `replicator check`, `replicator plan`, then restart the daemon"
+    return [line for file in changed for line in ("", f"{file} was changed: {said}.")]
 
 
 def _table(report: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -45,12 +46,16 @@ def views(
 ) -> Views:
     """What the page may ask. `pulse` is the time (monotonic) at which a pipeline last turned."""
 
+    read = _contents(loaded)
+
     def report() -> dict[str, Any]:
         taken = status.report().to_dict()
         unready = [f"lane {lane['id']} is {lane['status']}" for lane in taken["lanes"] if lane["status"] not in HEALTHY]
         unready += [] if taken["lanes"] else ["no lane has begun"]
         state = {"running": True, "ready": not unready, "unready": unready}
-        more = {"projections": keeper.report(), "snapshots": snapshotting.report()}
+        now = _contents(loaded)
+        config = {"files": list(now), "changed": [file for file, digest in now.items() if digest != read[file]]}
+        more = {"config": config, "projections": keeper.report(), "snapshots": snapshotting.report()}
         return {"pipeline": loaded.settings.pipeline, **state, **taken, **more}
 
     def command(action: str, lane: str, until: str | None) -> None:
@@ -66,6 +71,11 @@ def views(
         answered(commands[action], lane, _seconds(action))
 
     return Views(report, lambda: time.monotonic() - pulse() < ALIVE_SECONDS, command)
+
+
+def _contents(loaded: Loaded) -> dict[str, str]:
+    """A digest of each file of the config; empty for one that cannot be read."""
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "" for file in loaded.files}
 
 
 def answered(command: Callable[[], Future[None] | None], lane: str, seconds: float = ANSWER_SECONDS) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from replicator.cli.status import _config as told_of_config
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.settings import Loaded, load
 from replicator.wiring import adapters, parts
 from replicator.wiring.checks import diagnose
+from replicator.wiring.container import Container
 
 CONFIG = """\
 pipeline: shop
@@ -136,3 +138,12 @@ def test_a_notebook_finds_the_config_above_its_folder(caught_up, monkeypatch, tm
     monkeypatch.delenv("REPLICATOR_CONFIG")
     with pytest.raises(ConfigProblem, match="cannot be read"):
         load_table("products")
+
+
+def test_status_says_that_a_running_daemon_goes_by_another_config(project):
+    file = project / "config" / "replicator.yaml"
+    report = Container(loaded=load(file)).views().status
+    assert report()["config"] == {"files": [str(file)], "changed": []} and told_of_config(report()) == []
+    file.write_text(file.read_text() + "# more\n")
+    assert report()["config"]["changed"] == [str(file)]
+    assert f"{file} was changed" in told_of_config(report())[1] and "restart" in told_of_config(report())[1]
