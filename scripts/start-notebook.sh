@@ -9,4 +9,5 @@ source "$PROJECT/scripts/lib/ports.sh"
 ensure_venv notebook
 cd "$PROJECT"
 follow_ports
+[ "$(id -u)" -ne 0 ] || set -- --allow-root "$@" # Jupyter refuses root otherwise, as in a container
 exec "$VENV/bin/jupyter-lab" --ip=127.0.0.1 --port=8888 --notebook-dir="$PROJECT/notebooks" "$@"

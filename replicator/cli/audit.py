@@ -29,11 +29,13 @@ def audit(
     limit: int | None,
     as_csv: bool,
 ) -> None:
-    """Print the changes of TABLE (SCHEMA.TABLE, as its source calls it) as its event log has them: when, which row, which
+    """Print the changes of TABLE (or SCHEMA.TABLE, as its source calls it) as its event log has them: when, which row, which
     columns (where records tell the row before), by which transaction and, with `--by`, by whom, and where the record
     stands."""
     from replicator.wiring import histories
+    from replicator.wiring.offline import source_table
 
+    table = source_table(session.loaded, table)
     period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
     found, read = histories.audit(session.loaded, table, period, session.note, by)
     if read.rejected:

@@ -138,10 +138,10 @@ def purge(session: Session, yes: bool, **chosen: Any) -> None:
     from replicator.wiring import letters
 
     found = letters.found(session.loaded, which(**chosen))
-    said = f"{len(found)} rejected records"
+    said = counted(len(found), "rejected record")
     if found and not yes:
         if session.as_json or not sys.stdin.isatty():
-            raise ConfigProblem(f"{said} were not forgotten: nobody is here to be asked", next_step="Repeat with --yes.")
+            raise ConfigProblem(f"{said} were not forgotten: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal.")
         _print(found)
         click.confirm(f"Forget {said}?", abort=True)
     letters.purge(session.loaded, found)

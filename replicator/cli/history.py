@@ -20,12 +20,14 @@ WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read", "t": "trun
 @click.argument("table")
 @click.argument("key", nargs=-1, required=True)
 def history(session: Session, table: str, key: tuple[str, ...]) -> None:
-    """Every change of the row of TABLE (SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column
+    """Every change of the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column
     (behind `--` where one begins with a minus), as the table's event log has them: when, by which transaction, and what
     differs. With `--json`, `result` is the list, with the row before and after each."""
     from replicator.domain.timeline import told
     from replicator.wiring import histories
+    from replicator.wiring.offline import source_table
 
+    table = source_table(session.loaded, table)
     entries, read = histories.history(session.loaded, table, key, session.note)
     if read.rejected:
         session.note(

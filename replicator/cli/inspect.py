@@ -38,7 +38,7 @@ def inspect(session: Session, source: str, form: str | None, zone: str, limit: i
         found = of_source(session.loaded, source, form, limit)
     found = _in_zone(found, known)
     result = result_of(found) if session.as_json else None
-    session.emit(result, f"{found.num_rows} records", text=lambda: print_table(source, found))
+    session.emit(result, counted(found.num_rows, "record"), text=lambda: print_table(source, found))
 
 
 def _zone(name: str) -> str:

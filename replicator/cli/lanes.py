@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import click
 
-from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-from .session import Session, cell, command, echo
+from .drop import on_terminal
+from .session import Session, cell, command, counted, echo
 
 
 @click.group("lanes")
@@ -30,7 +31,7 @@ def list_lanes(session: Session) -> None:
     ]
     width = max((len(cell(x.id)) for x in found), default=0)
     lines = [f"{cell(x.id):<{width}}  {states.get(x.id, 'stopped')}" for x in found]
-    session.emit(result, f"{len(found)} lanes", text=lambda: echo("\n".join(lines)))
+    session.emit(result, counted(len(found), "lane"), text=lambda: echo("\n".join(lines)))
 
 
 @command("pause")
@@ -67,6 +68,10 @@ def resync(session: Session, lane: str, yes: bool) -> None:
 
     offline.require_lane(session.loaded, lane)
     if not yes and not session.as_json:
+        if not on_terminal():
+            raise ConfigProblem(
+                f"{lane} was not emptied: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
+            )
         click.confirm(f"Remove every row of {lane} and load it again?", abort=True)
     asked = daemon.ask_control(session.loaded, "resync", lane, None)
     if not asked:

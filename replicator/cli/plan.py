@@ -8,13 +8,14 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import Session, command, echo
+from .session import Session, command, counted, echo
 
 
 @command("plan")
 @click.argument("table", required=False)
-def plan(session: Session, table: str | None) -> None:
-    """The tables in the source now, their lanes, and with TABLE the SQL that each sink will run. Applies nothing."""
+@click.option("--sql", is_flag=True, help="With the SQL that each sink will run.")
+def plan(session: Session, table: str | None, sql: bool) -> None:
+    """The tables in the source now and their lanes; with TABLE its lanes alone, and their schemas. Applies nothing."""
     from replicator.wiring.configuration import describe_defaults
     from replicator.wiring.planning import plans
 
@@ -25,7 +26,7 @@ def plan(session: Session, table: str | None) -> None:
     if table is not None and not found:
         known = ", ".join(sorted({p["table"] for p in every})) or "none yet: nothing is in the topics"
         raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
-    session.emit(found, f"{len(found)} lanes", text=lambda: _print(found, in_full=table is not None))
+    session.emit(found, counted(len(found), "lane"), text=lambda: _print(found, in_full=table is not None, sql=sql))
 
 
 def _policy(lane: dict[str, Any]) -> str:
@@ -43,7 +44,7 @@ def _schemas(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
     return lines([one for one in schemas if in_full or one["state"] == "pending"])
 
 
-def _print(found: list[dict[str, Any]], *, in_full: bool) -> None:
+def _print(found: list[dict[str, Any]], *, in_full: bool, sql: bool) -> None:
     for lane in found:
         echo(f"{lane['table']} -> {lane['lane']}  policy {_policy(lane)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
@@ -52,6 +53,6 @@ def _print(found: list[dict[str, Any]], *, in_full: bool) -> None:
             echo(f"    schema changes: {lane['schema_changes']}")
         for line in _schemas(lane["schemas"] or [], in_full=in_full):
             echo(f"    schema {line}")
-        for stage, text in lane["stages"].items() if in_full else ():
+        for stage, text in lane["stages"].items() if sql else ():
             echo(f"  -- {stage}\n{text}\n")
-    echo(f"{len(found)} lanes")
+    echo(counted(len(found), "lane"))

@@ -14,7 +14,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.plain import plain, values
 from replicator.domain.plain import rows as plain_rows
 
-from .session import COUNT, Session, command, printable
+from .session import COUNT, Session, command, counted, printable
 from .times import IN_UTC, MOMENT_OR_PLACES
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SHOWN = 100
 """Rows that are printed for people when they do not say how many."""
+BOOKKEEPING = ("_cdc_", "_event_id")
+"""How the names of columns begin that people see only where they ask for them."""
 PIPED = 250
 """Columns of a table that goes into a pipe, unless COLUMNS says how many."""
 
@@ -39,6 +41,8 @@ PIPED = 250
 @click.option("--from-log", is_flag=True, help="With --as-of: from the event log, whatever versions there are.")
 @click.option("--where", help="A SQL condition on the table's columns.")
 @click.option("--limit", type=COUNT, help="At most so many rows, 0: all. As a table by default 100.")
+@click.option("--columns", help="Only these columns, with commas between.")
+@click.option("--all-columns", is_flag=True, help="As a table: with the columns that replicator keeps for itself, too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def query(
     session: Session,
@@ -48,6 +52,8 @@ def query(
     from_log: bool,
     where: str | None,
     limit: int | None,
+    columns: str | None,
+    all_columns: bool,
     as_csv: bool,
 ) -> None:
     """Print TABLE (or SINK.TABLE, or the table's name in the source), as a table, as JSON (`--json`: result is the list of
@@ -62,11 +68,24 @@ def query(
     most = SHOWN + 1 if limit is None and for_people else limit or None
     then: dict[str, Any] = {"version": version, "as_of": as_of, "from_log": from_log}
     rows = read(session.loaded, table, **then, where=where, limit=most, tell=session.note)
+    if columns is not None:
+        rows = _chosen(rows, [name.strip() for name in columns.split(",")])
+    elif for_people and not all_columns:
+        rows = rows.select([name for name in rows.column_names if not name.startswith(BOOKKEEPING)])
     if as_csv:
         write_csv(rows)
         return
     result = result_of(rows) if session.as_json else None
-    session.emit(result, f"{rows.num_rows} rows", text=lambda: print_table(table, rows, SHOWN if limit is None else None))
+    session.emit(result, counted(rows.num_rows, "row"), text=lambda: print_table(table, rows, SHOWN if limit is None else None))
+
+
+def _chosen(rows: pa.Table, names: list[str]) -> pa.Table:
+    missing = [name for name in names if name not in rows.column_names]
+    if missing:
+        raise ConfigProblem(
+            f"the table has no column {missing[0]!r}", next_step=f"Its columns are: {', '.join(rows.column_names)}."
+        )
+    return rows.select(names)
 
 
 def result_of(rows: pa.Table) -> list[dict[str, Any]]:
@@ -110,19 +129,44 @@ def _text(value: Any) -> str:
 def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
     """Rows for people: the first `shown` of them, or all."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     cut = shown is not None and rows.num_rows > shown
     rows = rows.slice(0, shown)
     # Text, not strings: brackets in a value are no markup.
-    title = f"{name}: {'the first ' if cut else ''}{rows.num_rows:,} rows"
-    table = Table(title=Text(printable(title)), title_justify="left")
-    for column in rows.column_names:
-        table.add_column(Text(printable(column)), overflow="fold")
-    for row in plain_rows(rows):
-        table.add_row(*(Text("" if v is None else printable(str(plain(v)))) for v in row.values()))
+    title = printable(f"{name}: {'the first ' if cut else ''}{counted(rows.num_rows, 'row')}")
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED)
-    console.print(table)
+    texts = [
+        {printable(name): "" if v is None else printable(str(plain(v))) for name, v in row.items()}
+        for row in plain_rows(rows)
+    ]
+    names = [printable(name) for name in rows.column_names]
+    widths = [max([len(name), *(len(row[name]) for row in texts)]) for name in names]
+    if sum(widths) + 3 * len(widths) + 1 > console.width and len(widths) > 1:
+        _print_blocks(console, title, texts)
+    else:
+        _print_grid(console, title, names, texts)
     if cut:
         console.print("There are more; --limit 0 prints all, --where and --limit choose, --csv and --json write all.")
+
+
+def _print_blocks(console: Any, title: str, rows: list[dict[str, str]]) -> None:
+    """A line for each value, where a row does not fit into one."""
+    from rich.text import Text
+
+    lines = [title]
+    for number, row in enumerate(rows, 1):
+        width = max(map(len, row))
+        lines += ["", f"row {number}", *(f"  {name:<{width}}  {text}".rstrip() for name, text in row.items())]
+    console.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def _print_grid(console: Any, title: str, names: list[str], rows: list[dict[str, str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left")
+    for column in names:
+        table.add_column(Text(column), overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row.values()))
+    console.print(table)

@@ -37,11 +37,13 @@ def replay(
     until: datetime | None,
     dry_run: bool,
 ) -> None:
-    """Make the target of TABLE (SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config, beside
-    the one there is, and put it in its place in one commit; with `--into` keep both. The daemon may run meanwhile, and goes
-    on with it. Killed or failed, the command goes on where it was when it is repeated."""
+    """Make the target of TABLE (or SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config,
+    beside the one there is, and put it in its place in one commit; with `--into` keep both. The daemon may run meanwhile,
+    and goes on with it. Killed or failed, the command goes on where it was when it is repeated."""
     from replicator.wiring import exchanging, rebuilding, seeding
+    from replicator.wiring.offline import source_table
 
+    table = source_table(session.loaded, table)
     mine = rebuilding.lane_of(session.loaded, table, lane)
     said = {"since": since, "until": until}
     times: dict[str, Any] = {name: time.isoformat() for name, time in said.items() if time is not None}

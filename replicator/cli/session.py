@@ -97,6 +97,11 @@ class Session:
         click.echo(msgspec.json.encode(body, enc_hook=str).decode())
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
     """A click command with the common options; the function gets a `Session` first. Errors become exit codes."""
 

@@ -19,6 +19,30 @@ MAX_VALUES = 50_000
 MAX_DEPTH = 32
 BARE_REFERENCE = re.compile(r"[{,:]\s*\$\{")
 TAG = "tag:yaml.org,2002:"
+LINED_UP = ("the line does not stand below its neighbours", "indent it with as many spaces as the lines of its group")
+SYNTAX = (
+    ("quoted scalar", "quotes are opened and not closed", "close them, or write the text without quotes"),
+    ("block collection: expected <block end>", *LINED_UP),
+    ("block mapping: expected <block end>", *LINED_UP),
+    ("flow sequence", "a '[' is not closed, or a comma is missing", "see that each '[' has its ']' and commas between"),
+    ("flow mapping", "a '{' is not closed, or a comma is missing", "see that each '{' has its '}' and commas between"),
+    (
+        "mapping values are not allowed",
+        "a ':' stands where no key can be",
+        "indent the line as its neighbours, or quote text with ': '",
+    ),
+    ("could not find expected ':'", "a key has no ':' behind it", "write `key: value`, with a space behind the ':'"),
+    ("\\t", "a tab", "indent with spaces"),
+    ("cannot start any token", "a character that no value can begin with", "put the value in quotes"),
+    (
+        "expected the node content",
+        "a value is missing, or '-' stands where none can be",
+        "write each entry of a list in a line of its own",
+    ),
+    ("<block end>", *LINED_UP),
+    ("undefined alias", "a '*' that names nothing", "put the value in quotes"),
+)
+"""What the parser's words mean, and what helps; the first that fits."""
 PLAIN_TAGS = frozenset(f"{TAG}{name}" for name in ("str", "int", "float", "bool", "null"))
 TEXT_TAGS = frozenset({f"{TAG}timestamp"})
 
@@ -88,10 +112,12 @@ def _not_yaml(error: Exception, text: str, origin_of: OriginOf, document: Docume
     line, sentence = 0, "is nested too deeply" if isinstance(error, RecursionError) else "is not valid YAML"
     if isinstance(error, MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
-        line = mark.line if mark else 0
-        sentence += ": " + re.sub(r"'[^']{2,}'", "(...)", error.problem or error.context or "syntax error")
+        line, column = (mark.line, mark.column) if mark else (0, 0)
+        problem = f"{error.context or ''}: {error.problem or ''}"
+        reason, hint = next((said for words, *said in SYNTAX if words in problem), ("a syntax error", ""))
+        sentence += f" at column {column + 1}: {reason}"
     document.origins[()] = origin_of(line, ())
-    document.problems.append(Problem((), "yaml", sentence, _unquoted(text, line)))
+    document.problems.append(Problem((), "yaml", sentence, _unquoted(text, line) or hint))
     return document
 
 

@@ -44,6 +44,18 @@ def known_lanes(loaded: Loaded) -> list[Lane]:
     return lanes
 
 
+def source_table(loaded: Loaded, name: str) -> str:
+    """The table that its source calls so, or SCHEMA.TABLE of which `name` is the last part; `name` where none is known.
+    ConfigProblem where several are."""
+    seen = {lane.table for lane in known_lanes(loaded)}
+    found = sorted(table for table in seen if table.rpartition(".")[2] == name)
+    if name in seen or not found:
+        return name
+    if len(found) > 1:
+        raise ConfigProblem(f"there are several tables {name!r}", next_step=f"Name one: {', '.join(found)}.")
+    return found[0]
+
+
 def find_lane(loaded: Loaded, lane_id: str) -> Lane:
     """The lane of that id; ConfigProblem naming those there are."""
     lanes = known_lanes(loaded)
