@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from .query import print_table, result_of, write_csv
-from .session import COUNT, Session, command
+from .session import COUNT, Session, command, counted
 from .times import IN_UTC, MOMENT
 
 SHOWN = 100
@@ -47,6 +47,6 @@ def audit(
         return
     for sentence in read.gone:
         session.note(sentence)
-    summary = "; ".join([f"{table}: {found.num_rows:,} changes", *read.gone])
-    title = table if shown.num_rows == found.num_rows else f"{table}, the last of {found.num_rows:,} changes"
+    summary = "; ".join([f"{table}: {counted(found.num_rows, 'change')}", *read.gone])
+    title = table if shown.num_rows == found.num_rows else f"{table}, the last of {counted(found.num_rows, 'change')}"
     session.emit(result_of(shown) if session.as_json else None, summary, text=lambda: print_table(title, shown))

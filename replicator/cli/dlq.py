@@ -12,7 +12,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem, ExitCode
 
-from .session import COUNT, Session, command, echo, printable
+from .session import COUNT, Session, command, counted, echo, printable
 
 if TYPE_CHECKING:
     from replicator.ports.dead_letters import Which
@@ -74,7 +74,7 @@ def list_letters(session: Session, limit: int, **chosen: Any) -> None:
     from replicator.wiring import letters
 
     found = letters.found(session.loaded, which(**chosen), limit)
-    session.emit([letters.told(each) for each in found], f"{len(found)} rejected records", text=lambda: _print(found))
+    session.emit([letters.told(each) for each in found], counted(len(found), "rejected record"), text=lambda: _print(found))
 
 
 @command("explain")
@@ -86,7 +86,7 @@ def explain(session: Session, event: str, lane: str | None) -> None:
 
     found = letters.named(session.loaded, event, lane)
     result = [{**letters.told(each), "what_to_do": letters.what_to_do(each)} for each in found]
-    session.emit(result, f"{len(found)} rejected records", text=lambda: _explain(found))
+    session.emit(result, counted(len(found), "rejected record"), text=lambda: _explain(found))
 
 
 @command("export")
@@ -141,7 +141,9 @@ def purge(session: Session, yes: bool, **chosen: Any) -> None:
     said = counted(len(found), "rejected record")
     if found and not yes:
         if session.as_json or not sys.stdin.isatty():
-            raise ConfigProblem(f"{said} were not forgotten: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal.")
+            raise ConfigProblem(
+                f"{said} were not forgotten: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
+            )
         _print(found)
         click.confirm(f"Forget {said}?", abort=True)
     letters.purge(session.loaded, found)
@@ -155,7 +157,7 @@ def _print(found: Any) -> None:
         for each in found:
             where = each.lane or each.stage
             echo(f"{each.event_id}  {each.table or '?'}  {where}  {each.code}: {each.sentence}")
-    echo(f"{len(found)} rejected records")
+    echo(counted(len(found), "rejected record"))
 
 
 def _print_table(found: Any) -> None:
@@ -185,7 +187,8 @@ def _explain(found: Any) -> None:
             "source": each.source,
             "table": each.table,
             "rejected by": f"lane {each.lane}, stage {each.stage}" if each.lane else f"stage {each.stage}, for every lane",
-            "seen": f"{each.first_seen:%Y-%m-%d %H:%M:%S} to {each.last_seen:%Y-%m-%d %H:%M:%S} UTC, {each.attempts} times",
+            "seen": f"{each.first_seen:%Y-%m-%d %H:%M:%S} to {each.last_seen:%Y-%m-%d %H:%M:%S} UTC, "
+            + counted(each.attempts, "time"),
             "state": each.state,
             "key hash": each.key_hash,
             "retry": each.retry,

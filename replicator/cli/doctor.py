@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
 from replicator.domain.errors import ExitCode
 
-from .session import Session, command, echo
+from .session import Session, command, echo, printable
 
 GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
+COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @command("doctor")
@@ -35,7 +37,10 @@ def doctor(session: Session, strict: bool, connect: str | None) -> int:
 
 def _print(found: list[Any], summary: str) -> None:
     for one in found:
-        echo(f"{GLYPHS[one.severity]} {one.subject}: {one.sentence}")
+        glyph = GLYPHS[one.severity]
+        # Into a pipe `echo` leaves the colour out.
+        mark = glyph if os.environ.get("NO_COLOR") else click.style(glyph, fg=COLOURS[one.severity])
+        click.echo(f"{mark} " + printable(f"{one.subject}: {one.sentence}"))
         if one.severity != "ok" and one.next_step:
             echo(f"    {one.next_step}")
     echo(summary)

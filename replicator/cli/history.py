@@ -8,7 +8,7 @@ import click
 
 from replicator.domain.plain import plain
 
-from .session import Session, command, echo
+from .session import Session, command, counted, echo
 
 if TYPE_CHECKING:
     from replicator.domain.timeline import Entry
@@ -33,7 +33,7 @@ def history(session: Session, table: str, key: tuple[str, ...]) -> None:
         session.note(
             f"{read.rejected:,} records of {table} were rejected, and are not among them; see `replicator dlq list`."
         )
-    summary = "; ".join([f"{table} {' '.join(key)}: {len(entries):,} changes", *read.gone])
+    summary = "; ".join([f"{table} {' '.join(key)}: {counted(len(entries), 'change')}", *read.gone])
     session.emit([plain(told(entry)) for entry in entries], summary, text=lambda: _show(summary, entries))
 
 

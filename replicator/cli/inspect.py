@@ -10,7 +10,7 @@ import click
 from replicator.domain.errors import ConfigProblem
 
 from .query import print_table, result_of
-from .session import COUNT, Session, command
+from .session import COUNT, Session, command, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

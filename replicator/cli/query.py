@@ -76,7 +76,8 @@ def query(
         write_csv(rows)
         return
     result = result_of(rows) if session.as_json else None
-    session.emit(result, counted(rows.num_rows, "row"), text=lambda: print_table(table, rows, SHOWN if limit is None else None))
+    shown = SHOWN if limit is None else None
+    session.emit(result, counted(rows.num_rows, "row"), text=lambda: print_table(table, rows, shown))
 
 
 def _chosen(rows: pa.Table, names: list[str]) -> pa.Table:

@@ -11,7 +11,7 @@ import click
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode
 
-from .session import Session, command, echo
+from .session import Session, command, counted, echo
 
 
 @command("run")
@@ -131,5 +131,8 @@ def _say(session: Session, daemon: Any, problem: Any, code: ExitCode) -> None:
 def _figures(report: dict[str, Any], rejected: int) -> str:
     applied = sum(lane["counts"]["applied"] for lane in report["lanes"])
     records = sum(source["records"] for source in report["sources"])
-    text = f"stopped in order: {records:,} records read, {applied:,} changes applied in {len(report['lanes'])} lanes"
+    figures = (
+        f"{counted(records, 'record')} read, {counted(applied, 'change')} applied in {counted(len(report['lanes']), 'lane')}"
+    )
+    text = f"stopped in order: {figures}"
     return f"{text}, {rejected:,} rejected (see them with `replicator dlq list`)" if rejected else text

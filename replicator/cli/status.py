@@ -9,11 +9,17 @@ from typing import Any
 
 import click
 
-from .session import Session, cell, command, printable
+from .session import Session, cell, command, counted, printable
 
 HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected", "dlq")
 FIRST_FIGURE = 4
 UNBOUNDED = 10_000
+COLOURS = {
+    r"\brunning\b": "green",
+    r"\b(starting|catching_up|retrying|paused|stopping)\b": "yellow",
+    r"\bsuspended\b": "red",
+}
+"""Of states, on a terminal."""
 
 
 @command("status")
@@ -60,7 +66,7 @@ def _report(session: Session) -> dict[str, Any]:
 def _summary(report: dict[str, Any]) -> str:
     running = "running" if report["running"] else "not running"
     page = f"; the engine's own page is {report['engine_page']}" if report.get("engine_page") else ""
-    return f"pipeline {report['pipeline']} is {running}, {len(report['lanes'])} lanes{page}"
+    return f"pipeline {report['pipeline']} is {running}, {counted(len(report['lanes']), 'lane')}{page}"
 
 
 def _print(report: dict[str, Any], *, positions: bool = False) -> None:
@@ -145,7 +151,10 @@ def _shown(report: dict[str, Any], width: int) -> Any:
         *_troubles(report),
         *_waiting(report),
     )
-    return Text(printable("\n".join((_summary(report), "", *lines, *more))), no_wrap=True)
+    text = Text(printable("\n".join((_summary(report), "", *lines, *more))), no_wrap=True)
+    for pattern, colour in COLOURS.items():
+        text.highlight_regex(pattern, colour)
+    return text
 
 
 def _config(report: dict[str, Any]) -> list[str]:

@@ -13,8 +13,9 @@ from .session import Session, command, echo
 @command("support-bundle")
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
 def support_bundle(session: Session, file: Path | None) -> None:
-    """Write FILE (a zip, by default named by the time) with the config, secrets masked, versions, status, plan, what doctor
-    says, and counts of dead letters. No rows and no records are in it. A part that fails says why in its place."""
+    """Write FILE (a zip, by default named by the time) with the config, secrets masked, versions, status, metrics, plan,
+    what doctor says, and counts of dead letters. No rows and no records are in it. A part that fails says why in its
+    place."""
     from replicator.wiring import bundling
 
     path = file or Path(f"replicator-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")

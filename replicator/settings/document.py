@@ -109,7 +109,7 @@ def parse_document(text: str, origin_of: OriginOf, document: Document | None = N
 
 def _not_yaml(error: Exception, text: str, origin_of: OriginOf, document: Document) -> Document:
     """Records a syntax error without the text it quotes, which may be a secret."""
-    line, sentence = 0, "is nested too deeply" if isinstance(error, RecursionError) else "is not valid YAML"
+    line, hint, sentence = 0, "", "is nested too deeply" if isinstance(error, RecursionError) else "is not valid YAML"
     if isinstance(error, MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line, mark.column) if mark else (0, 0)

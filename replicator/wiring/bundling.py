@@ -20,7 +20,7 @@ from replicator.settings import Loaded
 
 from . import adapters
 from .checks import diagnose
-from .daemon import ask_status
+from .daemon import ask_metrics, ask_status
 from .letters import store
 from .offline import stored_status
 from .planning import plans
@@ -44,6 +44,7 @@ def bundle(loaded: Loaded, path: Path, tell: Callable[[str], None]) -> dict[str,
         "versions": lambda: _versions(loaded),
         "config": lambda: {"files": [str(file) for file in loaded.files], "resolved": loaded.redacted()},
         "status": lambda: ask_status(loaded) or stored_status(loaded),
+        "metrics": lambda: ask_metrics(loaded),
         "plan": lambda: list(plans(loaded)),
         "dead_letters": lambda: _letters(loaded),
         "erasures": lambda: _erasures(loaded),

@@ -156,6 +156,18 @@ def _find(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
     return None
 
 
+def ask_metrics(loaded: Loaded) -> list[str]:
+    """The lines of the daemon's metrics; none when none runs."""
+    found = _find(loaded)
+    if found is None:
+        return []
+    try:
+        with _opened(found[0], "/metrics") as response:
+            return list(response.read().decode().splitlines())
+    except (URLError, HTTPException, OSError, ValueError):
+        return []
+
+
 def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bool:
     """Have the daemon carry a lane command out; False when none runs. Its error when it refuses, or when it failed."""
     found = _find(loaded)
@@ -195,13 +207,17 @@ def await_outcome(loaded: Loaded, lane_id: str, seconds: float = OUTCOME_SECONDS
         time.sleep(0.1)
 
 
-def _ask(page: PageAddress, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> dict[str, Any] | None:
+def _opened(page: PageAddress, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> Any:
     headers = {"X-Replicator": "cli"}
     if page.token:
         headers["Authorization"] = f"Bearer {page.token}"
     request = Request(f"{page.url}{path}", headers=headers, method=method)  # noqa: S310
+    return urlopen(request, timeout=seconds)  # noqa: S310
+
+
+def _ask(page: PageAddress, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> dict[str, Any] | None:
     try:
-        with urlopen(request, timeout=seconds) as response:  # noqa: S310
+        with _opened(page, path, method, seconds) as response:
             answer: dict[str, Any] = json.load(response)
             return answer if isinstance(answer, dict) else None
     except HTTPError as refused:

@@ -32,7 +32,8 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
     sinks = adapters.sinks(loaded)
     looking = adapters.locally(loaded)
     engine = adapters.engine(looking)
-    asked = _Stored(sinks)
+    readers = {name: adapters.sink(loaded, name) for name in sinks}  # No engine is started for what is stored.
+    asked = _Stored(readers)
     try:
         for name in sorted({table.source for table in loaded.settings.tables}):
             source = adapters.source(looking, name)
@@ -53,7 +54,7 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
             finally:
                 source.close()
     finally:
-        for sink in sinks.values():
+        for sink in (*sinks.values(), *readers.values()):
             sink.close()
 
 

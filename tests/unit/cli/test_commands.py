@@ -139,7 +139,11 @@ def test_query(answer, ask):
     assert said["ok"] and len(said["result"]) == 2 and {"sku", "_cdc_op", "_event_id"} <= set(said["result"][0])
     lines = ask("query", "products", "--csv").stdout.splitlines()
     assert lines[0].startswith('"sku"') and len(lines) == len(answer("query", "products")["result"]) + 1
-    assert "products" in ask("query", "products").stdout
+    shown = ask("query", "products", "--limit", "1").stdout
+    assert "products: 1 row " in shown and "sku" in shown and "_cdc_op" not in shown
+    assert "_cdc_op" in ask("query", "products", "--all-columns").stdout
+    assert list(answer("query", "products", "--columns", "sku, _cdc_op")["result"][0]) == ["sku", "_cdc_op"]
+    assert "Its columns are: sku" in answer("query", "products", "--columns", "nothing", code=2)["error"]["next_step"]
 
 
 @pytest.mark.parametrize("name", ["public.products", "lake.public.products", "lake.products"])
@@ -168,9 +172,12 @@ def test_rows_that_are_not_shown_are_told(ask, answer, monkeypatch):
 
 
 def test_a_table_in_a_pipe_is_as_wide_as_columns_says(ask, monkeypatch):
-    assert max(map(len, ask("query", "products").stdout.splitlines())) > 100
+    whole = ask("query", "products", "--all-columns").stdout
+    assert max(map(len, whole.splitlines())) > 100 and "row 1" not in whole
     monkeypatch.setenv("COLUMNS", "60")
-    assert max(map(len, ask("query", "products").stdout.splitlines())) == 60
+    blocks = ask("query", "products", "--all-columns").stdout
+    assert "\nrow 1\n  sku" in blocks, "a row that does not fit has a line for each value"
+    assert len(max(ask("query", "products", "--columns", "sku").stdout.splitlines(), key=len)) <= 60
 
 
 def test_csv_has_lists_and_structures_as_json(capfdbinary):

@@ -77,7 +77,10 @@ def test_skip_and_resync(pipeline, answer, project):
     assert lanes["lake.orders"]["status"] != "suspended" and lanes["lake.products"]["position"]
 
 
-def test_resync_asks_first(ask):
+def test_resync_asks_first(ask, monkeypatch):
+    result = ask("lanes", "resync", "lake.orders")
+    assert result.exit_code == 2 and "Repeat with --yes, or on a terminal." in result.output
+    monkeypatch.setattr("replicator.cli.lanes.on_terminal", lambda: True)
     result = ask("lanes", "resync", "lake.orders", input="n\n")
     assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
 

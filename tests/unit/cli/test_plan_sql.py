@@ -40,7 +40,7 @@ def test_each_sink_shows_what_it_runs(stages, policy, ask):
     assert f"{verb} {quote}products{quote}" in lake["write"] and "OVERRIDING" not in lake["write"]
     # In process rows are related by their numbers, elsewhere they are completed where they are.
     assert ("r._row" in lake["repair"]) == (quote == '"') and 'r."_op" AS "_op"' in mirror["repair"]
-    shown = ask("plan", "products").stdout
+    shown = ask("plan", "products", "--sql").stdout
     assert all(statement in shown for sink in (lake, mirror) for statement in sink.values())
 
 

@@ -18,7 +18,7 @@ def test_a_bundle_tells_everything_but_rows(project: Path, answer: Answer) -> No
     with zipfile.ZipFile(project / "help.zip") as packed:
         texts = {name: packed.read(name).decode() for name in packed.namelist()}
     parts = {name.removesuffix(".json"): json.loads(text) for name, text in texts.items() if name.endswith(".json")}
-    assert set(parts) == {"versions", "config", "status", "plan", "dead_letters", "erasures", "doctor"}
+    assert set(parts) == {"versions", "config", "status", "metrics", "plan", "dead_letters", "erasures", "doctor"}
     assert parts["versions"]["packages"]["pyarrow"] and parts["config"]["resolved"]["pipeline"] == "shop"
     assert {lane["id"] for lane in parts["status"]["lanes"]} >= {"lake.orders", "lake.products"}
     assert parts["plan"] and parts["doctor"]

@@ -7,6 +7,8 @@ import os
 import pytest
 
 from replicator.settings import load
+from replicator.settings.document import parse_document
+from replicator.settings.findings import Origin
 
 
 @pytest.mark.parametrize(
@@ -124,3 +126,22 @@ def test_a_key_without_a_value_is_not_ignored(folder):
     line = folder.change("    group_id: readers", "    group_id:")
     finding = folder.only()
     assert (finding.code, finding.line) == ("no_value", line)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("tables:\n  - match: a\n   to: b\n", 3, 4, "does not stand below its neighbours"),
+        ("a:\n  b: 1\n c: 2\n", 3, 2, "does not stand below its neighbours"),
+        ("a: 1\n  b: 2\n", 2, 4, "a ':' stands where no key can be"),
+        ("a: [1, 2\nb: 3\n", 2, 2, "a '[' is not closed"),
+        ("a: {b: 1\nc: 2\n", 2, 2, "a '{' is not closed"),
+        ("a: 'x\n", 2, 1, "quotes are opened and not closed"),
+        ("a:\n\tb: 1\n", 2, 1, "a tab"),
+        ("a: @x\n", 1, 4, "no value can begin with"),
+    ],
+)
+def test_a_syntax_error_is_told_in_plain_words_with_its_place(text, line, column, words):
+    (problem,) = parse_document(text, lambda at, _: Origin("c.yaml", at + 1)).problems
+    assert problem.message.startswith(f"is not valid YAML at column {column}: ") and words in problem.message
+    assert problem.suggestion
