@@ -142,7 +142,8 @@ def purge(session: Session, yes: bool, **chosen: Any) -> None:
     if found and not yes:
         if session.as_json or not sys.stdin.isatty():
             raise ConfigProblem(
-                f"{said} were not forgotten: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
+                f"{said} {'was' if len(found) == 1 else 'were'} not forgotten: nobody is here to be asked",
+                next_step="Repeat with --yes, or on a terminal.",
             )
         _print(found)
         click.confirm(f"Forget {said}?", abort=True)

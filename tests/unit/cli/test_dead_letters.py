@@ -103,7 +103,7 @@ def test_an_export_is_an_archive(shop: Path, tmp_path: Path) -> None:
 
 def test_purge_asks_and_forgets(shop: Path) -> None:
     refused = ask(shop, "dlq", "purge", "--event", "items-0-2", code=2)
-    assert refused["error"]["sentence"] == "1 rejected records were not forgotten: nobody is here to be asked"
+    assert refused["error"]["sentence"] == "1 rejected record was not forgotten: nobody is here to be asked"
     assert ask(shop, "dlq", "purge", "--event", "items-0-2", "--yes")["result"] == {"purged": 1}
     assert ask(shop, "dlq", "purge", "--older-than", "1 hour", "--yes")["result"] == {"purged": 0}
     wrong = ask(shop, "dlq", "purge", "--older-than", "a while", code=2)
