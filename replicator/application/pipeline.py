@@ -50,7 +50,11 @@ class Pipeline(Generic[F]):
 
     def __init__(self, place: Place[F], decoder: Decoder, shared: Shared[F]) -> None:
         self.place = place
-        self.flow = Flow(began=shared.clock(), is_sparse=getattr(place.source, "has_sparse_offsets", False))
+        self.flow = Flow(
+            began=shared.clock(),
+            is_sparse=getattr(place.source, "has_sparse_offsets", False),
+            transactions=place.transactions.topic if place.transactions else None,
+        )
         self.roster = Roster(place, shared)
         self._shared = shared
         self._crashes = place.crashes or Crashes(None, shared.engine, shared.rejects, place.name, shared.decoding)

@@ -26,6 +26,7 @@ tables:
 
 
 END_OF_THE_LAST = "cdc.transaction"
+LANES = ("lake.orders", "lake.order_items", "raw.shop")
 LAST_CHANGE = "cdc.public.order_items"
 
 
@@ -54,6 +55,38 @@ def test_a_run_that_holds_records_back_says_so(tmp_path: Path, lost: str, code: 
     assert (done.returncode, told["ok"]) == (code, False)
     assert sentence in told["summary"]
     assert told["result"]["sources"][0]["transactions"]["waits_for"] == told["summary"]
+
+
+def idle_orders(folder: Path) -> None:
+    """A further transaction, which changes items only."""
+    lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    newest = {line["topic"]: line for line in lines}
+    marks, items = newest["cdc.transaction"], newest["cdc.public.order_items"]
+    row, end = json.loads(items["value"]), json.loads(marks["value"])
+    lsn = row["source"]["lsn"] + 1000
+    row["after"] |= {"id": 9000}
+    row["source"] |= {"txId": 9000, "lsn": lsn, "sequence": json.dumps([str(lsn - 100), str(lsn)])}
+    row["transaction"] |= {"id": f"9000:{lsn}"}
+    told = [{"data_collection": "public.order_items", "event_count": 1}]
+    end |= {"id": f"9000:{lsn + 8}", "event_count": 1, "data_collections": told}
+    begin = end | {"status": "BEGIN", "event_count": None, "data_collections": None}
+    more = [
+        marks | {"offset": marks["offset"] + 1, "value": json.dumps(begin)},
+        items | {"offset": items["offset"] + 1, "key": json.dumps({"id": 9000}), "value": json.dumps(row)},
+        marks | {"offset": marks["offset"] + 2, "value": json.dumps(end)},
+    ]
+    (folder / "archive" / "more.jsonl").write_text("".join(json.dumps(line) + "\n" for line in more))
+
+
+def test_a_lane_without_changes_has_no_lag_of_transactions(tmp_path: Path) -> None:
+    """After a start it has nothing to write, so that its position in their topic stays where it was."""
+    project(tmp_path)
+    for _ in range(2):
+        done = run_program(tmp_path, "run", "--until-caught-up", "--json")
+        assert done.returncode == 0, done.stdout
+        lanes = json.loads(done.stdout)["result"]["lanes"]
+        assert {lane["id"]: lane["lag_records"] for lane in lanes} == dict.fromkeys(LANES, 0)
+        idle_orders(tmp_path)
 
 
 def test_replay_leaves_the_topic_of_transactions_out(tmp_path: Path) -> None:
