@@ -29,7 +29,8 @@ class Flow:
     where an engine runs the stream; `alignment` where lanes are held together at transactions. `unmatched`:
     `NamesTopics.unmatched` of a source that had no topic at all when it was read to its end. `excluded`: the topics that an
     event log does not read, by sink. `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what
-    sends the records may lose some before. `transactions`: the topic in which their ends are told, where lanes follow them."""
+    sends the records may lose some before. `transactions`: the topic in which their ends are told, where lanes follow
+    them."""
 
     records: int = 0
     ignored: Counter[str] = field(default_factory=Counter)
@@ -46,8 +47,8 @@ class Flow:
     transactions: str | None = None
 
     def position_of(self, run: LaneRun) -> Position:
-        """How far a lane has got in the topics that it reads. Of the topic of transactions a table's lane has nothing to apply,
-        and does not write for it alone: how far it was handed over counts there."""
+        """How far a lane has got in the topics that it reads. Of the topic of transactions the lane of a table has nothing to
+        apply, and does not write for it alone: how far it was handed over counts there."""
         position = Position({**run.begun, **run.applied})
         if not run.is_event_log:
             return position.advanced_to({p: o for p, o in run.handed.items() if p.topic == self.transactions})
