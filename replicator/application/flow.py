@@ -47,8 +47,8 @@ class Flow:
     transactions: str | None = None
 
     def position_of(self, run: LaneRun) -> Position:
-        """How far a lane has got in the topics that it reads. Of the topic of transactions the lane of a table has nothing to
-        apply, and does not write for it alone: how far it was handed over counts there."""
+        """How far a lane has got in the topics that it reads. Of the topic of transactions the lane of a table has
+        nothing to apply, and does not write for it alone: how far it was handed over counts there."""
         position = Position({**run.begun, **run.applied})
         if not run.is_event_log:
             return position.advanced_to({p: o for p, o in run.handed.items() if p.topic == self.transactions})
