@@ -93,9 +93,11 @@ def explain(session: Session, event: str, lane: str | None) -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @filters("open")
 def export(session: Session, path: Path | None, **chosen: Any) -> None:
-    """Write rejected records as an archive, JSON Lines, to PATH or to stdout: a source of `transport: archive` reads it."""
+    """Write rejected records as an archive, JSON Lines, to PATH or to stdout (no PATH, or -): a source of
+    `transport: archive` reads it."""
     from replicator.wiring import letters
 
+    path = None if path == Path("-") else path
     found = letters.found(session.loaded, which(**chosen))
     lines = letters.archived(found)
     text = "".join(f"{line}\n" for line in lines)
@@ -155,9 +157,11 @@ def _print(found: Any) -> None:
     if sys.stdout.isatty():
         _print_table(found)
     else:
+        if found:
+            echo("record  table  rejected by  reason")
         for each in found:
-            where = each.lane or each.stage
-            echo(f"{each.event_id}  {each.table or '?'}  {where}  {each.code}: {each.sentence}")
+            where, state = each.lane or each.stage, "" if each.is_open else f" ({each.state})"
+            echo(f"{each.event_id}  {each.table or '?'}  {where}  {each.code}: {each.sentence}{state}")
     echo(counted(len(found), "rejected record"))
 
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 import pytest
+from accounting import unaccounted
 
 from .daemon import Daemon
 from .shops import LOGS, MIRRORS, await_caught_up, await_equal, await_nothing, logs_differ, mirrors_differ
@@ -30,6 +31,7 @@ def test_all_five_targets_equal_the_source(shipped: World) -> None:
     await_nothing(lambda: lags(daemon), "every lane knows that nothing is left", daemon, 30)
     check_accounts(world, world.ask("status"))
     check_metrics(world, daemon.metrics())
+    assert unaccounted(world.ask("status"), daemon.page("/metrics"), "lake") == {"shop": (0, 0)}
     assert daemon.stop() == 0
 
 
