@@ -56,6 +56,8 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
     more = {**kept(loaded, name), "batch_bytes": size, **_of_engine(loaded)}
     if settings.transport in OF_FILES:
         more["message_bytes"] = loaded.settings.limits.message_bytes
+    if settings.transport == "snapshots":
+        more["memory"] = loaded.settings.limits.memory
     made: Source[Any] = _built(factory, {**options(settings), **more})
     return with_backfills(loaded, name, made, size) if has_backfills(loaded, name) else made
 

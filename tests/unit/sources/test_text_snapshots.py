@@ -12,6 +12,7 @@ import re
 import shutil
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,22 @@ def test_what_does_not_fit_stops_before_anything_is_taken_in(tmp_path, suffix, t
     assert (tmp_path / "state" / "taken.json").read_bytes() == before
     file.unlink()
     assert len(read(tmp_path, **OF_SUFFIX[suffix])) == 1
+
+
+@pytest.mark.parametrize("suffix", OF_SUFFIX)
+def test_a_file_with_more_text_than_memory_is_not_unpacked(tmp_path, suffix):
+    file = export_text(tmp_path, f"1{suffix}", [A])
+    text = b"a" * 30_000_000
+    file.write_bytes(gzip.compress(text, 1) if suffix.endswith(".gz") else text)
+    os.utime(file, (0, 0))
+    del text
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigProblem, match=r"more than 1000000 bytes of text \(limits.memory\)"):
+            read(tmp_path, memory=1_000_000, **OF_SUFFIX[suffix])
+        assert tracemalloc.get_traced_memory()[1] < 15_000_000
+    finally:
+        tracemalloc.stop()
 
 
 TYPES = {"id": "int64", "name": "string", "at": "timestamp[us, UTC]", "cost": "decimal(9,2)", "yes": "bool", "day": "date"}

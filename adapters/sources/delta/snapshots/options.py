@@ -20,6 +20,7 @@ class SnapshotsOptions(JournalOptions):
     seconds, `table` the table's name, and `query` what is asked, by default all of the table. Rows are compared by `keys`.
     `allow_empty`: whether a snapshot may be without rows.
     `files`: what the files are; where they are text, `schema` are its columns and their types, and `csv` how CSV is written.
+    `memory`: bytes that one file of text may have once it is unpacked.
     Others: see `JournalOptions`.
     """
 
@@ -31,6 +32,7 @@ class SnapshotsOptions(JournalOptions):
     files: Literal["parquet", "csv", "jsonl"] = "parquet"
     csv: Dialect = Dialect()
     allow_empty: bool = False
+    memory: int = Field(1 << 30, ge=1)
 
     @model_validator(mode="after")
     def _one_place(self) -> SnapshotsOptions:

@@ -41,7 +41,9 @@ def form_of(options: SnapshotsOptions) -> Form:
     if options.files == "parquet":
         return PARQUET
     nodes = nodes_of(options.columns, options.name)
-    return Csv(nodes, options.csv) if options.files == "csv" else JsonLines(nodes)
+    form: Text = Csv(nodes, options.csv) if options.files == "csv" else JsonLines(nodes)
+    form.most = options.memory
+    return form
 
 
 def nodes_of(schema: Mapping[str, str], table: str) -> dict[str, Node]:
@@ -65,15 +67,21 @@ class Text(ABC):
     name: str
     suffixes: tuple[str, ...]
     settles = True
+    most = 1 << 30
+    """Bytes of a file once it is unpacked."""
 
     def read(self, file: Path) -> pa.Table:
         """See `Form`."""
         stamp = file.stat()
         try:
-            text = (gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()).removeprefix(BOM)
+            with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
+                text = stream.read(self.most + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise broken(file, "is not a whole gzip file") from None
-        found = self.rows(text, file)
+        if len(text) > self.most:
+            sentence = f"{file} holds more than {self.most} bytes of text (limits.memory)."
+            raise ConfigProblem(sentence, next_step="Raise limits.memory, or write the snapshot as Parquet.")
+        found = self.rows(text.removeprefix(BOM), file)
         if (now := file.stat()).st_mtime_ns != stamp.st_mtime_ns or now.st_size != stamp.st_size:
             raise broken(file, "was written to while it was read")
         return found
