@@ -30,7 +30,7 @@ tables:
     to: [{sink: lake}]
 """
 GOOD = {"data": [{"id": "1", "n": "7"}], "mysqlType": {"id": "int", "n": "int"}}
-UNKNOWN_TYPE = {"data": [{"id": "2", "n": "7"}], "mysqlType": {"id": "int", "n": "hyperloglog"}}
+UNKNOWN_KEY = {**GOOD, "pkNames": ["elsewhere"]}
 NO_NUMBER = {"data": [{"id": "3", "n": "seven"}], "mysqlType": GOOD["mysqlType"]}
 OTHER_TABLE = {**GOOD, "table": "u"}
 DDL = {"data": None, "isDdl": True, "type": "ALTER", "sql": "ALTER TABLE t ADD m int"}
@@ -60,7 +60,7 @@ def run(project: Path) -> tuple[Container, ExitCode]:
 
 
 def test_rejected_records_are_in_every_number(project: Path) -> None:
-    feed(project, GOOD, UNKNOWN_TYPE, UNKNOWN_TYPE, NO_NUMBER, OTHER_TABLE, DDL, GARBAGE)
+    feed(project, GOOD, UNKNOWN_KEY, UNKNOWN_KEY, NO_NUMBER, OTHER_TABLE, DDL, GARBAGE)
     with capture_logs() as logged:
         container, code = run(project)
     assert code is ExitCode.OK and container.supervisor().find_why_nothing_came() is None
@@ -95,7 +95,7 @@ def test_rejected_records_are_in_every_number(project: Path) -> None:
 
 
 def test_a_run_that_refused_everything_is_not_ok(project: Path) -> None:
-    feed(project, UNKNOWN_TYPE, UNKNOWN_TYPE)
+    feed(project, UNKNOWN_KEY, UNKNOWN_KEY)
     container, _ = run(project)
     problem = container.supervisor().find_why_nothing_came()
     assert problem is not None and problem.exit_code is ExitCode.REJECTS and "2 records were rejected" in problem.sentence
