@@ -150,7 +150,7 @@ def test_nothing_that_is_stored_holds_private_values(shop: Path, engine: str) ->
     assert sorted((letter["source"], letter["code"]) for letter in letters) == [
         *(("binlog", code) for code in ("MALFORMED", "OUT_OF_RANGE")),
         ("dms", "OUT_OF_RANGE"),
-        *(("flat", code) for code in ("MALFORMED", "MALFORMED")),
+        *(("flat", code) for code in ("MALFORMED", "OUT_OF_RANGE")),
         ("rows", "UNKNOWN_OPERATION"),
     ]
     assert_private(shop)
