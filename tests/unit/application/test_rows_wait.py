@@ -22,13 +22,20 @@ PARENTS = [change(n, "c", n, topic="u", table="public.parents") for n in range(2
 LANES = {"public.items": [("a", "scd1")], "public.parents": [("a", "scd1"), ("b", "scd1")]}
 
 
-def with_foreign_key(world: World, *, parents: str = "a.parents") -> tuple[Running, list[str]]:
-    """A start in which items need the row of their key in another target; and the lanes that were told to wait no more."""
+def with_foreign_key(
+    world: World, *, parents: str = "a.parents", rows: list[int] | None = None
+) -> tuple[Running, list[str]]:
+    """A start in which items need the row of their key in another target, and sink b is slow; and the lanes that were
+    told to wait no more. `rows`: gets how many rows each write has that waits."""
     running, impatient = world.start(), list[str]()
+    if "b" in running.sinks:
+        running.sinks["b"].before_apply = lambda writes: time.sleep(0.05)
 
     def check(writes: Sequence[Any]) -> None:
         there = world.targets[parents].rows if parents in world.targets else {}
         orphans = [w for w in writes if w.lane.id == "a.items" and any(r.key not in there for r in w.folded.frame)]
+        if rows is not None:
+            rows.extend(len(w.folded.frame) for w in orphans)
         impatient.extend(w.lane.id for w in orphans if not w.may_wait)
         if waiting := tuple(w.lane.id for w in orphans if w.may_wait):
             raise RowsWait("Rows of lane a.items wait.", waiting)
@@ -44,10 +51,12 @@ def test_children_before_their_parents(cuts: tuple[int, ...], bytes_: int, paren
     """Wherever batches are cut, and however little may wait in memory, nothing is given up."""
     options = replace(QUICK, handover_bytes=bytes_, row_retry=0.01)
     world = World([*CHILDREN, *PARENTS], cuts=cuts, lanes=LANES, logs=(), options=options)
-    running, impatient = with_foreign_key(world, parents=parents)
+    rows: list[int] = []
+    running, impatient = with_foreign_key(world, parents=parents, rows=rows)
     assert running.once() is ExitCode.OK
     assert sorted(world.targets["a.items"].rows) == sorted(world.targets["a.parents"].rows) == list(range(20))
     assert not impatient and world.targets["a.items"].state.position.to_json() == {"t": {"0": 20}}
+    assert bytes_ > 1 or max(rows) < 15 or max(cuts) > 15
 
 
 def test_rows_wait_for_so_long_and_their_lane_says_so() -> None:
