@@ -104,8 +104,7 @@ class LaneSchema:
                 known = None  # The table was changed back.
             else:
                 return None  # A partition that is behind, or records that are read again: as the lane is by now.
-        columns, source, rules = self.current.columns, self.current.source, self._lane.schema_rules
-        decision = decided(columns, source, table, rules, policy=self._lane.policy, accepted=known is not None)
+        decision = self._decided(self.current, table, accepted=known is not None)
         if not decision.changes:
             self.current = replace(self.current, source=table)
             return None
@@ -120,6 +119,16 @@ class LaneSchema:
         several = [v for v in self._passed() if _same(v.source, table)]
         early = [v for v in several if v.state == "applied" or not _has_below(v.position, start)]
         return max(early, key=lambda v: v.number, default=None)
+
+    def _decided(self, current: SchemaVersion, table: TableSpec, *, accepted: bool) -> Decision:
+        """What becomes of the lane. A column that is added again is not emptied where the table goes back and forth between
+        two schemas that it had before: so it looks when a restarted connector sends records from before a change again."""
+        policy, rules = self._lane.policy, self._lane.schema_rules
+        decision = decided(current.columns, current.source, table, rules, policy=policy, accepted=accepted)
+        before = [v.source for v in self._passed() if v.number < current.number]
+        if decision.reshaping.emptied and all(any(_same(b, met) for b in before) for met in (table, current.source)):
+            return replace(decision, reshaping=replace(decision.reshaping, emptied=()))
+        return decision
 
     def meets_drop(self, at: Position, now: datetime) -> Turn | None:
         """What becomes of the lane where the record at `at` says that its table was dropped; None when the lane has passed

@@ -163,6 +163,23 @@ def test_a_column_that_comes_back_narrower_keeps_the_wider_type():
     assert [c.kind for c in turn.decision.stops] == [Kind.TYPE_CHANGED]
 
 
+@pytest.mark.parametrize(
+    ("schemas", "emptied"),
+    [
+        # A restarted connector sends records from before `ADD COLUMN` again.
+        ((table(NAME), table(NAME, NOTE), table(NAME), table(NAME, NOTE)), ()),
+        ((table(NAME, NOTE), table(NAME), table(NAME, NOTE)), ("note",)),
+        ((table(NAME), table(NAME, NOTE), table(NAME), table(NAME, N, NOTE)), ("note",)),
+    ],
+)
+def test_a_column_that_is_added_again_is_emptied_but_not_for_records_that_are_sent_again(schemas, emptied):
+    schema = LaneSchema(lane())
+    for offset, sent in enumerate(schemas):
+        turn = schema.meets(sent, Position({TopicPartition("t", 0): offset}), NOW)
+        schema.take(turn)
+    assert (turn.version.emptied, turn.decision.reshaping.emptied) == (emptied, emptied)
+
+
 def test_what_was_met_before_a_restart_is_not_asked_again():
     strict = lane(SchemaRules(others=Mode.QUARANTINE))
     schema = LaneSchema(strict)
