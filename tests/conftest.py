@@ -38,6 +38,7 @@ SPARK = ("pyspark", "spark_case", "small_spark", "adapters.engines.spark", "adap
 """Modules whose users start a JVM."""
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out the long tests where nobody asked for them. `long_tests` of a suite names those that it inherits.
 
@@ -47,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(item, "originalname", None) in getattr(getattr(item, "cls", None), "long_tests", ()):
             item.add_marker("long")
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark(item) else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark(item) else item.path.stem))
     if not os.environ.get("REPLICATOR_LONG"):
         for item in (item for item in items if item.get_closest_marker("long")):
             item.add_marker(pytest.mark.skip(reason="long: set REPLICATOR_LONG=1"))
