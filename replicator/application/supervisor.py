@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic
 
 import structlog
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, TooManyRejects
 from replicator.domain.topics import describe_unmatched
-from replicator.ports.dead_letters import DeadLetters
+from replicator.ports.dead_letters import DeadLetters, LetterGroup
 from replicator.ports.frames import F
 
 from .decoding import UNCONFIGURED
@@ -41,17 +41,20 @@ class Supervisor(Generic[F]):
         self._dead_letters = dead_letters
         self._shared = shared
         self.problem: Problem | None = None
+        self._open_before: Mapping[LetterGroup, int] | None = None
 
     def run(self, *, once: bool, timeout: float | None = None) -> ExitCode:
         """Blocks until the end. The code of what ended it; of the lanes when none is left or with `once`; otherwise OK.
         `timeout`: see `Pipeline.run`.
         `problem` then says why in words. An exception that is no `Exception` passes through, with nothing closed."""
         sources = [threading.Thread(target=self._source, args=(p, once, timeout), daemon=True) for p in self._pipelines]
+        letters = self._shared.rejects.open
+        letters.recount() if once else letters.refresh()
+        self._open_before = letters.known
         for worker in self._workers:
             worker.start()
         for thread in sources:
             thread.start()
-        self._shared.rejects.open.refresh()
         while any(thread.is_alive() for thread in sources) and not self._shared.stop.is_set():
             self._end_without_lanes()
             self._shared.stop.wait(LOOK) if len(sources) != 1 else sources[0].join(LOOK)
@@ -133,9 +136,12 @@ class Supervisor(Generic[F]):
 
     def find_why_nothing_came(self) -> Fatal | None:
         """Why a run that came to its end applied nothing; None where it did, or where there was nothing to apply."""
-        if any(run.counts.total > run.counts.rejected for run in self._shared.lanes.all()):
+        lanes = self._shared.lanes.all()
+        if any(run.counts.total > run.counts.rejected for run in lanes):
             return None
-        if self.rejected:
+        has_applied_before = any(run.applied for run in lanes)
+        # A record that belongs to no lane is read and rejected again in each run: that is no news to a schedule.
+        if self.rejected and (not has_applied_before or self._has_new_letters()):
             return TooManyRejects(
                 f"Nothing was applied, and {self.rejected:,} records were rejected.",
                 next_step="`replicator dlq list` names them, and `replicator dlq explain EVENT` says what lets one in.",
@@ -143,7 +149,7 @@ class Supervisor(Generic[F]):
         flows = {pipeline.place.name: pipeline.flow for pipeline in self._pipelines}
         records = sum(flow.records for flow in flows.values())
         lacking = {name: flow.unmatched for name, flow in flows.items() if flow.unmatched}
-        if lacking and not records:
+        if lacking and not records and (not has_applied_before or len(lacking) == len(flows)):
             said = (
                 f"Source {s} has no topic. {describe_unmatched(*one)}"
                 for s, found in lacking.items()
@@ -152,14 +158,17 @@ class Supervisor(Generic[F]):
             return EnvironmentProblem(
                 " ".join(said), next_step="Correct `topics` of the source, or see that its connector runs."
             )
-        if any(flow.ignored[UNCONFIGURED] for flow in flows.values()) and not any(
-            r.lane.table for r in self._shared.lanes.all()
-        ):
+        if any(flow.ignored[UNCONFIGURED] for flow in flows.values()) and not any(run.lane.table for run in lanes):
             return EnvironmentProblem(
                 f"Nothing was applied: none of {records:,} records is of a table that an entry of `tables` matches.",
                 next_step="Correct `match` of the entries; `replicator inspect` shows the tables of a topic.",
             )
         return None
+
+    def _has_new_letters(self) -> bool:
+        """True when more dead letters are open than when the run began, or when nobody knows how many were."""
+        before, now = self._open_before, self._shared.rejects.open.known or {}
+        return before is None or any(count > before.get(group, 0) for group, count in now.items())
 
 
 class _Deadline(Generic[F]):

@@ -96,10 +96,27 @@ def test_rejected_records_are_in_every_number(project: Path) -> None:
 
 def test_a_run_that_refused_everything_is_not_ok(project: Path) -> None:
     feed(project, UNKNOWN_KEY, UNKNOWN_KEY)
-    container, _ = run(project)
-    problem = container.supervisor().find_why_nothing_came()
-    assert problem is not None and problem.exit_code is ExitCode.REJECTS and "2 records were rejected" in problem.sentence
+    for _ in range(2):  # The second finds no new dead letter: it is no more ok than the first.
+        container, _ = run(project)
+        problem = container.supervisor().find_why_nothing_came()
+        assert problem is not None and problem.exit_code is ExitCode.REJECTS
+        assert "2 records were rejected" in problem.sentence
     assert container.unmatched() == [], "the table is known from what was refused"
+
+
+def test_what_every_run_rejects_again_is_no_news(project: Path) -> None:
+    """A line that is no record has no lane that remembers it. A schedule fails by what was rejected since the last run."""
+    feed(project, GOOD)
+    archive = project / "in" / "0001.jsonl"
+    ended = []
+    for more in (f"{GARBAGE}\n", "", f"{GARBAGE}\n", ""):
+        archive.write_text(archive.read_text() + more)
+        container, code = run(project)
+        problem = container.supervisor().find_why_nothing_came()
+        ended.append((code, container.supervisor().rejected, problem and problem.exit_code))
+    assert ended == [
+        (ExitCode.OK, 1, None), (ExitCode.OK, 1, None), (ExitCode.OK, 2, ExitCode.REJECTS), (ExitCode.OK, 2, None),
+    ]  # fmt: skip
 
 
 def test_a_run_whose_tables_nobody_asks_for_is_not_ok(project: Path) -> None:
