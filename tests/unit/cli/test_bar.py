@@ -58,6 +58,9 @@ def on_a_terminal(project: Path, *words: str) -> tuple[str, str]:
 @pytest.mark.slow
 def test_on_a_terminal_alone(project: Path) -> None:
     seen, said = on_a_terminal(project, "replay", "public.orders", "--into", "anew")
-    assert "records" in seen and "anew" in seen and "records" in said
+    assert "19 of 19 records" in seen and "anew" in seen and "records" in said
     seen, _ = on_a_terminal(project, "replay", "public.orders", "--into", "other", "--json")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", seen).splitlines()
+    assert lines and all(re.match(r"\S+Z \[warning +\] (record rejected|rows may be lost)", line) for line in lines), seen
+    seen, _ = on_a_terminal(project, "replay", "public.orders", "--into", "third", "-q")
     assert not seen

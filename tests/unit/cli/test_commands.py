@@ -30,7 +30,7 @@ def test_run(caught_up):
     assert (said["command"], said["ok"], said["error"]) == ("run", True, None)
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE for lane in said["result"]["lanes"])
-    names = "name records records_per_second position lag_records away_since error pace transactions row_loss"
+    names = "name records records_per_second position lag_records unread ignored away_since error pace transactions row_loss"
     assert set(said["result"]["sources"][0]) == set(names.split())
 
 
@@ -259,12 +259,12 @@ REPORT = {
         {
             "id": "target.a_table_with_quite_a_long_name", "table": "public.a_table_with_quite_a_long_name",
             "policy": "scd1", "status": "suspended",
-            "lag_records": 1234567, "lag_seconds": 12.3456, "counts": {"applied": 5, "rejected": 1},
+            "lag_records": 1234567, "lag_seconds": 12.3456, "counts": {"applied": 5, "rejected": 1}, "dead_letters": 4321,
             "error": "the [/target] was removed", "next_step": "Run `replicator lanes resync`.",
         },
         {
             "id": "lake.b", "table": "public.b", "policy": "append", "status": "retrying", "lag_records": None,
-            "lag_seconds": None, "counts": None, "error": "it is away", "next_step": None,
+            "lag_seconds": None, "counts": None, "dead_letters": None, "error": "it is away", "next_step": None,
         },
     ],
 }  # fmt: skip
@@ -279,7 +279,7 @@ def test_status_never_breaks_a_name(width):
     assert "lake.b is retrying: it is away" in text
     assert re.search(r"source shop is away since \S+ \S+: the broker does not answer", text)
     assert "source bulk: the last batch took 2.5 s, 1 rows/s in, 9 rows/s applied, 1,234 records behind" in text
-    assert "1,234,567" in text and "12.3" in text
+    assert "1,234,567" in text and "12.3" in text and "4,321" in text
     if width >= 200:
         heads, rule, first = lines[2:5]
         assert len(heads) == len(rule) and first.index("suspended") == heads.index("status")

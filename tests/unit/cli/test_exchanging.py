@@ -58,9 +58,14 @@ def settled(project: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_under_other_rules_a_target_is_made_anew_in_its_place(project: Path, answer: Answer) -> None:
     """The difference is told before, and the lane, which would have stopped, goes on."""
-    before, stood = rows(project), answer("status")["result"]["lanes"]
+    before, unchanged = rows(project), answer("status")["result"]["lanes"]
     assert answer("replay", "public.orders", "--dry-run")["result"]["same"] == len(before)
     under_other_rules(project)
+    stood = answer("status")["result"]["lanes"]
+    (orders,) = (lane for lane in stood if lane["id"] == "lake.orders")
+    assert orders["exit_code"] == 2 and "now says 'scd1 by id where id > 1'" in orders["error"] and orders["next_step"]
+    without = {"exit_code": None, "error": None, "next_step": None}
+    assert [{**lane, **(without if lane is orders else {})} for lane in stood] == unchanged
     said = answer("replay", "public.orders", "--dry-run")["result"]
     gone = [row for row in before if not row["id"] > 1]
     assert gone and said["only_live"] == len(gone) and said["same"] == len(before) - len(gone) and said["exact"]
@@ -69,6 +74,7 @@ def test_under_other_rules_a_target_is_made_anew_in_its_place(project: Path, ans
     said = answer("replay", "public.orders")["result"]
     assert said["lane"] == "lake.orders" and said["rejected"] == 1
     assert rows(project) == [row for row in before if row["id"] > 1] and nothing_left(project)
+    assert not any(lane["error"] for lane in answer("status")["result"]["lanes"])
     assert {lane["counts"]["applied"] for lane in settled(project)} == {0}
     letters = answer("dlq", "list")["result"]
     assert not [one for one in letters if "__replay" in one["lane"]]
