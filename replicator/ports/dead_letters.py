@@ -118,8 +118,8 @@ class DeadLetters(Protocol):
         `last_seen` and `attempts` moved on, and everything else as it was written last (test_the_same_letter_is_one)."""
 
     def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """Of the letters that are meant the newest, newest first; none when nothing was ever written
-        (test_letters_are_chosen)."""
+        """Of the letters that are meant the newest by `last_seen`, newest first; equal ones by `event_id`, then by `lane`,
+        both compared as bytes. None when nothing was ever written (test_letters_are_chosen)."""
 
     def count_open(self) -> Mapping[LetterGroup, int]:
         """How many letters are open, by group; empty when nothing was ever written (test_open_letters_are_counted). Cheap:

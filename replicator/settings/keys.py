@@ -16,7 +16,14 @@ from .nearest import did_you_mean, nearest
 from .plugins import Plugins
 from .projections import ProjectionSettings
 from .schema import HttpSettings, LimitSettings, Settings
-from .sinks import SINKS, DeadLetterSettings, DeltaSettings, EventLogSettings, PluginSinkSettings
+from .sinks import (
+    SINKS,
+    DeadLetterSettings,
+    DeltaSettings,
+    EventLogSettings,
+    PluginDeadLetterSettings,
+    PluginSinkSettings,
+)
 from .source_parts import ConnectSettings, DatabaseSettings
 from .sources import (
     FORMATS,
@@ -105,7 +112,7 @@ def _judged(path: Path, value: Any, models: Models, plugins: Plugins) -> Problem
         return Problem(path, "not_yet_supported", sentence, "remove it for now")
     if value is None:
         return Problem(path, "no_value", f"{place(path)} has no value", "give it one, or remove the key")
-    choices = _choices(key, known[key], plugins)
+    choices = _choices(path, known[key], plugins)
     if choices and isinstance(value, str) and value not in choices:
         hint = did_you_mean(value, choices) or f"one of {', '.join(choices)}"
         return Problem(path, "unknown_value", f"{place(path)} has an unknown value", hint)
@@ -131,8 +138,11 @@ def _hint(key: str, models: Models, known: dict[str, Any]) -> str:
     return f"known here: {', '.join(sorted(set(known) - frozenset().union(*(later_keys(m) for m in models))))}"
 
 
-def _choices(key: str, annotation: Any, plugins: Plugins) -> tuple[str, ...]:
+def _choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, ...]:
     """The closed set of text values of a key; empty when it is not one. Plugins open some."""
+    key = path[-1]
+    if path == ("dead_letters", "kind"):
+        return tuple(sorted(plugins.dead_letters))
     if key == "format":
         return (*FORMATS, *sorted(plugins.formats))
     if key == "transport":
@@ -157,6 +167,10 @@ def _sink(value: Any, plugins: Plugins) -> Models:
     return _one_of(SINKS, kind)
 
 
+def _dead_letters(value: Any, _: Plugins) -> Models:
+    return (PluginDeadLetterSettings,) if isinstance(value, dict) and "kind" in value else (DeadLetterSettings,)
+
+
 def _one_of(kinds: dict[str, Any], kind: Any) -> Models:
     return (kinds[kind],) if isinstance(kind, str) and kind in kinds else tuple(kinds.values())
 
@@ -166,7 +180,7 @@ def _always(model: type[BaseModel]) -> Callable[[Any, Plugins], Models]:
 
 
 NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
-    (Settings, "dead_letters"): _always(DeadLetterSettings),
+    (Settings, "dead_letters"): _dead_letters,
     (Settings, "defaults"): _always(PolicyKeys),
     **{(model, "schema_changes"): _always(SchemaChangeModes) for model in (PolicyKeys, TableSettings, EntrySettings)},
     (Settings, "limits"): _always(LimitSettings),

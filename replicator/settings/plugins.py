@@ -10,7 +10,8 @@ from replicator.ports.diagnosis import OptionsCheck
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """What the entry points of installed packages offer: transports, formats, sink kinds, and by engine what judges the
+    """What the entry points of installed packages offer: transports, formats, kinds of sinks and
+    of stores of dead letters, and by engine what judges the
     names of its options.
 
     Other options of theirs pass unchecked through the settings; the adapter's options model checks them.
@@ -19,6 +20,7 @@ class Plugins:
     transports: frozenset[str] = frozenset()
     formats: frozenset[str] = frozenset()
     sinks: frozenset[str] = frozenset()
+    dead_letters: frozenset[str] = frozenset()
     engine_options: Mapping[str, OptionsCheck] = field(default_factory=dict)
 
 

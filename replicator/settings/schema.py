@@ -16,7 +16,7 @@ from .findings import Path
 from .lanes import LaneSettings, resolve
 from .lineage import LineageSettings
 from .projections import EVENT_STORE, ProjectionSettings
-from .sinks import DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
+from .sinks import DeadLetters, DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
 from .source_parts import OUTBOX, Text
 from .sources import Source
 from .tables import OnReject, PolicyKeys, TableSettings
@@ -66,7 +66,7 @@ class Settings(Strict):
     """Where changes come from."""
     sinks: dict[Name, Sink]
     """Where copies are kept."""
-    dead_letters: DeadLetterSettings = Field(default_factory=DeadLetterSettings.model_construct)
+    dead_letters: DeadLetters = Field(default_factory=DeadLetterSettings.model_construct)
     """Where rejected records are kept: by default `_replicator/dead_letters` beside the first Delta sink on a disk,
     otherwise in the first PostgreSQL sink, otherwise in the folder of local state."""
     tables: list[TableSettings]

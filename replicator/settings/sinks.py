@@ -168,6 +168,16 @@ Sink = Annotated[
 ]
 
 
+class PluginDeadLetterSettings(Strict):
+    """A store of dead letters of an installed package; its own keys are checked by its adapter."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: str
+    """The entry point in the group `replicator.dead_letters`."""
+    patience: Duration = "60 seconds"
+    """How long the place may be away before the program stops; meanwhile nothing moves past a reject."""
+
+
 class DeadLetterSettings(Strict):
     """Where rejected records are kept."""
 
@@ -200,3 +210,13 @@ class DeadLetterSettings(Strict):
             if self.topic is None and getattr(self, key) is not None:
                 raise _refused("inapplicable", f"has '{key}', which means nothing without 'topic'; remove it")
         return self
+
+
+def _is_plugin(value: Any) -> str:
+    return "plugin" if (isinstance(value, dict) and "kind" in value) or hasattr(value, "kind") else "own"
+
+
+DeadLetters = Annotated[
+    Annotated[DeadLetterSettings, Tag("own")] | Annotated[PluginDeadLetterSettings, Tag("plugin")],
+    Discriminator(_is_plugin),
+]

@@ -23,7 +23,7 @@ from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import timespan
 from replicator.settings.renamed import private_columns
 from replicator.settings.schema import plain_options
-from replicator.settings.sinks import EventStoreSinkSettings
+from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings
 from replicator.settings.tables import PolicyKeys, TableSettings
 
 from .plugins import load, names
@@ -371,8 +371,11 @@ def dead_letters(loaded: Loaded) -> DeadLetters:
 
 def dead_letters_kind(loaded: Loaded) -> str:
     """What keeps the dead letters."""
+    settings = loaded.settings.dead_letters
+    if isinstance(settings, PluginDeadLetterSettings):
+        return settings.kind
     kinds = {"path": "delta", "dsn": "postgres", "topic": "kafka"}
-    return next(kinds[key] for key in options(loaded.settings.dead_letters) if key in kinds)
+    return next(kinds[key] for key in options(settings) if key in kinds)
 
 
 def lanes(loaded: Loaded, table: str, source_name: str) -> Sequence[Lane]:

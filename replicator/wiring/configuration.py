@@ -31,6 +31,7 @@ def installed() -> Plugins:
         transports=_for_any_engine("replicator.sources"),
         formats=frozenset(names("replicator.decoders")),
         sinks=_for_any_engine("replicator.sinks"),
+        dead_letters=frozenset(names("replicator.dead_letters")) - {"delta", "postgres", "kafka"},
         engine_options={name: load_plugin(OPTIONS, name) for name in names(OPTIONS)},
     )
 
@@ -57,6 +58,6 @@ def describe_defaults(loaded: Loaded) -> list[str]:
     if ("pipeline",) not in loaded.origins:
         found.append(f"the pipeline is called {loaded.settings.pipeline}, as its folder is (`pipeline` names another)")
     if ("dead_letters",) not in loaded.origins:
-        place = letters.path or "the table _replicator.dead_letters of the first PostgreSQL sink"
+        place = getattr(letters, "path", None) or "the table _replicator.dead_letters of the first PostgreSQL sink"
         found.append(f"rejected records are kept in {place} (`dead_letters` names another place)")
     return found
