@@ -15,13 +15,13 @@ run() {
     "$VENV/bin/python" -m pytest "$@"
 }
 
-FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 --dist loadgroup -m "not slow" -q)
+FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 -m "not slow" -q)
 case "${1:-}" in
     "")
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
-        run tests/unit tests/golden tests/contract tests/architecture -n 2 --dist loadgroup -q
+        run tests/unit tests/golden tests/contract tests/architecture -n 2 -q
         # Much of it waits for servers.
-        run tests/integration -n 3 --dist loadgroup -q
+        run tests/integration -n 3 -q
         # The whole system and its kills want the machine for themselves, so these run one after the other.
         run tests/end_to_end -q
         ;;

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,6 +21,7 @@ from mariadb_server import WITH_BINLOG, MariaDb, binaries
 from object_store import ObjectStore, object_store
 from psycopg import sql
 from schema_registry import schema_registry
+from xdist.scheduler import LoadScopeScheduling
 
 from adapters.stack.pg_install import choose, own_folder, reachable, server_user
 
@@ -34,31 +38,35 @@ SETTINGS = {
 }
 
 
-SPARK = ("pyspark", "spark_case", "small_spark", "adapters.engines.spark", "adapters.spark")
-"""Modules whose users start a JVM."""
-
-
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the long tests where nobody asked for them. `long_tests` of a suite names those that it inherits.
-
-    With `--dist loadgroup` all Spark tests run on one worker, in one JVM: two of them on two cores slow each other down.
-    All others stay together by file, since tests of a file share what they start.
-    """
+    """Leave out the long tests where nobody asked for them. `long_tests` of a suite names those that it inherits."""
     for item in items:
         if getattr(item, "originalname", None) in getattr(getattr(item, "cls", None), "long_tests", ()):
             item.add_marker("long")
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark(item) else item.path.stem))
     if not os.environ.get("REPLICATOR_LONG"):
         for item in (item for item in items if item.get_closest_marker("long")):
             item.add_marker(pytest.mark.skip(reason="long: set REPLICATOR_LONG=1"))
 
 
-def uses_spark(item: pytest.Item) -> bool:
-    """Whether a test names Spark, or its file imports what starts it."""
-    module = getattr(item, "module", None)
-    origins = {str(getattr(value, "__module__", "")) for value in vars(module).values()} if module else set()
-    return "spark" in item.nodeid.lower() or any(origin.startswith(SPARK) for origin in origins)
+class SparkTogether(LoadScopeScheduling):
+    """All Spark tests run on one worker, in one JVM: two of them on two cores slow each other down. All others stay together
+    by file, since tests of a file share what they start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "spark" if "spark" in nodeid.lower() or starts_spark(self.config.rootpath / file) else file
+
+
+@cache
+def starts_spark(file: Path) -> bool:
+    """Whether tests of the file start a Spark session in their own process."""
+    return re.search(r"spark_case|import SparkEngine|adapters\.spark", file.read_text()) is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:
+    """See pytest-xdist: what distributes tests over workers."""
+    return SparkTogether(config, log)
 
 
 class PostgresServer:
