@@ -51,7 +51,7 @@ def record(
 
 
 def run(config: Path) -> None:
-    done = CliRunner().invoke(main, ["run", "-c", str(config), "--until-caught-up", "-q"])
+    done = CliRunner().invoke(main, ["run", "-c", str(config), "--until-caught-up"])
     assert done.exit_code == 0, done.output
 
 
