@@ -34,7 +34,7 @@ def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Ta
     """
     sequence = cdc_sequence_columns(plan.table.sequence)
     unsent = _unsent_names(rows) if plan.repair.complete else []
-    unsent += plan.shown if plan.table.by_commit and pc.any(asks(plan, rows)).as_py() else ()
+    unsent += plan.shown if pc.any(asks(plan, rows)).as_py() else ()
     marks = [CDC_DELETED] if plan.soft_deletes else []
     columns = list(dict.fromkeys([*plan.repair.identity, *sequence, *unsent, *marks]))
     wanted = _wanted(plan, rows)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import OP, UNSENT, Op
 from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
 
-from ..arrow.departures import differ
+from ..arrow.departures import differ, looks
 from .dialect import Dialect, text_literal
 from .fold import was_sent
 from .repair import after, from_columns
@@ -49,14 +49,16 @@ def another_row(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False) -> 
 
 
 def asks(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
-    """Per row of a rows frame, whether it is such a delete."""
+    """Per row of a rows frame, whether the target is to be asked."""
+    if not (plan.table.by_commit and looks(plan)):
+        return pa.chunked_array([pa.repeat(False, rows.num_rows)])
     return pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.is_valid(rows[from_columns(plan)[-1]]))
 
 
 def without_others(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> tuple[pa.Table, int]:
     """The rows that are not such, and how many were. `related`: the target's rows of their keys, more do no harm, with the
     values of `plan.shown`."""
-    if not plan.table.by_commit or not pc.any(asked := asks(plan, rows)).as_py():
+    if not pc.any(asked := asks(plan, rows)).as_py():
         return rows, 0
     there: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in related.to_pylist():
