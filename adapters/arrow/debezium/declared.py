@@ -183,7 +183,7 @@ def _moments(arrow: pa.DataType, counted: Node | None, units: str = "") -> Node:
     def build(values: Sequence[Any]) -> pa.Array:
         numbers = [None if value is None or bytes(value).startswith(b'"') else bytes(value) for value in values]
         if numbers.count(None) == len(numbers):
-            return read(_without_zulu(texts_of(values), arrow))
+            return read(_without_zulu(texts_of(values), arrow)).cast(arrow)
         if counted is None:
             raise Unfit(
                 RejectCode.MALFORMED, f"holds a number, and its declared type names no unit; declare {units}, as it is sent"
