@@ -211,7 +211,7 @@ def test_a_mask_that_comes_later_applies_to_what_is_stored_without_schema() -> N
     assert (row["_error"], row["id"], row["email"]) == (None, digest("1"), digest("sentinel-1"))
 
 
-@pytest.mark.parametrize("wrong", ["one", "7", 1.5, True, 2**70])
+@pytest.mark.parametrize("wrong", ["one", "7.5", 1.5, True, 2**70])
 def test_what_is_rejected_without_a_schema_is_rejected_again(wrong: Any) -> None:
     by = decoder({"public.t": {"id": HMAC}}, schema={"public.t": {"id": "int64", "email": "string"}})
     records = frame(json.dumps(payload_of("c", {**ROW, "id": wrong})).encode(), b'{"id":1}')
