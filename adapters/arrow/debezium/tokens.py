@@ -74,17 +74,13 @@ class Reading:
         """JSON that is no value of the column's own type: what cannot be read at all, before what only has no place. In a
         deleted row the latter counts as not sent."""
         node, decode = self._ways[0]
-        unread = [token for token in UNFIT if not _works(lambda token=token: decode(token))]
-        unfit = [token for token in UNFIT if not _works(lambda token=token: node.build([decode(token)]))]
-        return [*unread, *unfit, UNFIT[-1]][0]
-
-
-def _works(read: Callable[[], object]) -> bool:
-    try:
-        read()
-    except (*FAILURES, *UNREADABLE):
-        return False
-    return True
+        for is_value in (decode, lambda token: node.build([decode(token)])):
+            for token in UNFIT:
+                try:
+                    is_value(token)
+                except (*FAILURES, *UNREADABLE):
+                    return token
+        return UNFIT[-1]
 
 
 def _as_written(values: Sequence[Any]) -> pa.Array:
