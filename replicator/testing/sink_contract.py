@@ -21,7 +21,7 @@ from replicator.ports.sink import Sink, TombstoneLedger
 
 from .contract import Contract, needs
 from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
-from .histories import Fault, History, any_history, at_once, changes_frame, scrambled
+from .histories import Fault, History, any_history, changes_frame, scrambled
 from .model import Change
 from .model_shapes import Wanted
 from .sink_ageing import SinkAgeing
@@ -90,13 +90,6 @@ class SinkContract(
         """The same for `scd2` where changes of some columns begin no version, and records arrive in any order."""
         needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         self.equal_the_model(scrambled(KEYED), "scd2", lambda _, table: scd2(table, ("v1", "v3")), share=IN_ANY_ORDER)
-
-    def test_keys_that_change_at_once_equal_the_model(self) -> None:
-        """Random histories of a source that looks at its keys when a statement ends: keys are shifted, exchanged or passed
-        round, under every cut and interleaving, and chains of key changes are among them."""
-        for policy, plans, wanted in (("scd1", plan_for, None), ("scd1", softly, SOFT), ("scd2", plan_for, None)):
-            if policy in self.capabilities().policies:
-                self.equal_the_model(at_once(KEYED), policy, plans, share=2, wanted=wanted)
 
     def test_a_key_change_that_is_sent_again_takes_no_newer_values(self) -> None:
         """Nothing could give the values that it did not send; meanwhile another row has the old key."""
