@@ -416,11 +416,22 @@ class Scd2:
         return [version for key in self.changes for version in self._versions(key)]
 
 
+IMAGES_TELL_ROWS = False
+"""Whether the image of a delete tells of which row it is. Not while an image may hold defaults in place of values."""
+
+
 def shows_another(change: Change, last: Sequence, row: Row | None, columns: Iterable[str]) -> bool:
     """True for the delete half of a key change whose image shows another row than this, of which `last` is the newest change
     and in the same transaction: of that all have the same first element, unless columns order changes (`at`). An image
     without values shows no row."""
-    if not change.moved_to or change.at is not None or row is None or len(last) < 2 or last[0] != change.sequence[0]:
+    if (
+        not IMAGES_TELL_ROWS
+        or not change.moved_to
+        or change.at is not None
+        or row is None
+        or len(last) < 2
+        or last[0] != change.sequence[0]
+    ):
         return False
     sent = {c: change.image.get(c) for c in columns if c not in change.unsent | change.made}
     return any(v is not None for v in sent.values()) and not all(alike(v, row[c]) for c, v in sent.items())

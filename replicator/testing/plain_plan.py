@@ -37,6 +37,8 @@ from replicator.domain.plan import (
 from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence
 
+from .model import IMAGES_TELL_ROWS
+
 Row = dict[str, Any]
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: bool(a == b),
@@ -156,7 +158,7 @@ def _is_of_another(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTar
     """The row left a key that another one had taken before, in one transaction: its image is not that of the target's."""
     there = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
     leaves = plan.fold == "last" and folded[OP] == Op.DELETE and folded[MOVED_TO]
-    if there is None or there.get(CDC_DELETED) or not (leaves and plan.table.by_commit):
+    if not IMAGES_TELL_ROWS or there is None or there.get(CDC_DELETED) or not (leaves and plan.table.by_commit):
         return False
     sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
     if sequence[:1] != sequence_of(plan, there)[:1] or sequence_of(plan, there) >= sequence:
