@@ -10,10 +10,9 @@ import pytest
 
 from replicator.domain.change import OFFSET, PARTITION, TOPIC
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.plan import ApplyPlan, LaneState, cdc_sequence_columns
+from replicator.domain.plan import LaneState, cdc_sequence_columns
 from replicator.domain.policies import plan_for, scd2
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import Shape as LaneShape
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Write
@@ -23,7 +22,6 @@ from .contract import Contract, needs
 from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
 from .histories import Fault, History, any_history, changes_frame, scrambled
 from .model import Change
-from .model_shapes import Wanted
 from .sink_ageing import SinkAgeing
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
 from .sink_beside import SinkBeside
@@ -36,7 +34,6 @@ from .sink_swaps import SinkSwaps
 from .sink_watermarks import SinkWatermarks
 from .source import Event, Shape, Statement
 
-SOFT = Wanted(soft_deletes=True)
 ODD_NAMES = (
     "select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "a\\b", "{b}", "x" * 63, "y" * 200,
 )  # fmt: skip
@@ -44,11 +41,6 @@ IN_ANY_ORDER = 8
 """Such histories touch every row again and again, so one in so many is enough for a run."""
 
 KEYED = ("int", "text", "composite")
-
-
-def softly(policy: str, table: TableSpec) -> ApplyPlan:
-    """`plan_for` with soft deletes."""
-    return plan_for(policy, table, shape=LaneShape(soft_deletes=True))
 
 
 def alike(place: int, position: tuple[int, int], count: int, value: int) -> tuple[Event, Change]:
