@@ -84,8 +84,9 @@ def _example(path: Path) -> str:
 
 
 def _data_path(loc: tuple[int | str, ...]) -> Iterator[int | str]:
-    """The path inside the document: pydantic adds the union's tag after a source's or sink's name, and `[key]`."""
+    """The path inside the document: pydantic adds the tag of a union (after a source's or sink's name, and in
+    `dead_letters`), and `[key]`."""
+    tag = {"sources": 2, "sinks": 2, "dead_letters": 1}.get(str(loc[0])) if loc else None
     for index, part in enumerate(loc):
-        tag = index == 2 and loc[0] in ("sources", "sinks")
-        if not tag and part != "[key]":
+        if index != tag and part != "[key]":
             yield part
