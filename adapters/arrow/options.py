@@ -48,7 +48,6 @@ class RowOptions(BaseModel):
     operations: dict[Literal["create", "update", "delete", "read"], Texts] = Field(default_factory=dict)
     declared: dict[str, dict[str, str]] = Field(default_factory=dict, alias="schema")
     keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    tombstones: Literal["ignore"] | dict[str, Literal["ignore"]] = "ignore"
     epoch: int = Field(default=0, ge=0, le=MAX_EPOCH)
     private: dict[str, dict[str, InstanceOf[Mask]]] = Field(default_factory=dict)
     limits: Limits = Limits()

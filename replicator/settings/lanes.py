@@ -97,9 +97,12 @@ def own_name(table: str) -> str:
     return table.rpartition(".")[2]
 
 
-def resolve(name: str, said: Said, kind: str, at: Path, *, of_events: bool = False) -> LaneSettings:
+def resolve(
+    name: str, said: Said, kind: str, at: Path, *, of_events: bool = False, has_tombstones: bool = False
+) -> LaneSettings:
     """The lane of the source table `name` through the entry, in the table, with the defaults of `said`. The entry stands
-    at the path `at`, and its sink is of `kind`. `of_events`: the table is one of an outbox's events."""
+    at the path `at`, and its sink is of `kind`. `of_events`: the table is one of an outbox's events. `has_tombstones`: see
+    `SourceSettings`."""
     entry, table, _ = said
     keys = first(*(level.keys for level in said))
     policy: Policy = first(*(level.chosen_policy() for level in said)) or "scd1"
@@ -123,7 +126,7 @@ def resolve(name: str, said: Said, kind: str, at: Path, *, of_events: bool = Fal
         shape=_filter(said) if stored else _shape(said, policy, deletes, of_events=of_events),
         tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
-        tombstones=first(*(level.tombstones for level in said)),
+        tombstones=first(*(level.tombstones for level in said)) or ("delete" if has_tombstones else None),
         out_of_range=first(*(level.out_of_range for level in said)),
         schema_rules=_schema_rules(said),
         declared=table.declared,

@@ -124,10 +124,13 @@ class Settings(Strict):
         of every table the entry matches."""
         kinds = {sink: settings.kind for sink, settings in self.sinks.items()}
         source = self.sources.get(table.source)
-        of_events = source is not None and source.format == OUTBOX
+        of_source = {
+            "of_events": source is not None and source.format == OUTBOX,
+            "has_tombstones": source is not None and source.has_tombstones,
+        }
         at: Path = ("tables", self.tables.index(table), "to")
         return tuple(
-            resolve(name, (entry, table, self.defaults), kinds[entry.sink], (*at, index), of_events=of_events)
+            resolve(name, (entry, table, self.defaults), kinds[entry.sink], (*at, index), **of_source)
             for index, entry in enumerate(table.to)
             if kinds[entry.sink] != "event_log"
         )

@@ -36,6 +36,8 @@ OF_DATABASE = ("table", "query", "every")
 """Keys of snapshots that a database is asked for."""
 OF_KNOWN_TYPES = {"delta": "a Delta table", SNAPSHOTS: "snapshots", QUERY: "a table of a database"}
 """Transports whose rows have types of their own, and what the rows are of."""
+OF_NEW_ROWS = (FILES, "kafka", "archive")
+"""Transports whose rows are new ones where no column says what became of them."""
 KEYED = (SNAPSHOTS, QUERY)
 """Transports that need to know the key whatever the policy."""
 UNITS = {
@@ -66,6 +68,7 @@ def source_option_problems(config: View) -> Iterator[Problem]:
                 yield Problem(("sources", name, "transactions"), "contradiction", sentence, "keep one")
         if text(source, "transport") == FILES:
             yield from _of_files(name, source)
+        yield from _of_new_rows(name, source)
         if text(source, "transport") == SNAPSHOTS:
             yield from _of_snapshots(name, source)
         if text(source, "transport") == QUERY:
@@ -91,9 +94,6 @@ def _of_files(name: str, source: dict[str, Any]) -> Iterator[Problem]:
     if "files" not in source:
         hint = "write 'files: csv', 'files: jsonl' or 'files: parquet'"
         yield Problem(at, "missing", f"missing key 'files' in {place(at)}, whose files are of rows", hint)
-    if "operations" in source and "operation_column" not in source:
-        sentence = f"key 'operations' in {place(at)} means nothing without 'operation_column': all rows are new ones"
-        yield Problem((*at, "operations"), "inapplicable", sentence, "name the column, or remove it")
     said = mapping(source.get("csv"))
     if text(source, "files") == "csv" and said.get("header") is not True:
         hint = "write 'csv: {header: true}', and let every file begin with the names of its columns"
@@ -101,6 +101,14 @@ def _of_files(name: str, source: dict[str, Any]) -> Iterator[Problem]:
     for key in (key for key in ("inserts_only",) if key in said):
         sentence = f"key '{key}' in {place((*at, 'csv'))} means nothing for rows"
         yield Problem((*at, "csv", key), "inapplicable", sentence, "leave out 'operation_column' instead")
+
+
+def _of_new_rows(name: str, source: dict[str, Any]) -> Iterator[Problem]:
+    at = ("sources", name)
+    are_rows = text(source, "format") == ROWS and text(source, "transport") in OF_NEW_ROWS
+    if are_rows and "operations" in source and "operation_column" not in source:
+        sentence = f"key 'operations' in {place(at)} means nothing without 'operation_column': all rows are new ones"
+        yield Problem((*at, "operations"), "inapplicable", sentence, "name the column, or remove it")
 
 
 def _of_snapshots(name: str, source: dict[str, Any]) -> Iterator[Problem]:
@@ -212,11 +220,17 @@ def _of_tables(config: View) -> Iterator[Problem]:
         if (entry.policy != "append" or text(source, "transport") in KEYED) and said["keys"] == "None":
             sentence = f"{place(table.path)}: its records are rows, which do not say what their key is"
             yield Problem(table.path, "missing", sentence, "write 'keys: [...]' in it")
-        if said["tombstones"] == "delete":
+        if said["tombstones"] == "delete" and not _takes_tombstones(source):
             at = (*next((p for p, keys in ((entry.path, entry.said), (table.path, table.said)) if "tombstones" in keys),
                         ("defaults",)), "tombstones")  # fmt: skip
             sentence = f"{place(at)}: records without a value delete nothing with format {quoted(form)}"
             yield Problem(at, "inapplicable", sentence, "remove it")
+
+
+def _takes_tombstones(source: dict[str, Any]) -> bool:
+    """Whether records without a value may delete rows: these say nothing of theirs, and are in the order of offsets."""
+    said = {"operation_column", "sequence_columns"} & source.keys()
+    return text(source, "format") == ROWS and text(source, "transport") in ("kafka", "archive") and not said
 
 
 def _of_events(config: View) -> Iterator[Problem]:

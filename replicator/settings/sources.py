@@ -100,19 +100,31 @@ class SourceSettings(Strict):
         """All that has accumulated is one batch."""
         return getattr(self, "mode", None) == "batch"
 
+    @property
+    def has_tombstones(self) -> bool:
+        """Whether records without a value delete rows where their table does not say."""
+        return False
+
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the decoder is told of the keys that are its own, which are `said` in the config."""
         return said
 
 
 class RecordSettings(SourceSettings):
-    """Records that somebody else wrote. Rows whose operation column has a name are in the order of their offsets, unless
-    they have columns for that; others may be those of `transport: delta`, which have both."""
+    """Records that somebody else wrote. Rows are in the order of their offsets, unless they have columns for that. Without a
+    column that says what became of them, they are new ones, and records without a value deletes."""
+
+    @property
+    def has_tombstones(self) -> bool:
+        """See `SourceSettings`."""
+        return self.format == "rows" and self.operation_column is None and self.sequence_columns is None
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `SourceSettings.for_decoder`."""
-        foreign = self.format == "rows" and "operation_column" in said
-        return {"sequence_columns": (), **said} if foreign else said
+        if self.format != "rows":
+            return said
+        inserts = {} if "operation_column" in said else {"inserts_only": True}
+        return {"sequence_columns": (), **inserts, **said}
 
 
 class KafkaSettings(RecordSettings):

@@ -78,6 +78,11 @@ class LogSettings(SourceSettings):
         made._recorded = recorded
         return made
 
+    @property
+    def has_tombstones(self) -> bool:
+        """See `SourceSettings`."""
+        return self._recorded.has_tombstones
+
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `SourceSettings.for_decoder`."""
         return self._recorded.for_decoder(said)

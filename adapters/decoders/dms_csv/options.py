@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,7 @@ class Options(common.RowOptions):
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
 
     operation_column: str = Field("Op", min_length=1)
+    tombstones: Literal["ignore"] | dict[str, Literal["ignore"]] = "ignore"
     csv: Dialect = Dialect()
 
 

@@ -7,15 +7,17 @@ the records of `transport: delta`, so these need none of it:
 `{"schema":{"id":"int64","at":"timestamp[us]"},"payload":{"_op":"u","_version":7,"_order":1,"_row":0,"id":1,"at":"..."}}`
 
 Without columns for the order (`sequence_columns: []`) it is that of the offsets. With `inserts_only` a row without
-an operation is a new one. With `text_values` every value is text, as rows of CSV have it (`adapters.arrow.texts`).
+an operation is a new one, and with `tombstones: delete` a null value is a delete of its key, where the offset is the order
+and the table declares key and columns (`tombstones`). With `text_values` every value is text, as rows of CSV have it
+(`adapters.arrow.texts`).
 
 **Types.** A record may carry them, as above; otherwise the table declares its columns (`schema:`), and others are left out.
 A schema of another kind than this is passed over where the table declares its columns. How types and values are spelt says
 `adapters.arrow.json.spelling`. The columns of operation and sequence belong to the table only where it declares them, and
 the bookkeeping columns of a target of ours never do.
 
-**Tables.** A record is of the table that its topic is named after; the key is the one in the configuration. Null values are
-tombstones, which are ignored. The time of a change is its record's.
+**Tables.** A record is of the table that its topic is named after; the key is the one in the configuration. Other null
+values are tombstones, which are ignored. The time of a change is its record's.
 
 **Values that a row lacks** were not sent, in an update; otherwise they are null. `_before` holds the columns that an update
 changed, with the values they had. Where one of the key is among them the change is a delete of the old key and a create of

@@ -18,12 +18,17 @@ from replicator.domain.table import Column
 from ...arrow.json.faults import UNREADABLE, fit, malformed
 from ...arrow.json.objects import UNSET
 from ...arrow.json.pieces import RECORD_IDS
-from .options import Options
+from .options import OPERATION, SEQUENCE, Options
 from .reader import RowReader
 
 STAMP = pa.timestamp("us", "UTC")
 LOW_BITS = 30
 """Of an offset: those in the second of its elements."""
+
+OF_DELTA = malformed(
+    "it was written for a source with `transport: delta`; to be read elsewhere the source says `operation_column: "
+    f"{OPERATION}` and `sequence_columns: [{', '.join(SEQUENCE)}]`"
+)
 
 
 @dataclass
@@ -53,6 +58,8 @@ class Block:
         said = reader.said(rows, options.operation_column)
         self.ops = [operation(value, options) for value in said]
         self.errors |= {i: options.unknown_operation(said[i]) for i, op in enumerate(self.ops) if op is None}
+        if options.inserts_only and not options.in_files and reader.is_typed:
+            self.errors |= {i: OF_DELTA for i, value in enumerate(said) if value is not None}
 
     def build(self) -> pa.Table:
         """The changes frame of these records, in their order; a change of a key is two rows."""

@@ -24,6 +24,7 @@ from .envelope import Envelopes
 from .layouts import Layout, Layouts
 from .options import Options, read_options
 from .routing import Routing
+from .tombstones import Tombstones
 from .veiled import OpensRows
 
 
@@ -35,6 +36,7 @@ class RowsDecoder(VeilingDecoder):
         given = dict(options or {})
         self._options = self.read_options(given)
         self._layouts = Layouts(self._options)
+        self._tombstones = Tombstones(self._options)
         super().__init__(
             given,
             routing=Routing(self._options, self._layouts),
@@ -51,11 +53,19 @@ class RowsDecoder(VeilingDecoder):
 
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
-        return self._located(super().route(raw), "error", raw["offset"])
+        return self._located(super().route(self._tombstones.to_rows(raw)), "error", raw["offset"])
+
+    def veiled(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.KeepsPrivate.veiled`."""
+        return super().veiled(self._tombstones.to_rows(raw))
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.envelope`."""
+        return super().envelope(self._tombstones.to_rows(raw))
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
-        whole = super().decode(raw, table)
+        whole = super().decode(self._tombstones.to_rows(raw), table)
         condition = of_table(self._options.truncates, table.name)
         if condition is not None:
             whole = _accept_truncates(whole, condition)
@@ -66,7 +76,7 @@ class RowsDecoder(VeilingDecoder):
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
-        layout = self._layout(sample, table)
+        layout = self._layout(self._tombstones.to_rows(sample), table)
         if layout.error is not None:
             raise Fatal(f"table {table} cannot be represented: {layout.error.sentence}")
         if not layout.nodes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -23,7 +23,8 @@ OF_OFFSET = 2
 class Options(common.RowOptions):
     """What `RowsDecoder` takes: see the package, and `RowOptions` for what is not said there. `sequence_columns`: none where
     the offset is the order. `inserts_only`: a row that says no operation is a new one. `text_values`: every value is text,
-    as `adapters.arrow.texts` reads it. `in_files`: offsets say where in files rows stand, and rejects do, too.
+    as `adapters.arrow.texts` reads it. `tombstones`: with `inserts_only` and without `sequence_columns`, `delete` makes a
+    record without a value a delete of its key. `in_files`: offsets say where in files rows stand, and rejects do, too.
     `truncates`: per table the condition (`domain.expr.Expr`) that holds for its truncates, which need not have a key."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -36,6 +37,7 @@ class Options(common.RowOptions):
     operation_column: str = Field(OPERATION, min_length=1)
     sequence_columns: tuple[str, ...] = Field(SEQUENCE, max_length=4)
     inserts_only: bool = False
+    tombstones: Literal["ignore", "delete"] | dict[str, Literal["ignore", "delete"]] = "ignore"
     text_values: bool = False
     in_files: bool = False
     truncates: dict[str, Any] = Field(default_factory=dict)
@@ -44,6 +46,9 @@ class Options(common.RowOptions):
     def _a_column_for_each(self) -> Options:
         if len({*self.sequence_columns, self.operation_column}) <= len(self.sequence_columns):
             raise ValueError("operation_column and sequence_columns name a column twice")
+        modes = self.tombstones if isinstance(self.tombstones, dict) else {"": self.tombstones}
+        if "delete" in modes.values() and (self.sequence_columns or not self.inserts_only):
+            raise ValueError("tombstones: delete needs rows that are all new ones, in the order of their offsets")
         return self
 
     @property

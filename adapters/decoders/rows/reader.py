@@ -13,7 +13,7 @@ from replicator.domain.table import TableSpec
 from ...arrow.json.faults import Read, read
 from ...arrow.json.nodes import Node, cast
 from ...arrow.json.objects import UNSET, kind_for
-from .layouts import Layout
+from .layouts import BARE, Layout
 from .options import Options
 
 Scalar = str | int | float | bool
@@ -29,6 +29,7 @@ class RowReader:
         self.table, self._olds = table, kind(known)
         self._fields = kind({**_own(options, self._olds.wire), **known})
         self.columns = {name: self._fields.nodes[name] for name in known}
+        self.is_typed = layout.fingerprint != BARE
         self.blank: Any = self._fields.empty()
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._fields.wire).decode
 

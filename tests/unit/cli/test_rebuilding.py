@@ -187,6 +187,7 @@ ROWS = """\
 pipeline: rows
 sources:
   feed: {format: rows, transport: archive, path: ./archive, operation_column: op}
+  topic: {format: rows, transport: archive, path: ./topic}
   folder: {format: rows, transport: files, path: ./folder, files: csv, csv: {header: true}, settle: 0 seconds}
 sinks:
   lake: {kind: delta, path: ./lake}
@@ -195,6 +196,7 @@ dead_letters: {path: ./dead_letters}
 defaults: {keys: [id]}
 tables:
   - {match: items, source: feed, schema: {id: int64, price: int64}, to: [{sink: lake}, {sink: raw}]}
+  - {match: users, source: topic, schema: {id: int64, name: string}, to: [{sink: lake}, {sink: raw}]}
   - {match: names, source: folder, schema: {id: int64, name: string}, to: [{sink: lake}, {sink: raw}]}
 http: {address: "127.0.0.1:0"}
 """
@@ -202,7 +204,7 @@ http: {address: "127.0.0.1:0"}
 
 def test_records_that_are_rows_are_read_as_their_source_reads_them(tmp_path: Path) -> None:
     """Not as rows of the table that keeps them, which is the log."""
-    for folder in ("config", "archive", "folder/names"):
+    for folder in ("config", "archive", "topic", "folder/names"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "config" / "replicator.yaml").write_text(ROWS)
     (tmp_path / "folder" / "names" / "000001.csv").write_text("id,name\n1,Ada\n2,\n")
@@ -212,9 +214,19 @@ def test_records_that_are_rows_are_read_as_their_source_reads_them(tmp_path: Pat
         for at, (key, op) in enumerate([(1, "c"), (2, "c"), (1, "u"), (2, "d")])
     ]
     (tmp_path / "archive" / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # Rows that say no operation: the last one of a key counts, and one without a value deletes it.
+    upserts = [(1, "Ada"), (2, "Bob"), (3, "Eve"), (1, "Eda"), (2, None), (3, None), (3, "Eva")]
+    lines = [
+        {"topic": "users", "partition": 0, "offset": at, "key": json.dumps({"id": key})}
+        | {"value": None if name is None else json.dumps({"id": key, "name": name})}
+        for at, (key, name) in enumerate(upserts)
+    ]
+    (tmp_path / "topic" / "users.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     ran = run_program(tmp_path, "run", "--until-caught-up", "-q")
     assert ran.returncode == 0, ran.stderr
-    for table in ("items", "names"):
+    users = DeltaTable(str(tmp_path / "lake" / "users")).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in users) == [(1, "Eda"), (3, "Eva")]
+    for table in ("items", "names", "users"):
         said = replay(tmp_path, table, "--lane", f"lake.{table}", "--into", f"{table}_again")
         assert said["rejected"] == 0 and rows(tmp_path, f"{table}_again") == rows(tmp_path, table) != []
     then = ask(tmp_path, "query", "items", "--as-of", "1970-01-01T00:00:01+0000", "--from-log")

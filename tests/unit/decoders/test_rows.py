@@ -177,6 +177,72 @@ def test_rows_may_be_inserts_without_saying_so(inserts_only):
     ]
 
 
+OF_TOPIC = {**KEYED, "inserts_only": True, "sequence_columns": [], "tombstones": "delete", "schema": {"items": TYPES}}
+
+
+def keyed(*records: tuple[bytes | None, Any], topic: str = "items") -> pa.Table:
+    raw = frame(*(value for _, value in records))
+    raw = raw.set_column(0, raw.schema.field("topic"), pa.array([topic] * len(records), pa.string()))
+    place = raw.schema.get_field_index("key")
+    return raw.set_column(place, raw.schema.field(place), pa.array([key for key, _ in records], pa.binary()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "expected"),
+    [
+        ("int64", b'{"id": 1, "more": 2}', 1),
+        ("int64", b'{"schema":{"type":"struct"},"payload":{"id":1}}', 1),
+        ("int64", b'{"schema":{"type":"int64"},"payload":1}', 1),
+        ("int64", b"1", 1),
+        ("string", b"1", "1"),
+        ("string", b'"1"', "1"),
+        ("string", b"a b", "a b"),
+    ],
+)
+def test_a_record_without_a_value_deletes_the_row_of_its_key(kind, key, expected):
+    decoder = RowsDecoder({**OF_TOPIC, "schema": {"items": {**TYPES, "id": kind}}})
+    raw = keyed((None, {"id": expected, "name": "x"}), (key, None), (None, None))
+    routes = decoder.route(raw).to_pylist()
+    assert [(r["table"], r["ignored"], r["error"]) for r in routes] == [
+        *[("items", None, None)] * 2,
+        (None, "tombstone", None),
+    ]
+    rows = decoder.decode(raw.slice(0, 2), learnt(decoder, raw.slice(1, 1))).to_pylist()
+    assert [(r["_op"], r["id"], r["name"], r["_seq_2"], r["_error"]) for r in rows] == [
+        ("c", expected, "x", 0, None),
+        ("d", expected, None, 1, None),
+    ]
+    assert [e["op"] for e in decoder.envelope(raw).to_pylist()] == ["c", "d", None]
+
+
+@pytest.mark.parametrize("key", [b"a", b"[1]", b'{"more": 1}', b"\xff", b'{"id": null}', b"1.5"])
+def test_a_key_that_is_none_is_a_reject(key):
+    decoder, raw = RowsDecoder(OF_TOPIC), keyed((None, {"id": 1}), (key, None))
+    spec = learnt(decoder, raw)
+    wrong = [decoder.route(raw)["error"][1].as_py(), decoder.decode(raw, spec)["_error"][1].as_py()]
+    assert any(wrong)
+
+
+@pytest.mark.parametrize(
+    "more", [{"tombstones": "ignore"}, {"tombstones": {"items": "ignore"}}, {"keys": {}}, {"schema": {"other": TYPES}}]
+)
+def test_a_record_without_a_value_is_passed_over_elsewhere(more):
+    [route] = RowsDecoder({**OF_TOPIC, **more}).route(keyed((b"1", None))).to_pylist()
+    assert (route["table"], route["ignored"]) == (None, "tombstone")
+
+
+@pytest.mark.parametrize("more", [{"inserts_only": False}, {"sequence_columns": ["at"]}])
+def test_tombstones_have_no_place_among_rows_with_another_order(more):
+    with pytest.raises(ConfigProblem, match="in the order of their offsets"):
+        RowsDecoder({**OF_TOPIC, **more})
+
+
+def test_rows_of_a_delta_source_name_what_has_to_be_said():
+    wrong, right = decode(typed("d", id=1), {"schema": TYPES, "payload": {"id": 1}}, options={**OF_TOPIC, "schema": {}})
+    assert "`operation_column: _op`" in wrong["_error"] and "[_version, _order, _row]" in wrong["_error"]
+    assert (right["_op"], right["_error"]) == ("c", None)
+
+
 def test_a_schema_of_another_kind_is_passed_over_where_columns_are_declared():
     connect = {
         "schema": {"type": "struct", "fields": [{"field": "id", "type": "int64"}]},

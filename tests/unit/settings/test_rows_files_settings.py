@@ -53,16 +53,40 @@ def test_parquet_has_types_of_its_own(folder):
     [("archive", "    path: ./archive\n"), ("kafka", "    bootstrap_servers: b:9092\n    topics: [users]\n")],
 )
 @pytest.mark.parametrize(
-    ("more", "sequence"),
+    ("more", "expected"),
     [
-        ("", ("_version", "_order", "_row")),
-        ("    operation_column: op\n", ()),
-        ("    operation_column: op\n    sequence_columns: [n]\n", ("n",)),
+        ("", (True, (), "delete")),
+        ("    sequence_columns: [n]\n", (True, ("n",), "ignore")),
+        ("    operation_column: op\n", (False, (), "ignore")),
+        ("    operation_column: op\n    sequence_columns: [n]\n", (False, ("n",), "ignore")),
     ],
 )
-def test_records_of_others_are_in_the_order_of_their_offsets(folder, transport, place, more, sequence):
+def test_records_of_others_are_in_the_order_of_their_offsets(folder, transport, place, more, expected):
     feed(folder, more, transport, place)
-    assert adapters.decoder(folder.load(), "feed")._options.sequence_columns == sequence
+    loaded = folder.load()
+    options = adapters.decoder(loaded, "feed")._options
+    assert (options.inserts_only, options.sequence_columns, options.tombstones["users"]) == expected
+    # Of lanes too: queries as of a time look there.
+    assert [lane.tombstones or "ignore" for lane in loaded.settings.lanes_for("users", "feed")] == [expected[-1]]
+
+
+@pytest.mark.parametrize(
+    ("more", "mode", "code"),
+    [
+        ("", "delete", None),
+        ("", "ignore", None),
+        ("    operation_column: op\n", "delete", "inapplicable"),
+        ("    sequence_columns: [n]\n", "delete", "inapplicable"),
+        ("    operations: {create: I}\n", "ignore", "inapplicable"),
+    ],
+)
+def test_tables_may_say_what_becomes_of_records_without_a_value(folder, more, mode, code):
+    table = TABLE.replace("    schema:", f"    tombstones: {mode}\n    schema:")
+    feed(folder, more, "archive", "    path: ./archive\n", table=table)
+    if code is None:
+        assert adapters.decoder(folder.load(), "feed")._options.tombstones["users"] == mode
+    else:
+        assert folder.only().code == code
 
 
 @pytest.mark.parametrize(
