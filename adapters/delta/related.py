@@ -16,6 +16,7 @@ from replicator.domain.change import UNSENT
 from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns
 from replicator.domain.sequence import Sequence
 
+from ..sql.departures import asks
 from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE
 from ..sql.history_events import cut_in_two, reaches
 from ..sql.render import literal
@@ -33,6 +34,7 @@ def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Ta
     """
     sequence = cdc_sequence_columns(plan.table.sequence)
     unsent = _unsent_names(rows) if plan.repair.complete else []
+    unsent += plan.shown if pc.any(asks(plan, rows)).as_py() else ()
     marks = [CDC_DELETED] if plan.soft_deletes else []
     columns = list(dict.fromkeys([*plan.repair.identity, *sequence, *unsent, *marks]))
     wanted = _wanted(plan, rows)

@@ -30,6 +30,7 @@ from ..sql.dialect import SPARK
 from ..sql.history import events_select, marks_select, versions_select
 from ..sql.history_events import CHANGE, KIND, PLACE, Known, carried, related_select
 from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, VERDICT
+from .departures import without_others
 from .frames import column, derived, kept, selected, where
 from .known import known_of
 from .marks import SparkMarks
@@ -66,6 +67,7 @@ class SparkHistories:
         rows = derived(rows.withColumn(PLACE, column(OFFSET)), rows)
         crossing = late_cuts(facts, state)
         related = kept(self._related(snapshot, plan, rows, lowest, crossing, moves=facts.moves))
+        rows, others = without_others(plan, facts, rows, related)
         late = state.ledger_high is not None and overlaps(facts, state)
         marks = self._marks.lookup(write.lane, plan, rows, related, state.position, again=write.beside) if late else None
         cuts = united_cuts(state.cuts, facts.cuts)
@@ -83,7 +85,7 @@ class SparkHistories:
         hidden = self._selected(lambda names: marks_select(plan, SPARK, found, names["events"]), made)
         recorded = facts.highest if self._marks.record(write.lane, plan, derived(hidden, events)) else None
         incomplete = seen.get(INCOMPLETE, 0)
-        counts = Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=incomplete)
+        counts = Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=incomplete, superseded=others)
         rejects = _rejected(plan, rows, events) if incomplete else None
         return Versions(kept(derived(written, events)), rejects, counts, recorded)
 

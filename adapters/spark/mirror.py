@@ -41,6 +41,7 @@ from ..sql.dialect import SPARK
 from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, from_columns, repair_select
 from .beside import SparkBeside
 from .columns import SparkColumns
+from .departures import without_others
 from .frames import column, derived, kept, mapped, selected, where
 from .histories import SparkHistories
 from .ledger import SparkTombstoneLedger
@@ -158,8 +159,10 @@ class SparkMirror:
         """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row that fits."""
         if not needs_repair(write.plan, write.folded.facts, state):
             return rows, None, Counts(applied=counts.applied)
+        known = related()
+        rows, others = without_others(write.plan, write.folded.facts, rows, known)
         ledger = self._remembered(write, rows, state)
-        relations = {"rows": rows, "related": related()} | ({} if ledger is None else {"ledger": ledger})
+        relations = {"rows": rows, "related": known} | ({} if ledger is None else {"ledger": ledger})
         resent = resent_below(write.plan, state, write.span)
         below = can_be_late(write.plan, write.folded.facts, state)
 
@@ -181,7 +184,7 @@ class SparkMirror:
         given_up = where(done, column(VERDICT).isin(INCOMPLETE, LATE)).withColumn(ERROR, too_late.otherwise(incomplete()))
         verdicts = Counts(
             applied=seen.get(APPLY, 0),
-            superseded=seen.get(SUPERSEDED, 0),
+            superseded=seen.get(SUPERSEDED, 0) + others,
             duplicate=seen.get(DUPLICATE, 0),
             rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0),
         )

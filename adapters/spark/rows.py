@@ -27,6 +27,7 @@ from replicator.domain.plan import (
 from replicator.domain.policies import started_as
 from replicator.domain.table import TableSpec
 
+from ..arrow.departures import looks
 from ..sql.repair import from_columns, not_sent
 from .elements import shown
 from .frames import column, derived, quoted
@@ -102,7 +103,10 @@ def _as_version(table: TableSpec) -> dict[str, Column]:
 
 def _old_key(plan: ApplyPlan) -> list[Column]:
     pairs = zip(plan.table.keys, from_columns(plan), strict=True)
-    return [sf.expr(f"{quoted(change.MOVED_FROM)}.{quoted(key)}").alias(old) for key, old in pairs]
+    moved = [(sf.expr(f"{quoted(change.MOVED_FROM)}.{quoted(key)}"), key, old) for key, old in pairs]
+    if not looks(plan):
+        return [before.alias(old) for before, _, old in moved]
+    return [sf.when(column(change.MOVED_TO), column(key)).otherwise(before).alias(old) for before, key, old in moved]
 
 
 NAMES = "{names}"

@@ -30,6 +30,7 @@ from replicator.domain.plan import (
 )
 from replicator.domain.sequence import Sequence as SequenceKey
 
+from .departures import without_others
 from .dialect import DUCKDB
 from .duck import session
 from .history import events_select, marks_select, versions_select
@@ -72,6 +73,7 @@ def versions(
     sequence of `rows` (more do no harm), with the target's columns. `marks`: what is remembered of these keys (more do no
     harm), with the target's columns and `_op`; None when nothing of it lies at or above `lowest`. `cuts`: all truncates.
     """
+    rows, others = without_others(plan, rows, related)
     pool = _Pool(plan, rows, related, marks)
     numbers, known = _numbered(pool, history, lowest, cuts)
     with session() as connection:
@@ -92,7 +94,7 @@ def versions(
         pc.greater_equal(found[PLACE], 0),
         pool.remembered(hidden),
         _with_reasons(rejected),
-        _counts(verdicts[VERDICT]),
+        _counts(verdicts[VERDICT]) + Counts(superseded=others),
     )
 
 

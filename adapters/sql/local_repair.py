@@ -18,6 +18,7 @@ from replicator.domain.retention import Forgetting, can_be_late, late
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
+from .departures import without_others
 from .dialect import DUCKDB
 from .duck import session
 from .repair import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, from_columns, joins, not_sent, verdict
@@ -41,6 +42,7 @@ def repair(write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa
     `ledger`: key columns and `_cdc_seq_*`, the highest per key, or None when nothing is remembered.
     """
     plan, resent = write.plan, resent_below(write.plan, state, write.span)
+    rows, others = without_others(plan, rows, related)
     tables = {"changes": rows, "related": related} | ({} if ledger is None else {"ledger": ledger})
     forgetting = can_be_late(plan, write.folded.facts, state)
     select = places_select(plan, ledger=ledger is not None, floor=state.floor, resent=resent, forgetting=forgetting)
@@ -53,7 +55,8 @@ def repair(write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa
     if forgetting is not None:
         too_late = rows.filter(pc.equal(outcome, LATE))
         rejects.append(with_error(too_late, [str(late(write.lane.id))] * too_late.num_rows))
-    return Repaired(completed.filter(apply), pa.concat_tables(rejects), _counts(outcome))
+    counts = _counts(outcome) + Counts(superseded=others)
+    return Repaired(completed.filter(apply), pa.concat_tables(rejects), counts)
 
 
 def with_error(rows: pa.Table, sentences: list[str]) -> pa.Table:

@@ -20,6 +20,7 @@ from replicator.domain.retention import Forgetting
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
+from .departures import another_row
 from .dialect import POSTGRES
 from .pg_copy import copy_statement
 from .pg_instants import instant
@@ -160,6 +161,11 @@ class Target:
             keep=(ROW,),
         )
         return f"INSERT INTO {quoted(self.repaired)} {select}"
+
+    def leave(self) -> bytes:
+        """Take out of the staging table the deletes that are of other rows than the target's."""
+        where = another_row(self.plan, POSTGRES, as_text=True)
+        return self._once("leave", lambda: f"DELETE FROM {quoted(self.stage)} AS r USING {self.relation} AS t WHERE {where}")
 
     def verdicts(self) -> bytes:
         """How many of the completed rows got which verdict."""

@@ -31,6 +31,7 @@ from replicator.domain.sequence import SequenceValue
 from replicator.domain.watermark import reached_after
 from replicator.ports.frames import Write
 
+from ..arrow.departures import looks
 from .pg_columns import ColumnsInServer, changed_keys
 from .pg_connection import planning
 from .pg_history import VersionsInServer
@@ -147,6 +148,7 @@ class Writing:
         if bulk:
             self._cursor.execute(target.analyze(whole=repairing), prepare=False)
         with planning(self._cursor, bulk=bulk):
+            left -= self._left_out(facts, outcome)
             if repairing:
                 left = self._repaired(rows, left, write, before, outcome)
             if bulk and repairing:
@@ -180,6 +182,7 @@ class Writing:
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
         with planning(self._cursor, bulk=bulk):
+            left -= self._left_out(facts, outcome)
             seen = versions.judge(facts.lowest, outcome.state.cuts, crossing, late=late, moves=facts.moves)
             duplicate, incomplete = seen.get(DUPLICATE, 0), seen.get(INCOMPLETE, 0)
             outcome.counts += Counts(applied=left - duplicate - incomplete, duplicate=duplicate)
@@ -273,6 +276,14 @@ class Writing:
             why = {number: str(too_late if said == LATE else not_sent(names or ())) for number, said, names in found}
             _reject(outcome, rows.rejects(self._cursor, self._target, why))
         return left - superseded - duplicate - given_up
+
+    def _left_out(self, facts: Facts, outcome: Outcome) -> int:
+        """How many staged rows are deletes of other rows than the target's (`departures`)."""
+        if not (facts.moves and self._target.plan.table.by_commit and looks(self._target.plan)):
+            return 0
+        found = self._cursor.execute(self._target.leave(), prepare=False).rowcount
+        outcome.counts += Counts(superseded=found)
+        return found
 
     def _merged(self, rows: Rows, left: int, outcome: Outcome, repaired: bool, bulk: bool) -> None:
         refused = self._refused(rows, repaired=repaired, bulk=bulk)

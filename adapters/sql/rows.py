@@ -25,6 +25,7 @@ from replicator.domain.plan import (
 )
 from replicator.domain.policies import TIMESTAMP, started_as
 
+from ..arrow.departures import looks
 from ..arrow.elements import shown
 from .repair import from_columns
 
@@ -33,7 +34,8 @@ POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
 
 def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table:
     """The rows frame: `_op`, the columns of `plan.target` in order and with their types, `_unsent`, `_reset`,
-    `_from_1..n` (the old key, null unless the key changed), `_topic`, `_partition`, `_offset`.
+    `_from_1..n` (the old key, null unless the key changed; of a delete of which the target's row has to be asked, its own),
+    `_topic`, `_partition`, `_offset`.
 
     A truncate is no row where `plan.truncates` (see `Facts.clear_below`), but under
     `plan.by_column`. `applied_at` is one value for the batch.
@@ -112,4 +114,10 @@ def _old_key(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
         return {}
     moved = folded[change.MOVED_FROM].combine_chunks()
     # By number: a name with dots or slashes would be read as a path.
-    return {name: pc.struct_field(moved, i) for i, name in enumerate(from_columns(plan))}
+    old = {name: pc.struct_field(moved, i) for i, name in enumerate(from_columns(plan))}
+    leaves = folded[change.MOVED_TO]
+    if not looks(plan) or leaves.null_count == len(leaves):
+        return old
+    asked = pc.fill_null(leaves, False).combine_chunks()
+    keys = zip(old.items(), plan.table.keys, strict=True)
+    return {name: pc.if_else(asked, folded[key].combine_chunks(), values) for (name, values), key in keys}

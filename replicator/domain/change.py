@@ -80,8 +80,9 @@ def changes_schema(table: TableSpec) -> pa.Schema:
     event time at the source, of the years 1 to 9999, or null. `_topic`, `_partition`, `_offset` identify the record.
     `_tx` transaction id or null. `_error` null, or `CODE: sentence` of `errors.Reject`: such a row is a reject and its
     other values do not count. `_unsent` names the columns whose value was not sent (unchanged TOAST, partial image),
-    null when all were. `_moved_from` is the old key on the create half of a key change, `_moved_to` is true on its
-    delete half; both null otherwise. For `d` the columns hold the before image as sent; for `t` all are null.
+    null when all were; on the delete half of a key change also those of which that is not known. `_moved_from` is the old
+    key on the create half of a key change, `_moved_to` is true on its delete half; both null otherwise. For `d` the
+    columns hold the before image as sent; for `t` all are null.
     """
     moved = [pa.field(MOVED_FROM, key_struct(table))] if table.keys else []
     return pa.schema(

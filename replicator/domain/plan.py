@@ -155,6 +155,14 @@ class ApplyPlan:
         return self.table.by_column
 
     @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns by which the image of a delete shows the row that it is of: values that begin a version, and that come
+        from the source."""
+        added = {name for name, _ in self.shape.remade.added}
+        names = self.history.tracked if self.history else tuple(c.name for c in self.table.values)
+        return tuple(name for name in names if name not in added)
+
+    @property
     def rule(self) -> str:
         """The policy, what it identifies rows by and, where the configuration says, what orders them and which of them there
         are: rows written under another rule may not be applied to."""
@@ -170,7 +178,7 @@ class ApplyPlan:
     def fold_key(self) -> tuple[object, ...]:
         """Plans with equal fold keys share one folded frame."""
         table, whole, cuts = self.table, self.watermark is not None, self.history is not None
-        return (self.fold, whole, cuts, table.name, table.keys, table.sequence, table.column_names, self.shape)
+        return (self.fold, whole, cuts, table.name, table.keys, table.sequence, table.column_names, self.shape, self.shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +210,10 @@ class Facts:
     """What the fold saw, so that stages 2 and 3 run only when they can matter.
 
     `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded row
-    lacks a value; `moves`: some folded row has an old key; `deletes`: some folded row is a delete; `clear_below`: the
-    sequence of the last truncate, `cleared_at` its event time; `newest` the greatest event time in microseconds since 1970,
-    or None. `cuts`: for a history, every truncate, in order of sequence. `deleted`: the highest sequence of a delete, of all
-    changes of the batch.
+    lacks a value; `moves`: some folded row has an old key, or is a delete of which the target's row has to be asked;
+    `deletes`: some folded row is a delete; `clear_below`: the sequence of the last truncate, `cleared_at` its event time;
+    `newest` the greatest event time in microseconds since 1970, or None. `cuts`: for a history, every truncate, in order of
+    sequence. `deleted`: the highest sequence of a delete, of all changes of the batch.
     Under a watermark, of the changes that it concerns: `oldest`, the least event time, and `reached`, the greatest one of
     each partition.
     """
@@ -271,8 +279,8 @@ def overlaps(facts: Facts, state: LaneState) -> bool:
 
 def needs_repair(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
     """True when stages 2 and 3 can change the outcome of this batch."""
-    incomplete = plan.repair.complete and facts.unsent
-    return incomplete or overlaps(facts, state)
+    needs_others = plan.repair.complete and (facts.unsent or facts.moves)
+    return needs_others or overlaps(facts, state)
 
 
 def resent_below(plan: ApplyPlan, state: LaneState, span: Span) -> Sequence | None:

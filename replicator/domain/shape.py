@@ -185,7 +185,7 @@ class Shape:
             )
         columns = tuple(_orderly(name, table) for name in self.sequence_by)
         textual = tuple(i for i, c in enumerate(columns, 1) if (e := element_of(c.type)) and e.textual)
-        return replace(table, sequence=len(columns) + table.sequence, textual=textual, ordered_by=columns)
+        return replace(table, sequence=len(columns) + table.sequence, textual=textual, ordered_by=columns, by_commit=False)
 
 
 UNSHAPED = Shape()

@@ -70,8 +70,9 @@ class TableSpec:
     `keeping`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `soft_deletes`: a
     delete leaves the row with its values, marked, where a lane asks for that. `by_column`: so does `sequences per column`,
     which a source needs that sends parts of rows in any order. `unordered`: its records do not say where in the source's log
-    they are, so that a lane has to order them by columns of its own. `fingerprint` identifies the schema as it was
-    sent; it is opaque and never compared across formats.
+    they are, so that a lane has to order them by columns of its own. `by_commit`: the first element of the sequence is of
+    the commit, one for all changes of a transaction and for no others. `fingerprint` identifies the schema as it was sent;
+    it is opaque and never compared across formats.
     """
 
     name: str
@@ -86,6 +87,7 @@ class TableSpec:
     soft_deletes: bool = False
     by_column: bool = False
     unordered: bool = False
+    by_commit: bool = False
 
     @property
     def sequence_types(self) -> tuple[pa.DataType, ...]:

@@ -230,6 +230,15 @@ def scrambled(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
     return st.builds(scramble, any_history(keys), st.integers(0, 999))
 
 
+def at_once(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
+    """Histories of a source that looks at its keys when a statement ends, and sends deletes with the whole row."""
+
+    def looking(history: History) -> History:
+        return replace(history, shape=replace(history.shape, at_once=True, full=True))
+
+    return any_history(keys).map(looking)
+
+
 def any_history(keys: tuple[str, ...], disorder: int = 0, first: Sequence[str] = ()) -> st.SearchStrategy[History]:
     """Short histories that shrink well, and long ones that reach far."""
     numbers, lengths, more = (

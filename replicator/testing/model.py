@@ -44,7 +44,7 @@ class Change:
     missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
     did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
     `kept`: columns in which a NULL leaves what the row of the key holds, if there is one. `at`: what versions show of where
-    they begin and end, if not the event time.
+    they begin and end, if not the event time. `made`: columns whose values do not come from the source.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
     without a key), and may be another one when the change is sent again. `partition`: the ordered
     log it came in. `arrived`: when it came to the target, by a clock that the test gives.
@@ -62,6 +62,7 @@ class Change:
     partition: int = 0
     kept: Container[str] = ()
     at: Any = None
+    made: frozenset[str] = frozenset()
     arrived: datetime | None = None
 
     @property
@@ -103,6 +104,9 @@ class Scd1:
     - Values that were not sent keep what the living row holds; without a living row the change is rejected.
     - A key change is a delete of the old key and a create of the new one. Values that the create did not send come from the
       old row as it was: as the delete half found it, or as it is when that half has not come yet.
+    - A delete half of a key change takes the row that its image shows. Where the last change of the living row belongs to
+      the same transaction and left other values, it is another row, which took the key before that one left it: it stays,
+      and the delete is superseded.
     - A NULL in a column that is kept leaves what the living row of the key holds; without one it is NULL.
     - A truncate removes every row below its sequence; every change at or below it that comes later is superseded.
     - With a retention, deletes up to the highest one that had come a retention ago are forgotten when the first change after
@@ -179,6 +183,8 @@ class Scd1:
         return self.rows.get(key, ((), None))
 
     def _delete(self, key: Key, change: Change) -> Outcome:
+        if shows_another(change, *self._living(key), [c for c in self.columns if c not in self.keys]):
+            return Outcome.SUPERSEDED
         self.deletes[key] = change.sequence
         self.departed.pop(key, None)
         _, row = self._living(key)
@@ -243,7 +249,7 @@ class SoftScd1(Scd1):
     def _delete(self, key: Key, change: Change) -> Outcome:
         there = self.rows.get(key)
         outcome = super()._delete(key, change)
-        if there is not None:
+        if there is not None and outcome is Outcome.APPLIED:
             mark = {"_cdc_deleted": True, "_cdc_deleted_at": change.ts}
             self.rows[key] = (change.sequence, there[1] | change.bookkeeping() | mark)
             self.struck.pop(key, None)
@@ -330,6 +336,8 @@ class Scd2:
       delete between the two, otherwise the change is rejected; should a delete come in between later, the values stay.
     - A key change is a delete of the old key and a create of the new one. Values that the create did not send come from the
       old key's version that ends there, or is open there, when the create comes.
+    - A delete half of a key change that does not show the row which its key has, as in `Scd1`, ends nothing and is
+      superseded. The tracked columns tell.
 
     `untracked`: columns whose change alone begins no version. A version has the bookkeeping of the upsert it began with;
     `_cdc_last_seq_*` is the sequence of the last one that was taken into it.
@@ -349,6 +357,8 @@ class Scd2:
         known = self.changes.setdefault(key, {}) if change.op != "t" else self.truncates
         if change.sequence in known:
             return Outcome.DUPLICATE
+        if change.moved_to and shows_another(change, *self._last(key, change.sequence), self.tracked):
+            return Outcome.SUPERSEDED
         if change.op not in ("d", "t") and change.unsent:
             base = self._alive(change.moved_from or key, change.sequence)
             if base is None:
@@ -360,11 +370,12 @@ class Scd2:
 
     def _alive(self, key: Key, sequence: Sequence) -> Row | None:
         """The newest upsert of the key below that sequence, unless a delete lies between."""
-        alive = None
-        for change, row in self._images(key):
-            if change.sequence < sequence:
-                alive = row
-        return alive
+        return self._last(key, sequence)[1]
+
+    def _last(self, key: Key, sequence: Sequence) -> tuple[Sequence, Row | None]:
+        """The newest change of the key below that sequence, and what the row held after it."""
+        below = [(change.sequence, row) for change, row in self._images(key) if change.sequence < sequence]
+        return below[-1] if below else ((), None)
 
     def _images(self, key: Key) -> list[tuple[Change, Row | None]]:
         """The changes of a key by sequence, each with what the row held after it; None after a delete."""
@@ -403,6 +414,16 @@ class Scd2:
     def table(self) -> list[Row]:
         """One row per version."""
         return [version for key in self.changes for version in self._versions(key)]
+
+
+def shows_another(change: Change, last: Sequence, row: Row | None, columns: Iterable[str]) -> bool:
+    """True for the delete half of a key change whose image shows another row than this, of which `last` is the newest change
+    and in the same transaction: of that all have the same first element, unless columns order changes (`at`). An image
+    without values shows no row."""
+    if not change.moved_to or change.at is not None or row is None or len(last) < 2 or last[0] != change.sequence[0]:
+        return False
+    sent = {c: change.image.get(c) for c in columns if c not in change.unsent | change.made}
+    return any(v is not None for v in sent.values()) and not all(alike(v, row[c]) for c, v in sent.items())
 
 
 def alike(one: Any, other: Any) -> bool:

@@ -84,7 +84,8 @@ class Remaking:
             image[name] = None if told is Told.UNSENT else told
             unsent |= {name} if told is Told.UNSENT else set()
         old = change.moved_from and tuple(map(self._value, keys, change.moved_from))
-        return replace(change, image=image, unsent=frozenset(unsent), moved_from=old)
+        made = frozenset({*self.added, *self.computed})
+        return replace(change, image=image, unsent=frozenset(unsent), moved_from=old, made=made)
 
     def _computed(self, came: Change, computing: Computing, keys: tuple[str, ...]) -> Any:
         lacking, of_keys = computing.of & came.unsent, computing.of & set(keys)

@@ -20,6 +20,7 @@ from replicator.ports.sink import Sink, SinkCapabilities
 from .contract import Contract
 from .delivery import Delivering, Plans, Target, assert_equals_model, assert_rows, lane_of
 from .histories import History
+from .model_shapes import Wanted
 from .source import Shape, Statement
 
 SIMPLE = Shape(values=("text", "int"), tombstones=False)
@@ -92,15 +93,22 @@ class SinkBase(Contract):
             return sink.capabilities
 
     def equal_the_model(
-        self, histories: st.SearchStrategy[History], policy: str, plans: Plans = plan_for, share: int = 1
+        self,
+        histories: st.SearchStrategy[History],
+        policy: str,
+        plans: Plans = plan_for,
+        share: int = 1,
+        wanted: Wanted | None = None,
     ) -> None:
-        """Random histories end as the model says, and every change is accounted for."""
+        """Random histories end as the model says, and every change is accounted for. `wanted`: the shape of the plans."""
 
         @self.for_all(share, history=histories)
         def check(history: History) -> None:
             with self.target() as target:
                 engine, frames = self.new_engine(), (self.to_frame, self.to_arrow)
-                delivering = Delivering(engine, target, history, policy, plans, to_frame=frames[0], to_arrow=frames[1])
+                delivering = Delivering(
+                    engine, target, history, policy, plans, wanted, to_frame=frames[0], to_arrow=frames[1]
+                )
                 delivering.run()
                 assert_equals_model(delivering)
 

@@ -10,9 +10,10 @@ import pytest
 
 from replicator.domain.change import OFFSET, PARTITION, TOPIC
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.plan import LaneState, cdc_sequence_columns
+from replicator.domain.plan import ApplyPlan, LaneState, cdc_sequence_columns
 from replicator.domain.policies import plan_for, scd2
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.shape import Shape as LaneShape
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Write
@@ -20,8 +21,9 @@ from replicator.ports.sink import Sink, TombstoneLedger
 
 from .contract import Contract, needs
 from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
-from .histories import Fault, History, any_history, changes_frame, scrambled
+from .histories import Fault, History, any_history, at_once, changes_frame, scrambled
 from .model import Change
+from .model_shapes import Wanted
 from .sink_ageing import SinkAgeing
 from .sink_base import IDENTITY, no_rejects, simple, stored, writes
 from .sink_beside import SinkBeside
@@ -34,6 +36,7 @@ from .sink_swaps import SinkSwaps
 from .sink_watermarks import SinkWatermarks
 from .source import Event, Shape, Statement
 
+SOFT = Wanted(soft_deletes=True)
 ODD_NAMES = (
     "select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "a\\b", "{b}", "x" * 63, "y" * 200,
 )  # fmt: skip
@@ -41,6 +44,11 @@ IN_ANY_ORDER = 8
 """Such histories touch every row again and again, so one in so many is enough for a run."""
 
 KEYED = ("int", "text", "composite")
+
+
+def softly(policy: str, table: TableSpec) -> ApplyPlan:
+    """`plan_for` with soft deletes."""
+    return plan_for(policy, table, shape=LaneShape(soft_deletes=True))
 
 
 def alike(place: int, position: tuple[int, int], count: int, value: int) -> tuple[Event, Change]:
@@ -82,6 +90,13 @@ class SinkContract(
         """The same for `scd2` where changes of some columns begin no version, and records arrive in any order."""
         needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         self.equal_the_model(scrambled(KEYED), "scd2", lambda _, table: scd2(table, ("v1", "v3")), share=IN_ANY_ORDER)
+
+    def test_keys_that_change_at_once_equal_the_model(self) -> None:
+        """Random histories of a source that looks at its keys when a statement ends: keys are shifted, exchanged or passed
+        round, under every cut and interleaving, and chains of key changes are among them."""
+        for policy, plans, wanted in (("scd1", plan_for, None), ("scd1", softly, SOFT), ("scd2", plan_for, None)):
+            if policy in self.capabilities().policies:
+                self.equal_the_model(at_once(KEYED), policy, plans, share=2, wanted=wanted)
 
     def test_a_key_change_that_is_sent_again_takes_no_newer_values(self) -> None:
         """Nothing could give the values that it did not send; meanwhile another row has the old key."""

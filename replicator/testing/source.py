@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import pairwise
 from random import Random
 from typing import Any, Literal
 
@@ -56,6 +57,8 @@ class Shape:
     length are ever left out. `snapshot`: so many rows are read at the beginning. `disorder`: event times deviate from the
     order of the log by up to so many milliseconds, and some events have none. `whole_moves`: key changes carry all values.
     `scramble`: records arrive in any order, those of one key too (every value is sent then, unless `parts`).
+    `at_once`: the source looks at its keys when a statement ends. So a move to a key that is taken moves that row on, and
+    rows exchange their keys, or pass them round, without another key: a row may come before the one leaves that had its key.
     """
 
     key: str = "int"
@@ -72,6 +75,7 @@ class Shape:
     whole_moves: bool = False
     scramble: int | None = None
     parts: bool = False
+    at_once: bool = False
 
     @property
     def keeps_order(self) -> bool:
@@ -102,7 +106,7 @@ class SourceTable:
         keys = tuple(Column(f"k{i}", KINDS[kind].type) for i, kind in enumerate(KEY_KINDS[shape.key], 1))
         values = tuple(Column(f"v{i}", KINDS[kind].type) for i, kind in enumerate(shape.values, 1))
         names = tuple(column.name for column in keys)
-        self.versions = [TableSpec("public.items", keys + values, names, 3, "0", counted=not names)]
+        self.versions = [TableSpec("public.items", keys + values, names, 3, "0", counted=not names, by_commit=True)]
         self.kinds = dict(zip((c.name for c in values), shape.values, strict=True))
         self.live: dict[int, dict[str, Any]] = {}
         self.unseen = set(range(KEY_COUNT if shape.unseen else 0))
@@ -157,7 +161,10 @@ class SourceTable:
 
     def remove(self, number: int, new: int | None = None) -> None:
         """The delete half of a key change, or a delete."""
-        image = self.live.pop(number)
+        self.leave(number, self.live.pop(number), new)
+
+    def leave(self, number: int, image: Mapping[str, Any], new: int | None) -> None:
+        """The records of `remove`."""
         whole = self.shape.full or not self.versions[0].keys
         moved_to = None if new is None else self.key(new)
         self.emit("d", number, image if whole else {}, moved_to=moved_to)
@@ -171,6 +178,8 @@ class SourceTable:
 
     def move(self, s: Statement) -> None:
         """Change of key; to a key that is taken, or in a table without a key, a write."""
+        if self.shape.at_once and s.other in self.live:
+            return self.together(s, (s.key, s.other, self.free(s.key)))
         free = s.other not in self.live and s.other != s.key and self.versions[0].keys
         if not free or not (s.key in self.live or s.key in self.unseen):
             return self.write(s)
@@ -184,14 +193,42 @@ class SourceTable:
 
     def swap(self, s: Statement) -> None:
         """Two rows exchange their keys, by way of a third key."""
+        if self.shape.at_once and s.salt % 2:
+            self.together(s, (s.key, s.other, s.key))
+            return
         for key, other in ((s.key, KEY_COUNT), (s.other, s.key), (KEY_COUNT, s.other)):
             if key in self.live and other not in self.live:
                 self.move(replace(s, key=key, other=other, salt=s.salt + key))
 
     def chain(self, s: Statement) -> None:
         """A to B and B to C in one transaction."""
+        if self.shape.at_once and s.salt % 2:
+            third = (s.other + 1 + s.salt % 3) % KEY_COUNT
+            self.together(s, (s.key, s.other, third, s.key))
+            return
         self.move(s)
         self.move(replace(s, key=s.other, other=(s.other + 1 + s.salt % 3) % KEY_COUNT, mask=s.mask >> 1))
+
+    def together(self, s: Statement, path: tuple[int, ...]) -> None:
+        """One statement by which each row takes the next key of `path`, in this order. A write where it is none, or where
+        rows are so alike that nobody could tell which of two left a key."""
+        moves = list(pairwise(path))
+        if len({old for old, _ in moves}) < len(moves) or any(old not in self.live for old, _ in moves):
+            return self.write(s)
+        before = {old: self.live[old] for old, _ in moves}
+        after = {new: self.values(s.salt + old) if s.mask & 1 else dict(before[old]) for old, new in moves}
+        if any(not any(v is not None for v in before[k].values()) or after[k] == before[k] for k in after if k in before):
+            return self.write(s)
+        for old, new in moves:
+            self.lsn += 8
+            self.leave(old, before[old], new)
+            self.emit("c", new, after[new], moved_from=self.key(old))
+        self.live = {k: row for k, row in self.live.items() if k not in before} | after
+        return None
+
+    def free(self, key: int) -> int:
+        """A key that no row has; `key`, which its row leaves, where all are taken."""
+        return next((number for number in range(KEY_COUNT + 1) if number not in self.live), key)
 
     def truncate(self, _: Statement) -> None:
         """All rows go, in one event."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import astuple
 
 from replicator.domain.change import Op, changes_schema, key_struct
 from replicator.domain.errors import Reject, RejectCode
@@ -23,6 +24,8 @@ from .sequence import Facts, Ordered, by_offset, by_offset_alone, ordered
 from .unsent import Placeholders
 
 OPS = frozenset(op.value for op in Op)
+WHOLE = ("oracle", "sqlserver")
+"""Connectors that get every row that is deleted whole."""
 
 
 class Block:
@@ -51,7 +54,7 @@ class Block:
         images = self._images()
         columns = [self._column(c.name, c.type, images, placeholders) for c in self.table.columns]
         self._refuse_null_keys(columns)
-        moved = self._moved()
+        moved = self._moved(images)
         arrays = [pa.array(self.ops, pa.string()), *order.elements, event_times(self.sources), *self._record_ids(), order.tx]
         arrays += [self._error_column(), self._unsent_column(), *moved, *columns]
         return pa.Table.from_arrays(arrays, schema=changes_schema(self.table))
@@ -165,7 +168,7 @@ class Block:
                 if self.ops[place] != Op.TRUNCATE:
                     self._fail({place: reason})
 
-    def _moved(self) -> list[pa.Array]:
+    def _moved(self, images: list[Any]) -> list[pa.Array]:
         """`_moved_from` (of a keyed table) and `_moved_to`."""
         count = len(self.records)
         if not self.table.keys:
@@ -175,8 +178,29 @@ class Block:
         halves = {place: text for place, text in came_from.items() if self.ops[place] in (Op.CREATE, Op.READ)}
         moved_from = self._old_keys(halves, count) if halves else pa.nulls(count, struct)
         gone = {place for place in went_to if self.ops[place] == Op.DELETE}
+        if gone:
+            self._doubt(gone, halves, images)
         moved_to = pa.array([i in gone or None for i in range(count)], pa.bool_()) if gone else pa.nulls(count, pa.bool_())
         return [moved_from, moved_to]
+
+    def _doubt(self, gone: Iterable[int], arrivals: Iterable[int], images: list[Any]) -> None:
+        """Leave out images of rows that leave their key, unless they are known to show the whole row.
+
+        PostgreSQL sends the key alone unless the table's REPLICA IDENTITY is FULL, and does not say so; the connector fills
+        in the rest, each time alike. An image is whole where it has a value that is never filled in, where not all images
+        of deletes are alike, or where it is what the create of the same key change brings."""
+        names = [c.name for c in self.table.values if c.name in self.reader.images.nodes]
+        columns = {name: self.reader.images.values(images, name) for name in names}
+        rows = [*zip(*columns.values(), strict=True)] if columns else [()] * len(images)
+        shown = [rows[i] for i in self.deletes if any(v is not None and v is not UNSET for v in rows[i])]
+        brought = {astuple(self.sources[i]): rows[i] for i in arrivals}
+        if any(row != shown[0] for row in shown):
+            return
+        for i in gone:
+            told = ((columns[n][i], nullable) for n, nullable in self.reader.telling.items() if n in columns)
+            known = any(v is not UNSET and (v is not None if nullable else v) for v, nullable in told)
+            if not (known or self.sources[i].connector in WHOLE or brought.get(astuple(self.sources[i])) == rows[i]):
+                self.unsent[i] = [*columns]
 
     def _old_keys(self, halves: dict[int, bytes], count: int) -> pa.Array:
         found: dict[int, dict[str, Any]] = {}

@@ -34,9 +34,13 @@ class Learning:
         if documents:
             refuse_undeclared(table, self._options.columns_of(table) or {})
         columns = self._declared(table) if documents else self._columns(sample["value"], key, table)
-        unordered = sequence > 1 and not placed(sample["value"], self._options.limits.depth)
+        has_place, by_commit = placed(sample["value"], self._options.limits.depth)
+        unordered = sequence > 1 and not has_place
         counted = sequence > 1 and not unordered
-        spec = TableSpec(table, columns, (), sequence, fingerprint, counted=counted, unordered=unordered)
+        by_commit = counted and by_commit
+        spec = TableSpec(
+            table, columns, (), sequence, fingerprint, counted=counted, unordered=unordered, by_commit=by_commit
+        )
         refuse_frame_names(spec)
         declared = self._options.keys_of(table) or ((ID,) if documents else None)
         return spec.with_keys(tuple(declared)) if declared else self._keyed(spec, key)

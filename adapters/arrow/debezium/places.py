@@ -1,4 +1,4 @@
-"""Whether the records of a table say where in their source's log they are."""
+"""Whether the records of a table say where in their source's log they are, and what of it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ class Event(msgspec.Struct, gc=False):
 _event = msgspec.json.Decoder(Event).decode
 
 
-def placed(values: pa.ChunkedArray, depth: int) -> bool:
-    """Whether some record has a log position, or none can be read: those are rejected one by one, each with its reason."""
+BY_COMMIT = ("postgresql", "oracle", "sqlserver")
+"""Connectors whose changes begin their place in the log with their commit's (`sequence`)."""
+
+
+def placed(values: pa.ChunkedArray, depth: int) -> tuple[bool, bool]:
+    """Whether some record has a log position, or none can be read: those are rejected one by one, each with its reason. And
+    whether the position begins with that of the commit."""
     readable = 0
     for text in (value.as_py() for value in values if value.is_valid):
         try:
@@ -33,8 +38,8 @@ def placed(values: pa.ChunkedArray, depth: int) -> bool:
         except UNREADABLE:
             continue
         if event.source is not None and positioned(event.source, event.op):
-            return True
+            return True, event.source.connector in BY_COMMIT
         readable += 1
         if readable == SEEN:
             break
-    return readable == 0
+    return readable == 0, False

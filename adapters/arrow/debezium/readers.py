@@ -47,28 +47,24 @@ class Readers:
 
     def _new(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> ChangeReader | Reject:
         try:
-            nodes = self._nodes(schema, table, kind)
+            row = None if schema is None else self._row(schema, kind)
+            decimals = row is not None and holds_decimals(row)
+            nodes = self.declared(table.name) if row is None else schema_nodes(row, numeric=decimals and kind is True)
             for name, node in nodes.items():
                 if name not in table.keys:  # Rows could become alike.
                     nodes[name] = lenient(node, self._options.reading_of(table.name, name))
-            has_more = schema is not None and kind is False and self._has_decimals(schema)
-            return ChangeReader(table, nodes, holds_decimals=has_more)
+            telling = {} if row is None else row.telling_columns()
+            return ChangeReader(table, nodes, telling, holds_decimals=decimals and kind is False)
         except Unfit as error:
             return error.reject
 
-    def _has_decimals(self, schema: bytes) -> bool:
-        row = read_message_schema(schema, self._options.limits).row
-        return row is not None and holds_decimals(row)
-
-    def _nodes(self, schema: bytes | None, table: TableSpec, kind: bool | str) -> dict[str, Node]:
-        if schema is None:
-            return self.declared(table.name)
+    def _row(self, schema: bytes, kind: bool | str) -> ConnectSchema:
         if kind == "key":
-            return schema_nodes(_struct_of_key(schema))
+            return _struct_of_key(schema)
         said = read_message_schema(schema, self._options.limits)
         if said.row is None:
             raise _refusal(said.error)
-        return schema_nodes(said.row, numeric=bool(kind) and holds_decimals(said.row))
+        return said.row
 
     def declared(self, table: str) -> dict[str, Node]:
         """How the declared columns of `table` are decoded; none when nothing is declared."""

@@ -79,12 +79,15 @@ class ChangeReader:
     """Decodes payloads of one schema of one table, the columns of `table` that the schema has.
 
     `before` and `after` images are objects of `images`; a column's values are taken with `images.values`. `holds_decimals`:
-    records may have numbers where it reads bytes.
+    records may have numbers where it reads bytes. `telling`: see
+    `ConnectSchema.telling_columns`.
     """
 
-    def __init__(self, table: TableSpec, nodes: Mapping[str, Node], *, holds_decimals: bool = False) -> None:
+    def __init__(
+        self, table: TableSpec, nodes: Mapping[str, Node], telling: Mapping[str, bool], *, holds_decimals: bool = False
+    ) -> None:
         known = {c.name: _as_column(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
-        self.table, self.holds_decimals = table, holds_decimals
+        self.table, self.holds_decimals, self.telling = table, holds_decimals, telling
         kind = kind_for(known)
         self.images = kind(known)
         self.keys = kind({k: known[k] for k in table.keys if k in known})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,7 @@ from replicator.domain.errors import Reject, RejectCode
 
 from ..json.faults import UNREADABLE, malformed
 from ..json.limits import Limits
+from ..json.objects import UNSET
 
 CONTROL = {
     "io.debezium.connector.common.Heartbeat": "heartbeat",
@@ -23,12 +25,13 @@ CONTROL_ENDINGS = {
     ".Notification": "notification",
 }
 STRUCT = "struct"
+NESTED = (STRUCT, "array", "map")
 SOURCE_NAMES = ("db", "schema", "table")
 """The names by which a source block is told apart without parsing (see `origin.block_pattern`)."""
 
 
 class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
-    """One schema of `org.apache.kafka.connect.json.JsonSchema`; defaults are left out: they describe no value."""
+    """One schema of `org.apache.kafka.connect.json.JsonSchema`."""
 
     type: str
     optional: bool = False
@@ -39,10 +42,19 @@ class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
     items: ConnectSchema | None = None
     keys: ConnectSchema | None = None
     values: ConnectSchema | None = None
+    default: Any = UNSET
 
     def child(self, name: str) -> ConnectSchema | None:
         """The field of a struct."""
         return next((f for f in self.fields or () if f.field == name), None)
+
+    def telling_columns(self) -> dict[str, bool]:
+        """Columns of a row whose value can show that the connector knew it, and did not fill it in: with its default, with
+        NULL, or, where the column is NOT NULL, with 0, false or an empty text (`JdbcValueConverters.convertValue`, and
+        `replace.null.with.default` of Connect's converters). By name, whether the column can be NULL: then any value shows
+        it, otherwise one that is not 0, false or empty."""
+        plain = [f for f in self.fields or () if f.default is UNSET]
+        return {f.field or "": f.optional for f in plain if f.optional or (f.name is None and f.type not in NESTED)}
 
     @property
     def children(self) -> Iterator[ConnectSchema]:

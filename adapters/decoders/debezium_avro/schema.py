@@ -4,7 +4,7 @@
 | --- | --- |
 | boolean, int, long, float, double, bytes, string | boolean, int32, int64, float, double, bytes, string |
 | int with `connect.type` int8 or int16 | int8, int16 |
-| `connect.name`, `connect.version`, `connect.parameters` | name, version, parameters |
+| `connect.name`, `connect.version`, `connect.parameters`, `connect.default` | name, version, parameters, default |
 | `logicalType` date, time-millis, timestamp-millis, decimal | Connect's Date, Time, Timestamp, Decimal, if not named |
 | enum; fixed | string; bytes |
 | a union of null and one more | that, optional |
@@ -112,6 +112,8 @@ class Translation:
         name = said.get("connect.name") or logical or name
         if isinstance(name, str):
             out["name"] = name
+        if "connect.default" in said:
+            out["default"] = said["connect.default"]
         if isinstance(said.get("connect.version"), int):
             out["version"] = said["connect.version"]
         parameters = said.get("connect.parameters")

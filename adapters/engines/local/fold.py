@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import (
     IF_THERE,
     MOVED_FROM,
+    MOVED_TO,
     OP,
     PARTITION,
     RESET,
@@ -27,6 +28,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Folded
 
+from ...arrow.departures import looks, without_others
 from ...arrow.names import plainly_named
 from ...sql.dialect import DUCKDB
 from ...sql.duck import session
@@ -52,10 +54,14 @@ def fold(changes: pa.Table, plan: ApplyPlan) -> Folded[pa.Table]:
     total = changes.num_rows
     if plan.fold == "none":
         frame, counts = _distinct(changes, plan)
+        frame, others = without_others(frame, plan)
+        counts += Counts(superseded=others)
         return _folded(frame, changes, plan, counts)
     kept, counts = changes, Counts()
     if not is_ordered(changes, plan):
         kept, counts = _guarded(changes, plan)
+    kept, others = without_others(kept, plan)
+    counts += Counts(superseded=others)
     frame = _last_per_key(kept, plan)
     counts += Counts(folded=total - counts.total - frame.num_rows)
     return _folded(frame, changes, plan, counts)
@@ -226,7 +232,7 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
         lowest=_extreme(changes, names, "ascending"),
         highest=_extreme(changes, names, "descending"),
         unsent=_lacks(frame[UNSENT], plan),
-        moves=MOVED_FROM in frame.column_names and frame[MOVED_FROM].null_count < frame.num_rows,
+        moves=_moves(frame, plan),
         deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         clear_below=_extreme(truncates, names, "descending"),
         cleared_at=_time_of_last(truncates),
@@ -235,6 +241,11 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
         cuts=_cuts(truncates, names) if plan.history else (),
         **_event_times(changes, plan),
     )
+
+
+def _moves(frame: pa.Table, plan: ApplyPlan) -> bool:
+    told = [n for n in (MOVED_FROM, *([MOVED_TO] if looks(plan) else [])) if n in frame.column_names]
+    return any(frame[name].null_count < frame.num_rows for name in told)
 
 
 def _deleted(changes: pa.Table, names: tuple[str, ...]) -> Sequence | None:

@@ -9,12 +9,26 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import IF_THERE, MOVED_FROM, OP, PARTITION, RESET, TOPIC, TS, UNSENT, Op, sequence_columns
+from replicator.domain.change import (
+    IF_THERE,
+    MOVED_FROM,
+    MOVED_TO,
+    OP,
+    PARTITION,
+    RESET,
+    TOPIC,
+    TS,
+    UNSENT,
+    Op,
+    sequence_columns,
+)
 from replicator.domain.plan import ApplyPlan, Counts, Cut, Facts, united_cuts
 from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Folded
 
+from ...arrow.departures import looks
+from ...spark.departures import left_out
 from ...spark.frames import column, derived, kept, selected
 from ...spark.known import Known, knowing, known_of, look
 from ...sql.dialect import SPARK
@@ -69,6 +83,7 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFram
     if plan.soft_deletes and known.partial:
         lacking = [c.name for c in plan.table.values]
     marked = _over(changes, lambda relation: guarded_select(plan, SPARK, relation, truncates=truncates > 0))
+    marked = left_out(marked, plan) if known.halves else marked
     live, floor = column(OUTCOME) == KEPT, None
     if truncates:
         floor = _floor(marked, plan)
@@ -136,7 +151,9 @@ def _distinct(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
     marked = _over(changes, first_places(plan, SPARK, counted=plan.repair.counted and len(known.end) == 1))
     is_row = column(PLACE) == column(LAST)
-    return marked.withColumn(ROW, is_row).withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
+    marked = marked.withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
+    marked = left_out(marked, plan) if known.halves else marked
+    return marked.withColumn(ROW, column(OUTCOME) == KEPT)
 
 
 def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
@@ -145,6 +162,7 @@ def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
     sequence = _sequence(plan) if plan.table.sequence else sf.lit(None)
     clears = row & (column(OP) == Op.TRUNCATE.value)
     moves = row & column(MOVED_FROM).isNotNull() if MOVED_FROM in marked.columns else sf.lit(False)
+    moves = moves | (row & column(MOVED_TO).isNotNull()) if looks(plan) else moves
     return marked.agg(
         sf.count_if(row).alias("rows"),
         sf.count_if(outcome == EQUAL).alias("duplicate"),

@@ -52,16 +52,17 @@ def test_a_frame_holds_records_as_they_were_sent(broker: Broker, source_of: Make
     producer.produce(topic, key=None, value=None, headers=[])
     producer.produce(topic, key=b"", value=b"")
     assert producer.flush(20) == 0
-    (batch,) = [b for b in run_once(source_of(topic)).batches if b.records]
-    assert batch.frame.schema == RAW
-    rows = batch.frame.to_pylist()
+    # The broker may give them in several answers.
+    batches = [b for b in run_once(source_of(topic)).batches if b.records]
+    assert all(b.frame.schema == RAW for b in batches)
+    rows = [row for b in batches for row in b.frame.to_pylist()]
     assert rows[0]["headers"] == [{"name": n, "value": v} for n, v in headers]
     assert (rows[0]["key"], rows[0]["value"]) == (b"k\x00", b"v")
     assert rows[0]["timestamp"].timestamp() == pytest.approx(1_700_000_000.123)
     assert (rows[1]["key"], rows[1]["value"], rows[1]["headers"]) == (None, None, None)
     assert (rows[2]["key"], rows[2]["value"]) == (b"", b"")
-    assert batch.size == 3
-    assert batch.identity == {topic: broker.topic_id(topic)}
+    assert sum(b.size for b in batches) == 3
+    assert all(b.identity == {topic: broker.topic_id(topic)} for b in batches)
 
 
 def test_once_ends_where_the_stream_ended_and_goes_on_from_there(broker: Broker, source_of: Make, topic: str) -> None:

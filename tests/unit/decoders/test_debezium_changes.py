@@ -118,6 +118,41 @@ def test_key_changes_remember_each_other(bare: bool) -> None:
     assert (plain["_moved_to"], plain["_moved_from"]) == (None, None)
 
 
+NOT_NULL, STATUS = column("n", "int32", optional=False), column("status", "string", optional=False, default="new")
+KIND = column("kind", "string", "io.debezium.data.Enum", optional=False)
+ALL = {"name": None, "n": 0, "status": "new", "kind": ""}
+
+
+@pytest.mark.parametrize(
+    ("changed", "connector", "counts"),
+    [({}, "postgresql", False), ({"status": "old"}, "postgresql", False), ({"kind": "a"}, "postgresql", False),
+     ({"n": 1}, "postgresql", True), ({"name": ""}, "postgresql", True), ({}, "oracle", True)],
+)  # fmt: skip
+def test_an_image_counts_that_has_what_no_connector_fills_in(changed: Any, connector: str, counts: bool) -> None:
+    """With the key alone in PostgreSQL's log, the connector fills in NULL, the default, or 0 and an empty text."""
+    columns = [ID, NAME, NOT_NULL, STATUS, KIND]
+    source = {"connector": connector}
+    gone = event(columns, op="d", before={"id": 1, **ALL, **changed}, source=source)
+    other = event(columns, op="d", before={"id": 3, **ALL, **changed}, source=source)
+    moved, plain = decoded(raw([gone, other], headers={0: {"__debezium.newkey": key(id=2)}}))
+    assert moved["_moved_to"] and moved["_unsent"] == (None if counts else ["name", "n", "status", "kind"])
+    assert plain["_unsent"] is None
+
+
+@pytest.mark.parametrize(
+    ("arrives", "another", "counts"), [("b", "b", True), ("c", "b", False), ("c", "d", True), ("c", None, False)]
+)
+def test_an_image_without_schema_counts_by_its_neighbours(arrives: str, another: str | None, counts: bool) -> None:
+    """It is what the create half brings, or another delete's image differs: what is filled in is always alike."""
+    options = {"schema": {"public.t": {"id": "int64", "name": "string"}}, "keys": {"public.t": ["id"]}}
+    old, new = {"id": 1, "name": "b"}, {"id": 2, "name": arrives}
+    other = payload_of("d", before={"id": 3, "name": another}, at=2_000)
+    values = [payload_of("d", before=old), payload_of(after=new), other]
+    headers = {0: {"__debezium.newkey": b'{"id":2}'}, 1: {"__debezium.oldkey": b'{"id":1}'}}
+    frame = raw([json.dumps(value).encode() for value in values], headers=headers)
+    assert decoded(frame, options)[0]["_unsent"] == (None if counts else ["name"])
+
+
 @pytest.mark.parametrize("header", [b"", b"?", b"{}", b'{"id":null}', b'{"id":"x"}', b'{"id":99999999999999999999}'])
 def test_an_old_key_that_cannot_be_read_rejects_the_create(header: bytes) -> None:
     good = event(COLUMNS, after={"id": 1, "name": "a"})

@@ -72,7 +72,7 @@ def without_newer(plan):
 
 
 def test_a_guard_that_is_dropped(monkeypatch):
-    monkeypatch.setattr(plain_plan, "_stale", lambda *_: None)
+    monkeypatch.setattr(plain_plan, "_stale", lambda *_, **__: None)
     caught_by_histories(plans=planted(without_newer))
 
 

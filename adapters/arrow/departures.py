@@ -1,0 +1,121 @@
+"""Deletes that are of another row than the one which their key has by then.
+
+A database that looks at its keys when a statement ends, or a transaction, may give a row a key which another row still has:
+`UPDATE t SET id = id + 1`. Its stream then holds the create of key 2 by the row that came before the delete of key 2 by the
+row that left. Only the image of that delete shows whose it is: it is not what the last change of its transaction left there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import MOVED_TO, OP, TX, UNSENT, Op, sequence_columns
+from replicator.domain.plan import ApplyPlan
+
+from .names import plainly_named
+
+
+class Whose(Enum):
+    """The row that the delete half of a key change is of."""
+
+    OTHERS = 1
+    """Not of the one that its key has: another row took the key before."""
+    OPEN = 2
+    """Nothing lower of the key came before in the batch: the target's row tells."""
+    ITS_OWN = 3
+
+
+def looks(plan: ApplyPlan) -> bool:
+    """Rows of this plan are told by their keys, and by the order of their changes alone."""
+    return bool(plan.table.keys) and (plan.fold == "last" or plan.history is not None)
+
+
+def without_others(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, int]:
+    """Changes in the order of arrival, without the deletes that are of other rows, and how many these are. `_moved_to` stays
+    true where the target's row has to be asked (`sql.departures`)."""
+    marks = changes[MOVED_TO]
+    if not looks(plan) or marks.null_count == len(marks):
+        return changes, 0
+    whose = whose_rows(changes, plan)
+    asked = [True if whose.get(i) is Whose.OPEN else None for i in range(changes.num_rows)]
+    changes = changes.set_column(changes.column_names.index(MOVED_TO), MOVED_TO, pa.array(asked, pa.bool_()))
+    others = [i for i, said in whose.items() if said is Whose.OTHERS]
+    if not others:
+        return changes, 0
+    kept = [i for i in range(changes.num_rows) if whose.get(i) is not Whose.OTHERS]
+    return changes.take(pa.array(kept, pa.int64())), len(others)
+
+
+def read_columns(plan: ApplyPlan) -> list[str]:
+    """What `whose_rows` looks at."""
+    return [*plan.table.keys, OP, MOVED_TO, TX, UNSENT, *sequence_columns(plan.table.sequence), *plan.shown]
+
+
+def whose_rows(changes: pa.Table, plan: ApplyPlan) -> dict[int, Whose]:
+    """By its number, of every delete half of a key change, whose row it is of. `changes`: in the order of arrival."""
+    near = _near(changes, plan.table.keys)
+    judge = _Judge(changes.select(read_columns(plan)).take(near), plan)
+    return {near[i].as_py(): whose for i, whose in judge.judged().items()}
+
+
+def _near(changes: pa.Table, names: Sequence[str]) -> pa.Array:
+    """The numbers of the changes of keys that some row left, and of truncates."""
+    numbered = plainly_named(changes.select(list(names))).append_column("n", pa.array(range(changes.num_rows), pa.int64()))
+    keys = numbered.column_names[:-1]
+    left = numbered.filter(pc.fill_null(changes[MOVED_TO], False)).select(keys)
+    of_keys = numbered.join(left, keys, join_type="left semi")["n"]
+    truncates = pc.indices_nonzero(pc.equal(changes[OP], Op.TRUNCATE.value)).cast(pa.int64())
+    return pc.unique(pa.chunked_array([*of_keys.chunks, truncates], pa.int64())).sort()
+
+
+class _Judge:
+    def __init__(self, rows: pa.Table, plan: ApplyPlan) -> None:
+        self._by_commit = plan.table.by_commit
+        self._ops, self._tx, self._leaves = (rows[n].to_pylist() for n in (OP, TX, MOVED_TO))
+        self._keys = list(zip(*(rows[n].to_pylist() for n in plan.table.keys), strict=True))
+        self._places = list(zip(*(rows[n].to_pylist() for n in sequence_columns(plan.table.sequence)), strict=True))
+        self._unsent = [frozenset(names or ()) for names in rows[UNSENT].to_pylist()]
+        self._values = {name: rows[name].to_pylist() for name in plan.shown}
+        self._cuts: list[Any] = []
+
+    def judged(self) -> dict[int, Whose]:
+        last: dict[tuple[Any, ...], int] = {}
+        found: dict[int, Whose] = {}
+        for i, key in enumerate(self._keys):
+            if self._ops[i] == Op.TRUNCATE:
+                self._cuts.append(self._places[i])
+                continue
+            if self._leaves[i] and self._ops[i] == Op.DELETE:
+                found[i] = self._whose(last.get(key), i)
+                if found[i] is Whose.OTHERS:
+                    continue
+            last[key] = i
+        return found
+
+    def _whose(self, before: int | None, i: int) -> Whose:
+        sent = {n: v[i] for n, v in self._values.items() if n not in self._unsent[i]}
+        if all(value is None for value in sent.values()):
+            return Whose.ITS_OWN
+        if before is None or self._places[before] > self._places[i]:
+            return Whose.OPEN if self._by_commit else Whose.ITS_OWN
+        if self._ops[before] == Op.DELETE or not self._are_together(before, i):
+            return Whose.ITS_OWN
+        left = {n: self._values[n][before] for n in sent if n not in self._unsent[before]}
+        return Whose.OTHERS if differ(sent, left) else Whose.ITS_OWN
+
+    def _are_together(self, one: int, other: int) -> bool:
+        """Of one transaction, and no truncate lies between."""
+        start, end = self._places[one], self._places[other]
+        same = self._tx[one] is not None and self._tx[one] == self._tx[other]
+        same = same or (self._by_commit and start[0] == end[0])
+        return same and start < end and not any(start < cut < end for cut in self._cuts)
+
+
+def differ(image: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Some value of the image is not that of the row, of the columns that both have. NULL is a value, and NaN is one."""
+    return any(image[n] != row[n] and repr(image[n]) != repr(row[n]) for n in image.keys() & row.keys())

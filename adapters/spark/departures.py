@@ -1,0 +1,84 @@
+"""Deletes that are of another row than the one which their key has by then: `arrow.departures` and `sql.departures` for
+frames that stay on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
+
+from replicator.domain.change import MOVED_TO, OP, Op
+from replicator.domain.plan import ApplyPlan, Facts
+
+from ..arrow.departures import Whose, looks, read_columns, whose_rows
+from ..sql.departures import another_row
+from ..sql.dialect import SPARK
+from ..sql.fold import BELOW, KEPT, OUTCOME, PLACE
+from .frames import column, derived, kept, quoted, where
+
+OTHERS = "_others"
+"""True for a change that is of another row."""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What every task knows; can be pickled."""
+
+    plan: ApplyPlan
+    names: tuple[str, ...]
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All changes of some keys, each of which is in no other task: the places of the deletes that are of other rows, and
+        of those that the target is to be asked of."""
+        pieces = [batch.rename_columns(self.names) for batch in batches]
+        if not pieces:
+            return
+        given = pa.Table.from_batches(pieces)
+        changes = given.take(pc.sort_indices(given[PLACE]))
+        found = whose_rows(changes, self.plan)
+        told = [
+            (changes[PLACE][i].as_py(), whose is Whose.OTHERS) for i, whose in found.items() if whose is not Whose.ITS_OWN
+        ]
+        schema = pa.schema([(PLACE, pa.int64()), (OTHERS, pa.bool_())])
+        places, others = [place for place, _ in told], [is_others for _, is_others in told]
+        yield pa.record_batch([pa.array(places, pa.int64()), pa.array(others, pa.bool_())], schema=schema)
+
+
+def left_out(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
+    """Numbered changes with `_outcome`: that of deletes which are of other rows is superseded, and `_moved_to` is true only
+    where the target's row has to be asked. One shuffle by key, of what is looked at."""
+    if not looks(plan):
+        return marked
+    names = (PLACE, *read_columns(plan))
+    changes = marked.filter((column(OUTCOME) == KEPT) & (column(OP) != Op.TRUNCATE.value))
+    # Spark looks for columns by what it reads in their names: quotes, and dots.
+    given = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
+    keys = [f"_{names.index(key)}" for key in plan.table.keys]
+    schema = StructType([StructField(PLACE, LongType()), StructField(OTHERS, BooleanType())])
+    told = given.repartition(*keys).mapInArrow(Judging(plan, names).run, schema)
+    joined = marked.join(told, PLACE, "left")
+    made = {
+        MOVED_TO: sf.when(~column(OTHERS), sf.lit(True)),
+        OUTCOME: sf.when(column(OTHERS), sf.lit(BELOW)).otherwise(column(OUTCOME)),
+    }
+    return derived(
+        joined.select([made.get(n, column(n)).alias(n, metadata=marked.schema[n].metadata) for n in marked.columns]), marked
+    )
+
+
+def without_others(plan: ApplyPlan, facts: Facts, rows: DataFrame, related: DataFrame) -> tuple[DataFrame, int]:
+    """The rows of a rows frame that are not deletes of other rows than the target's, and how many were."""
+    if not (facts.moves and plan.table.by_commit and looks(plan)):
+        return rows, 0
+    r, t = rows.alias("r"), related.alias("t")
+    key = f"t.{quoted(plan.table.keys[0])}"
+    marked = r.join(t, sf.expr(another_row(plan, SPARK)), "left")
+    marked = marked.select("r.*", sf.col(key).isNotNull().alias(OTHERS))
+    marked = kept(derived(marked, rows, related))
+    left = marked.filter(column(OTHERS)).count()
+    return where(marked, ~column(OTHERS)).drop(OTHERS), left

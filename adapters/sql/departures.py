@@ -1,0 +1,89 @@
+"""Deletes that are of another row than the target's: `arrow.departures` where a batch ends between the two.
+
+The rows frame says of which deletes the target is to be asked: their own key stands as their old key (`_from_1..n`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import OP, UNSENT, Op
+from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
+
+from ..arrow.departures import differ, looks
+from .dialect import Dialect, text_literal
+from .fold import was_sent
+from .repair import after, from_columns
+
+
+def another_row(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False) -> str:
+    """The delete `r` is of another row than `t`, the target's row of its key, or its version there at the time: a change of
+    the same transaction made that, and it holds other values than the image of the delete. `as_text`: the types may have no
+    equality."""
+    c, count, keys = dialect.column, plan.table.sequence, plan.table.keys
+    mine, starts = ([c(relation, n) for n in cdc_sequence_columns(count)] for relation in ("r", "t"))
+    commits = [starts[0], *([c("t", last_sequence_columns(count)[0])] if plan.history else [])]
+    of_both = 'CAST({} AS TEXT) COLLATE "C"' if as_text else "{}"
+    differs = [
+        f"({was_sent(dialect, c('r', UNSENT), n)} AND "
+        f"{of_both.format(c('t', n))} IS DISTINCT FROM {of_both.format(c('r', n))})"
+        for n in plan.shown
+    ]
+    terms = [
+        *(f"{c('t', k)} = {c('r', k)}" for k in keys),
+        f"{c('r', OP)} = {text_literal(Op.DELETE)}",
+        f"{c('r', from_columns(plan)[-1])} IS NOT NULL",
+        f"({' OR '.join(f'{commit} = {mine[0]}' for commit in commits)})",
+        after(mine, starts),
+        f"({' OR '.join(differs) or 'FALSE'})",
+    ]
+    if plan.history:
+        ends = [c("t", n) for n in end_sequence_columns(count)]
+        terms.append(f"({ends[0]} IS NULL OR {after(ends, mine)})")
+    if plan.soft_deletes:
+        terms.append(f"NOT COALESCE({c('t', CDC_DELETED)}, FALSE)")
+    return " AND ".join(terms)
+
+
+def asks(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
+    """Per row of a rows frame, whether the target is to be asked."""
+    if not (plan.table.by_commit and looks(plan)):
+        return pa.chunked_array([pa.repeat(False, rows.num_rows)])
+    return pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.is_valid(rows[from_columns(plan)[-1]]))
+
+
+def without_others(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> tuple[pa.Table, int]:
+    """The rows that are not such, and how many were. `related`: the target's rows of their keys, more do no harm, with the
+    values of `plan.shown`."""
+    if not pc.any(asked := asks(plan, rows)).as_py():
+        return rows, 0
+    there: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in related.to_pylist():
+        there.setdefault(tuple(row[k] for k in plan.table.keys), []).append(row)
+    left = []
+    for i in pc.indices_nonzero(asked).to_pylist():
+        (row,) = rows.slice(i, 1).to_pylist()
+        if any(_is_another(plan, row, other) for other in there.get(tuple(row[k] for k in plan.table.keys), ())):
+            left.append(i)
+    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array(left, pa.int64())))
+    return rows.filter(kept), len(left)
+
+
+def _is_another(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:
+    """As `another_row`."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    mine, starts = tuple(row[n] for n in names), tuple(other[n] for n in names)
+    if None in starts or starts >= mine or other.get(CDC_DELETED):
+        return False
+    commits = {starts[0]}
+    if plan.history:
+        ends = tuple(other[n] for n in end_sequence_columns(plan.table.sequence))
+        if None not in ends and ends <= mine:
+            return False
+        commits.add(other[last_sequence_columns(plan.table.sequence)[0]])
+    unsent = row[UNSENT] or ()
+    image = {n: row[n] for n in plan.shown if n not in unsent}
+    return mine[0] in commits and differ(image, other)
