@@ -42,7 +42,7 @@ from .staged import Staged
 from .table_writer import DeltaRsTableWriter
 from .tables import STATISTICS, create, exists, lacking, opened, refuse_unsafe, schema_of
 from .trim import untouched
-from .versions import end_versions, held_by_versions
+from .versions import end_versions, held_by_versions, vacuum
 
 DAY = "date"
 PARTITIONED_BY = ["topic", DAY]
@@ -69,12 +69,13 @@ class LogTable(LaneSink[F]):
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
 
-    def __init__(self, lake: Lake, stages: Stages, compact_every: int) -> None:
+    def __init__(self, lake: Lake, stages: Stages, said: LakeOptions) -> None:
         self._lake = lake
         self._name = lake.root.name
         writer = DeltaRsTableWriter()
         writer.compacted = IN_BATCHES
-        super().__init__(Lanes(lake, lambda _: lake.root, stages, compact_every=compact_every, writer=writer))
+        every, vacuum = said.compact_every, said.vacuum
+        super().__init__(Lanes(lake, lambda _: lake.root, stages, compact_every=every, vacuum=vacuum, writer=writer))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """See `ports.sink.Sink.prepare`."""
@@ -126,7 +127,7 @@ class LogTable(LaneSink[F]):
         if found:
             self._lanes.alone(lane, partial(_recorded, operation=unlocked(Shortening(found))))
         with translating(self._name):
-            opened(self._lake.root).vacuum(dry_run=False)
+            vacuum(opened(self._lake.root), None)
         return found
 
     def end_versions(self, lane: Lane) -> str:  # noqa: ARG002  (the table is of all lanes)
@@ -171,14 +172,14 @@ class LogTable(LaneSink[F]):
 
 
 class DeltaEventLog(LogTable[pa.Table]):
-    """The event log written in process; options `path`, the table's own folder, and `compact_every`."""
+    """The event log written in process; options `path`, the table's own folder, and as `LakeOptions`."""
 
     frame = pa.Table
 
     def __init__(self, options: Mapping[str, object]) -> None:
         said = LakeOptions.checked(options)
         lake = said.lake
-        super().__init__(lake, _Appending(lake.root), said.compact_every)
+        super().__init__(lake, _Appending(lake.root), said)
 
 
 class Clearing:

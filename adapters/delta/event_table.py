@@ -23,8 +23,7 @@ from replicator.domain.table import Column
 from ..sql.dialect import text_literal
 from .event_log import APPEND_ONLY
 from .folders import Folder
-from .partitions import RANDOM_FOLDERS
-from .tables import STATISTICS, create, exists, opened, refuse_unsafe, schema_of
+from .tables import RANDOM_FOLDERS, STATISTICS, create, exists, opened, refuse_unsafe, schema_of
 
 NAME = "events"
 APP = "replicator/events"

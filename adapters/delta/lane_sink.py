@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Generic
 
 from replicator.domain.plan import LaneState
 from replicator.ports.frames import Applied, F, Lane, RejectRows, Write
+from replicator.ports.sink import Compacted, Vacuumed
 
 from .lanes import Lanes
 
@@ -37,6 +39,14 @@ class LaneSink(Generic[F]):
     def reset(self, lane: Lane) -> None:
         """See `ports.sink.Sink.reset`. The table stays, with its history."""
         self._lanes.reset(lane)
+
+    def compact(self, lane: Lane) -> Compacted | None:
+        """See `ports.sink.Compacts.compact`."""
+        return self._lanes.compact(lane)
+
+    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> Vacuumed | None:
+        """See `ports.sink.Vacuums.vacuum`."""
+        return self._lanes.vacuum(lane, retain, dry_run=dry_run)
 
     def close(self) -> None:
         """See `ports.sink.Sink.close`."""

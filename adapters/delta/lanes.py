@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position
 from replicator.ports.frames import Applied, Folded, Lane, LaneApplied, RejectRows, Write
-from replicator.ports.sink import Erased, Judge
+from replicator.ports.sink import Compacted, Erased, Judge, Vacuumed
 
 from .dropping import Remains, refuse_half_dropped, remove_written
 from .errors import translating
@@ -26,14 +27,15 @@ from .seeding import seed
 from .swapping import finish, swap
 from .table_writer import DeltaRsTableWriter, TableWriter
 from .tables import exists, opened
-from .upkeep import EVERY_COMMITS, Upkeep
+from .upkeep import EVERY_COMMITS, Upkeep, VacuumSchedule, compact_table, vacuum_table
 
 T = TypeVar("T")
 
 
 class Lanes:
     """What Delta sinks have in common: which lanes they hold, and what is the same for each. `path_of` says where the
-    table of a lane lies; up to `at_once` tables are written side by side; `compact_every`, `writer`: see `Upkeep`."""
+    table of a lane lies; up to `at_once` tables are written side by side; `compact_every`, `vacuum`, `writer`: see
+    `Upkeep`."""
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class Lanes:
         *,
         at_once: int = 1,
         compact_every: int = EVERY_COMMITS,
+        vacuum: VacuumSchedule | None = None,
         writer: TableWriter | None = None,
     ) -> None:
         self._lake = lake
@@ -53,14 +56,14 @@ class Lanes:
         self._versions: dict[Folder, int | None] = {}
         self._at_once = at_once
         self._compact_every = compact_every
+        self._vacuum = vacuum or VacuumSchedule()
         self._writer = writer
 
     def hold(self, lane: Lane) -> DeltaLane:
         """The lane, locked from now to `close`; `Fenced` when another instance has it, DataLoss when it is half dropped."""
         key = _key(lane)
         if key not in self._held:
-            said = TableOptions.of(lane).compact_every
-            upkeep = Upkeep(self._compact_every if said is None else said, self._writer)
+            upkeep = self._upkeep(TableOptions.of(lane))
             held = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._shelf, upkeep=upkeep)
             try:
                 with translating(lane.into):
@@ -71,6 +74,20 @@ class Lanes:
                 raise
             self._held[key] = held
         return self._held[key]
+
+    def _upkeep(self, said: TableOptions) -> Upkeep:
+        every = self._vacuum.every if said.vacuum_every is None else said.vacuum_every
+        retain = self._vacuum.retain if said.vacuum_retain is None else said.vacuum_retain
+        compact_every = self._compact_every if said.compact_every is None else said.compact_every
+        return Upkeep(compact_every, self._writer, VacuumSchedule(every, retain))
+
+    def compact(self, lane: Lane) -> Compacted | None:
+        """See `ports.sink.Compacts.compact`."""
+        return compact_table(self._path_of(lane), lane.into, self._writer)
+
+    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> Vacuumed | None:
+        """See `ports.sink.Vacuums.vacuum`."""
+        return vacuum_table(self._path_of(lane), lane.into, retain, dry_run=dry_run, writer=self._writer)
 
     def state(self, lane: Lane) -> LaneState | None:
         """See `ports.sink.Sink.state`."""

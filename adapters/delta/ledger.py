@@ -27,6 +27,7 @@ from .layout import Lake
 from .related import lookup
 from .tables import create, exists, opened, schema_of
 from .upkeep import EVERY_COMMITS, Upkeep
+from .versions import vacuum
 
 EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
 """The place and the offset in an `_event_id`."""
@@ -116,7 +117,7 @@ def others_only(entries: pa.Table, rows: pa.Table) -> pa.Table:
 def forget_entries(table: DeltaTable, plan: ApplyPlan, high: Sequence) -> None:
     """Remove the entries of a ledger that are not above `high`, and the files that hold nothing of it any more."""
     table.delete(old_entries(plan, high))
-    table.vacuum(dry_run=False)
+    vacuum(table, None)
 
 
 def old_entries(plan: ApplyPlan, high: Sequence) -> str:

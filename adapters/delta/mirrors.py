@@ -31,7 +31,6 @@ from .lanes import Lanes, refuse_policy
 from .layout import Lake
 from .options import TableOptions, config_place
 from .partitions import (
-    RANDOM_FOLDERS,
     checked_partitions,
     partition_columns,
     refuse_foreign_paths,
@@ -42,7 +41,7 @@ from .reshaping import Place, reshape
 from .schemas import remember, remembered
 from .selecting import select_rows
 from .table_writer import DeltaRsTableWriter, TableWriter
-from .tables import create, exists, lacking, opened, refuse_unsafe, schema_of
+from .tables import RANDOM_FOLDERS, create, exists, lacking, opened, refuse_unsafe, schema_of
 from .transactions import TransactionTable
 from .versions import end_versions
 

@@ -12,7 +12,7 @@ from replicator.ports.frames import Lane
 
 from .layout import Lake
 from .storage import Storage
-from .upkeep import EVERY_COMMITS
+from .upkeep import EVERY_COMMITS, VacuumSchedule
 
 
 class _Options(BaseModel):
@@ -20,12 +20,14 @@ class _Options(BaseModel):
 
 
 class LakeOptions(_Options):
-    """`path`: a local folder, `file://` or `s3://` URL. `storage`: what reaches an object store. `compact_every`: see
-    `Upkeep`."""
+    """`path`: a local folder, `file://` or `s3://` URL. `storage`: what reaches an object store. `compact_every`,
+    `vacuum_every` and `vacuum_retain` (seconds): see `Upkeep`."""
 
     path: str
     storage: Storage | None = None
     compact_every: int = Field(EVERY_COMMITS, ge=0)
+    vacuum_every: float = Field(0, ge=0)
+    vacuum_retain: float | None = Field(None, gt=0)
 
     @classmethod
     def checked(cls, options: Mapping[str, object]) -> Self:
@@ -35,13 +37,19 @@ class LakeOptions(_Options):
         except ValidationError as error:
             raise ConfigProblem(
                 f"options of a Delta sink: {_found(error)}",
-                next_step="The options are `path`, the lake's folder, `storage`, and `compact_every`, a number of commits.",
+                next_step="The options are `path`, the lake's folder, `storage`, `compact_every`, a number of commits, "
+                "`vacuum_every` and `vacuum_retain`, numbers of seconds.",
             ) from None
 
     @property
     def lake(self) -> Lake:
         """The lake that they name; ConfigProblem where it cannot be."""
         return Lake.at(self.path, self.storage)
+
+    @property
+    def vacuum(self) -> VacuumSchedule:
+        """When its tables are vacuumed."""
+        return VacuumSchedule(self.vacuum_every, self.vacuum_retain)
 
 
 class MirrorOptions(LakeOptions):
@@ -55,7 +63,7 @@ class TableOptions(_Options):
     """What the `to` entry of a lane says of its table.
 
     `partition_by`, `cluster_by`: columns of the source. `change_data_feed`, `deletion_vectors`: switched on by true, from
-    then on. `compact_every`: instead of the lake's.
+    then on. `compact_every`, `vacuum_every`, `vacuum_retain`: instead of the lake's.
     """
 
     partition_by: tuple[str, ...] = ()
@@ -63,6 +71,8 @@ class TableOptions(_Options):
     change_data_feed: bool = False
     deletion_vectors: bool = False
     compact_every: int | None = Field(None, ge=0)
+    vacuum_every: float | None = Field(None, ge=0)
+    vacuum_retain: float | None = Field(None, gt=0)
 
     @classmethod
     def of(cls, lane: Lane) -> TableOptions:

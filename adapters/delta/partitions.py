@@ -23,12 +23,8 @@ from ..sql.repair import from_columns
 from .chosen import chosen_columns, kept_names
 from .fit import REJECTED, kept_rows, out_of_range, without
 from .options import config_place
-from .tables import schema_of
+from .tables import RANDOM_FOLDERS, schema_of
 from .types import storage_type
-
-RANDOM_FOLDERS = "delta.randomizeFilePrefixes"
-"""Spark then puts no value of a row into the path of a file. delta-rs spells the path of a file that Spark named by a value
-outside ASCII in another way when it removes the file, so the file would stay, and its rows be there twice."""
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 LONGEST_NAME = 255

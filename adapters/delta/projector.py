@@ -44,14 +44,14 @@ T = TypeVar("T")
 
 class DeltaProjector:
     """`ports.projector.Projector` for tables in Delta; an engine says how rows are compared and computed. Options:
-    `sinks`, by name what the tables of projections and of their inputs lie in (`path`, `storage`, `compact_every`)."""
+    `sinks`, by name what the tables of projections and of their inputs lie in (`LakeOptions`)."""
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
         given = options.get("sinks")
         if not isinstance(given, Mapping):
             raise ConfigProblem("option sinks is a mapping of sinks by their names")
         self._lakes = {str(name): LakeOptions.checked(said) for name, said in given.items()}
-        self._upkeep = {name: Upkeep(said.compact_every, writer) for name, said in self._lakes.items()}
+        self._upkeep = {name: Upkeep(said.compact_every, writer, said.vacuum) for name, said in self._lakes.items()}
         self._targets: dict[str, tuple[DeltaTable, int] | None] = {}
         """By projection its table, and the version, that `last` saw."""
         self._written: dict[str, FollowedTable] = {}
@@ -258,9 +258,13 @@ class DeltaProjector:
         folder = self._target_folder(projection)
         if isinstance(folder, LocalFolder):
             sync_commit(folder, version)
+        upkeep = self._upkeep[projection.sink]
         if not self._keeps_sizes(projection, table):
             go_on_to(table, version)
-            self._upkeep[projection.sink].after_commit(table, next_number(table, projection) - 1)
+            upkeep.after_commit(table, next_number(table, projection) - 1)
+        elif upkeep.is_due(table):
+            go_on_to(table, version)
+            upkeep.vacuum(table)
         if table.version() >= version:
             self._followed_target(projection).stands(table)
 

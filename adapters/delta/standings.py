@@ -17,7 +17,8 @@ STANDING = "replicatorPosition"
 """In a commit's own record: the lane, and its position with that commit."""
 USER_METADATA = "userMetadata"
 """Where Spark keeps what a writer says of its commit."""
-COMPACTION = "OPTIMIZE"
+SAME_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
+"""Operations whose versions have the rows of the version before."""
 
 
 def standing(app: str, state: LaneState | None) -> str:
@@ -26,15 +27,15 @@ def standing(app: str, state: LaneState | None) -> str:
 
 
 def standings(table: DeltaTable, app: str) -> Iterator[tuple[int, Position]]:
-    """The versions of the table that commits of the lane `app` made, and compaction behind them, the newest first, with the
-    lane's position there. What other commits changed is not known, so their versions are left out."""
+    """The versions of the table that commits of the lane `app` made, and compaction and vacuum behind them, the newest
+    first, with the lane's position there. What other commits changed is not known, so their versions are left out."""
     found: list[tuple[int, Position]] = []
     at: Position | None = None
     for entry in sorted(table.history(), key=lambda entry: entry["version"]):
         said = _said(entry)
         if said is not None and said[0] == app:
             at = None if said[1] is None else Position.from_json(said[1])
-        elif entry.get("operation") != COMPACTION:
+        elif entry.get("operation") not in SAME_ROWS:
             at = None
         if at is not None:
             found.append((entry["version"], at))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.schema import Field
 
@@ -20,6 +22,11 @@ from .commits import WRITER, Attempt, Operation, append_nothing
 from .merge import delete_where, remove_key
 from .protocol import FEATURES
 from .tables import FILE_BYTES
+from .versions import vacuum
+
+VACUUMED = "replicator-vacuum"
+"""In a table's log: the transaction whose version is the time of our last vacuum, in seconds since 1970."""
+HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,11 @@ class TableWriter(Protocol):
         """Rewrite small files as few larger ones. `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when
         somebody else committed first."""
 
+    def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
+        """Delete the files in the table's folder that the newest version does not need and has not needed for `retain`
+        seconds, in whole hours rounded up; by default for as long as the table's properties say. How many these are; None
+        where that is not known. `versions.SparkNeeded` where this writer does not know all files of the table."""
+
 
 class DeltaRsTableWriter:
     """`TableWriter` by delta-rs."""
@@ -119,6 +131,16 @@ class DeltaRsTableWriter:
     def compact(self, table: DeltaTable) -> None:
         """See `TableWriter.compact`."""
         table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=self.compacted)
+
+    def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
+        """See `TableWriter.vacuum`."""
+        done = CommitProperties(app_transactions=[Transaction(VACUUMED, int(time.time()))])
+        return vacuum(table, hours(retain), done, dry_run=dry_run)
+
+
+def hours(retain: float | None) -> int | None:
+    """Seconds as whole hours, rounded up."""
+    return None if retain is None else math.ceil(retain / HOUR)
 
 
 def _values(batch: pa.RecordBatch, kept: Kept) -> pa.Array:

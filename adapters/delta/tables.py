@@ -19,6 +19,9 @@ STATISTICS_COLUMNS = 32
 FILE_SIZE = "delta.targetFileSize"
 FILE_BYTES = 32 * 1024 * 1024
 """A merge rewrites every file that holds one of its rows, so files are kept smaller than for tables that only grow."""
+RANDOM_FOLDERS = "delta.randomizeFilePrefixes"
+"""Spark then puts no value of a row into the path of a file. delta-rs spells the path of a file that Spark named by a value
+outside ASCII in another way when it removes the file, so the file would stay, and its rows be there twice."""
 FORGETS_TXN = "delta.setTransactionRetentionDuration"
 OWN_KINDS = {
     "an event log": {"event_id", "topic", "partition", "offset", "ingested_at"},

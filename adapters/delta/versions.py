@@ -2,18 +2,71 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
+from functools import partial
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
+
+from replicator.domain.errors import Fatal
 
 from .folders import Folder
 from .protocol import CLUSTERING
+from .tables import RANDOM_FOLDERS
 
 RETENTION = "delta.deletedFileRetentionDuration"
 LOG_RETENTION, DEFAULT_LOG_RETENTION = "delta.logRetentionDuration", "interval 30 days"
 NONE = "interval 0 seconds"
 CHANGE_DATA, LOG = "_change_data", "_delta_log"
 MARKS = "deletionVectors"
+OWN_FILE = re.compile(rf"(?:{CHANGE_DATA}/)?(?:[^/]+=[^/]*/)*[^/]+\.parquet\Z")
+OWN_RANDOM_FILE = re.compile(rf"(?:{CHANGE_DATA}/)?\w\w/[^/]+\.parquet\Z")
+"""In a table with random folders."""
+
+log = logging.getLogger(__name__)
+
+
+class SparkNeeded(Fatal):
+    """delta-rs does not know all files of a table, so it deletes none."""
+
+
+def refuse_unknown_files(table: DeltaTable) -> None:
+    """Raise SparkNeeded for a table with deletion vectors or liquid clustering."""
+    found = {MARKS, CLUSTERING} & {*(table.protocol().reader_features or ()), *(table.protocol().writer_features or ())}
+    if found:
+        what = "deletion vectors" if MARKS in found else "liquid clustering"
+        raise SparkNeeded(
+            f"the Delta table {table.table_uri} has {what}, so Spark alone can vacuum it",
+            next_step=f"Use `engine: spark`, or run VACUUM delta.`{table.table_uri}` there.",
+        )
+
+
+def vacuum(table: DeltaTable, hours: int | None, done: CommitProperties | None = None, *, dry_run: bool = False) -> int:
+    """Delete files that the newest version does not need, and has not needed for so many hours; by default for as long as
+    the table's properties say. How many.
+
+    Also files that the log does not name: of attempts that died, and those whose removal it does not tell any more, which it
+    ceases to do when they are old enough to be deleted. But for a folder that holds files of others too."""
+    refuse_unknown_files(table)
+    look = partial(table.vacuum, hours, enforce_retention_duration=False, dry_run=True)
+    found = look(full=True)
+    foreign = next((file for file in found if not _is_own(table, file)), None)
+    if foreign is not None:
+        log.warning(
+            "The folder of the Delta table %s holds %s, which is not of this table: files that its log does not name stay.",
+            table.table_uri,
+            foreign,
+        )
+        found = look()
+    if found and not dry_run:
+        found = look(dry_run=False, full=foreign is None, commit_properties=done)
+    return len(found)
+
+
+def _is_own(table: DeltaTable, file: str) -> bool:
+    random = table.metadata().configuration.get(RANDOM_FOLDERS) == "true"
+    return bool(OWN_FILE.match(file) or (random and OWN_RANDOM_FILE.match(file)))
 
 
 def held_by_versions(path: Folder, table: DeltaTable) -> str:
@@ -27,9 +80,10 @@ def end_versions(path: Folder, table: DeltaTable, moved: Callable[[], None] = la
     that name values. Readers of older versions fail from then on. Nothing is done for a table of which delta-rs does not
     know all files, or which it does not write: what ends these is told. `moved` is called when the table has got a version
     whose rows are the same, before an older one is gone."""
-    if {MARKS, CLUSTERING} & {*(table.protocol().reader_features or ()), *(table.protocol().writer_features or ())}:
+    try:
+        vacuum(table, 0)
+    except SparkNeeded:
         return f"older versions of the Delta table {path}, which Spark alone can end: VACUUM delta.`{path}` RETAIN 0 HOURS"
-    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     before = table.metadata().configuration.get(LOG_RETENTION, DEFAULT_LOG_RETENTION)
     table.alter.set_table_properties({LOG_RETENTION: NONE})
     moved()
@@ -41,8 +95,8 @@ def end_versions(path: Folder, table: DeltaTable, moved: Callable[[], None] = la
         moved()
     # Of the versions that are gone: delta-rs leaves them, also what Spark keeps of each version, statistics included.
     (path / CHANGE_DATA).clear()
-    log = path / LOG
-    for name in log.files():
+    commits = path / LOG
+    for name in commits.files():
         if name.endswith(".crc") and name[:20].isdigit() and int(name[:20]) < table.version():
-            log.drop(name)
+            commits.drop(name)
     return ""

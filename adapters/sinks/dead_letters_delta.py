@@ -5,26 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.table import TableMerger
 
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.table import Column
 from replicator.ports.dead_letters import EVERY, OPEN, DeadLetter, LetterGroup, Which
+from replicator.ports.sink import Compacted, Vacuumed
 
 from ..delta.commits import WRITER
 from ..delta.durable import sync_commit
-from ..delta.errors import translating
+from ..delta.errors import is_gone, translating
 from ..delta.layout import local_folder
 from ..delta.options import LakeOptions
 from ..delta.table_writer import DeltaRsTableWriter
 from ..delta.tables import STATISTICS, create, exists, schema_of
-from ..delta.upkeep import Upkeep
+from ..delta.upkeep import Upkeep, compact_table, vacuum_table
 from ..delta.versions import end_versions, held_by_versions
 
 MOMENT = pa.timestamp("us", "UTC")
@@ -134,6 +136,14 @@ class DeltaDeadLetters:
             self._table = None
             return end_versions(self._path, DeltaTable(str(self._path))) if exists(self._path) else ""
 
+    def compact(self) -> Compacted | None:
+        """Make few files of small ones; None where there is no table."""
+        return compact_table(self._path, NAME)
+
+    def vacuum(self, retain: timedelta | None, *, dry_run: bool) -> Vacuumed | None:
+        """Delete files that the newest version does not need, as `ports.sink.Vacuums.vacuum`."""
+        return vacuum_table(self._path, NAME, retain, dry_run=dry_run)
+
     def close(self) -> None:
         """See `ports.dead_letters.DeadLetters.close`; nothing is held."""
         with self._turn:
@@ -144,11 +154,16 @@ class DeltaDeadLetters:
             return
         rows = pa.Table.from_pylist([asdict(letter) for letter in letters], SCHEMA)
         with self._turn, translating(NAME):
-            for _ in range(ATTEMPTS):
+            for attempt in range(ATTEMPTS):
                 try:
                     table = self._current()
                     clauses(_merger(table, rows, on)).execute()
                 except CommitFailedError:
+                    continue
+                except DeltaError as error:
+                    # Since the last write others may have compacted the table, and deleted the files that it had.
+                    if attempt or not is_gone(error):
+                        raise
                     continue
                 sync_commit(self._path, table.version())
                 self._upkeep.after_commit(table, table.version())

@@ -33,7 +33,7 @@ class DeltaRsSink(Mirrors[pa.Table]):
         ledger = DeltaTombstoneLedger(lake, said.compact_every)
         marks = DeltaMarks(lake, said.compact_every)
         stages = Mirror(ledger, marks, DeltaBeside(lake, said.compact_every))
-        lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every)
+        lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every, vacuum=said.vacuum)
         super().__init__(lake, lanes, ledger)
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:

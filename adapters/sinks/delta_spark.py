@@ -52,7 +52,15 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
         ledger = SparkTombstoneLedger(session, lake, every)
         marks, beside = SparkMarks(session, lake, every), SparkBeside(session, lake, every)
         stages, writer = SparkMirror(session, ledger, marks, beside), SparkTableWriter(session)
-        lanes = Lanes(lake, lambda lane: lake.table(lane.into), stages, at_once=AT_ONCE, compact_every=every, writer=writer)
+        lanes = Lanes(
+            lake,
+            lambda lane: lake.table(lane.into),
+            stages,
+            at_once=AT_ONCE,
+            compact_every=every,
+            vacuum=said.vacuum,
+            writer=writer,
+        )
         self._session = session
         schema = said.schema_name
         self._names = None if schema is None else CatalogNames(session, schema, lambda lane: lake.table(lane.into))

@@ -16,8 +16,9 @@ from replicator.domain.plan import ApplyPlan, Deleted
 from ..delta.commits import Attempt, LostRace, Operation
 from ..delta.mirrors import DELETION_VECTORS, ON
 from ..delta.protocol import CLUSTERED, FEATURES, is_clustered
-from ..delta.table_writer import DeltaRsTableWriter, Kept
+from ..delta.table_writer import DeltaRsTableWriter, Kept, hours
 from ..delta.tables import FILE_BYTES, schema_of
+from ..delta.versions import SparkNeeded
 from ..sql.dialect import SPARK
 from ..sql.repair import forgotten
 from .errors import translating
@@ -141,6 +142,17 @@ class SparkTableWriter(DeltaRsTableWriter):
                 spark.sql(f"OPTIMIZE {table_name(table.table_uri)}")
         else:
             super().compact(table)
+
+    def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
+        """See `TableWriter.vacuum`. By Spark where delta-rs does not know all files; it says how many in a dry run alone."""
+        try:
+            return super().vacuum(table, retain, dry_run=dry_run)
+        except SparkNeeded:
+            with self._changing(table) as spark:
+                spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+                keep = "" if retain is None else f" RETAIN {hours(retain)} HOURS"
+                found = spark.sql(f"VACUUM {table_name(table.table_uri)}{keep}{' DRY RUN' if dry_run else ''}")
+                return found.count() if dry_run else None
 
     def _alter(self, table: DeltaTable, change: str) -> None:
         try:

@@ -73,16 +73,7 @@ class DroppableLanes(PostgresLanes):
             rows = remove_key(cursor, quoted(schema, table), wanted)
             return Erased(rows, remove_key(cursor, ledger_name(number), wanted))
 
-    def end_versions(self, lane: Lane) -> str:
-        """See `ports.sink.Erases.end_versions`: the space of removed rows is overwritten."""
-        for relation in (quoted(*self._place(lane)), *self._ledgers(lane)):
-            with self.session.using(f"vacuuming the table of lane {lane.id}") as cursor:
-                (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-                if there:
-                    cursor.execute(f"VACUUM (ANALYZE) {relation}".encode(), prepare=False)
-        return ""
-
-    def _ledgers(self, lane: Lane) -> list[str]:
+    def _beside(self, lane: Lane) -> list[str]:
         with self.session.using(f"looking for lane {lane.id}") as cursor:
             (known,) = cursor.execute(KNOWN).fetchone() or (False,)
             row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None

@@ -61,12 +61,6 @@ class PostgresEventLog(PostgresLanes):
                 empty_records(cursor, quoted(*self._place(lane)), ids, WITHHELD)
         return ""
 
-    def end_versions(self, lane: Lane) -> str:
-        """See `ports.sink.ErasesRecords.end_versions`: the space of emptied rows is overwritten."""
-        with self.session.using(f"vacuuming the table of lane {lane.id}") as cursor:
-            cursor.execute(f"VACUUM (ANALYZE) {quoted(*self._place(lane))}".encode(), prepare=False)
-        return ""
-
     def border(self, topics: Collection[str], at: datetime | Position, covered: Position) -> Border | None:
         """See `ports.state_snapshots.TellsTimes.border`."""
         with at_one_moment(self.session, self._log) as cursor:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.schema_versions import SchemaVersion, new_versions
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import Applied, Lane, LaneApplied, RejectRows, Write
+from replicator.ports.sink import Vacuumed
 
 from .made import made_for
 from .pg_answers import ANSWER_SECONDS
@@ -125,6 +126,27 @@ class PostgresLanes:
         self._ensure_own_tables()
         with self.session.using(f"remembering a schema of lane {lane.id}") as cursor:
             write_version(cursor, lane, version)
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `ports.sink.Erases.end_versions`: the space of removed rows is overwritten."""
+        for relation in (quoted(*self._place(lane)), *self._beside(lane)):
+            with self.session.using(f"vacuuming the table of lane {lane.id}") as cursor:
+                (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+                if there:
+                    cursor.execute(f"VACUUM (ANALYZE) {relation}".encode(), prepare=False)
+        return ""
+
+    def _beside(self, _: Lane, /) -> Sequence[str]:
+        """What is kept beside the lane's table, and is of it alone."""
+        return ()
+
+    def vacuum(self, lane: Lane, _retain: timedelta | None, *, dry_run: bool) -> Vacuumed | None:
+        """See `ports.sink.Vacuums.vacuum`. The server keeps no versions, and counts no files."""
+        if self.state(lane) is None:
+            return None
+        if not dry_run:
+            self.end_versions(lane)
+        return Vacuumed(None)
 
     def prepared(self, lane: Lane, plan: ApplyPlan) -> Target:
         """The target of a lane, made ready if it is not."""

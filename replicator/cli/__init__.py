@@ -42,6 +42,8 @@ COMMANDS = {
     "backfill": "backfill",
     "replay": "replay",
     "snapshot": "snapshot",
+    "compact": "maintenance",
+    "vacuum": "maintenance",
     "drop": "drop",
     "forget": "forget",
     "dlq": "dlq",

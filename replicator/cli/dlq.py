@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import click
 from replicator.domain.errors import ConfigProblem, ExitCode
 
 from .session import COUNT, Session, command, counted, echo, printable
+from .times import duration
 
 if TYPE_CHECKING:
     from replicator.ports.dead_letters import Which
@@ -52,18 +53,8 @@ def which(events: tuple[str, ...], state: str, older_than: str | None, **fields:
     """The letters that the options mean."""
     from replicator.ports.dead_letters import Which
 
-    before = None if older_than is None else datetime.now(UTC) - _age(older_than)
+    before = None if older_than is None else datetime.now(UTC) - duration(older_than)
     return Which(events=frozenset(events), state=None if state == "all" else state, before=before, **fields)
-
-
-def _age(text: str) -> timedelta:
-    import re
-
-    from replicator.settings.fields import DURATION, timespan
-
-    if not re.fullmatch(DURATION, text):
-        raise ConfigProblem(f"{text!r} is no time", next_step="Write one such as '12 hours' or '30 days'.")
-    return timespan(text)
 
 
 @command("list")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
+from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import Position, TopicPartition
 
 TIMES = ("%H:%M:%S%z", "%H:%M:%S.%f%z", "%H:%M:%S", "%H:%M:%S.%f")
@@ -55,6 +57,15 @@ def _behind(text: str) -> Position:
             raise ValueError(item)
         found[place] = int(offset) + 1
     return Position(found)
+
+
+def duration(text: str) -> timedelta:
+    """A length of time as the config has it, such as `30 days`. ConfigProblem for another text."""
+    from replicator.settings.fields import DURATION, timespan
+
+    if not re.fullmatch(DURATION, text):
+        raise ConfigProblem(f"{text!r} is no time", next_step="Write one such as '12 hours' or '30 days'.")
+    return timespan(text)
 
 
 MOMENT = Moment()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -189,6 +190,38 @@ class ErasesRecords(Protocol):
 
     def end_versions(self, lane: Lane) -> str:
         """See `Erases.end_versions`; of the whole log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The number of files that a target had, and has."""
+
+    before: int
+    after: int
+
+
+class Compacts(Protocol):
+    """A sink whose targets are files, of which small ones can become few."""
+
+    def compact(self, lane: Lane) -> Compacted | None:
+        """Rewrite the small files of the lane's target, whose rows stay as they are; None where there is no target. Takes no
+        lock: who writes the lane meanwhile goes on (test_compact_and_vacuum_leave_the_rows)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """How many files were deleted, or would be; None where that is not known."""
+
+    files: int | None
+
+
+class Vacuums(Protocol):
+    """A sink whose targets leave room behind that can be had again."""
+
+    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> Vacuumed | None:
+        """Free what the lane's target does not need, and has not needed for `retain`, where the sink knows such times; by
+        default for as long as the target itself says. None where there is no target; nothing is changed in a `dry_run`.
+        Takes no lock, as `Compacts.compact`."""
 
 
 @runtime_checkable

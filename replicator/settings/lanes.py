@@ -23,6 +23,7 @@ from .renamed import inherited, names_in, private_columns
 from .tables import (
     FOR_EVER,
     TABLE_OPTIONS,
+    VACUUM,
     Deletes,
     EntrySettings,
     OutOfRangeRules,
@@ -231,7 +232,8 @@ def _keeping(said: Said) -> Chosen | None:
 
 def _options(said: Said) -> dict[str, Any]:
     found = {name: first(*(getattr(level, name) for level in said)) for name in TABLE_OPTIONS}
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items() if v is not None}
+    seconds = {name: timespan(text).total_seconds() for name in VACUUM if (text := found.pop(name)) is not None}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items() if v is not None} | seconds
 
 
 def first(*said: V | None) -> V | None:

@@ -10,7 +10,7 @@ from .event_store import EventStoreSettings
 from .fields import CatalogSchema, ConfigPath, Count, Dsn, Duration, FromZero, LakePath, Servers, Strict, _refused, timespan
 from .source_parts import SecretText, Text, options_of_letters, security_options
 from .storage import StorageSettings, refuse_idle_storage
-from .tables import FOR_EVER, Retention
+from .tables import FOR_EVER, VACUUM, Retain, Retention
 
 Engine = Literal["local", "spark"]
 
@@ -37,6 +37,12 @@ class DeltaSettings(SinkSettings):
     """With an object store: what reaches it."""
     compact_every: FromZero | None = None
     """Small files of a table are compacted after every so many commits, 50 by default; 0 is never."""
+    vacuum_every: Duration | None = None
+    """Files that no version of a table needs any more are deleted so often, after a commit; by default never."""
+    vacuum_retain: Retain | None = None
+    """How long they are left, in whole hours, rounded up; by default what the table's properties say, 7 days. Readers of
+    older versions need them."""
+    in_seconds: ClassVar[frozenset[str]] = frozenset(VACUUM)
     schema_name: CatalogSchema | None = Field(None, alias="schema")
     """On Spark: the schema of the session's catalog in which the tables have names, with views of the rows that hold now."""
 
@@ -82,6 +88,11 @@ class EventLogSettings(SinkSettings):
     """The PostgreSQL database."""
     compact_every: FromZero | None = None
     """With `path`: small files are compacted after every so many commits, 50 by default; 0 is never."""
+    vacuum_every: Duration | None = None
+    """With `path`: files that no version needs any more are deleted so often, after a commit; by default never."""
+    vacuum_retain: Retain | None = None
+    """With `path`: how long they are left; as in a sink of kind delta."""
+    in_seconds: ClassVar[frozenset[str]] = frozenset(VACUUM)
     snapshots: SnapshotSettings | None = None
     """With a `path` in a folder: snapshots of the states of the lanes whose tables it records, beside it."""
     retention: Retention | None = None
@@ -100,8 +111,9 @@ class EventLogSettings(SinkSettings):
     def _one_place(self) -> EventLogSettings:
         if (self.path is None) == (self.dsn is None):
             raise _refused("place", "needs exactly one of 'path' and 'dsn'")
-        if self.path is None and self.compact_every is not None:
-            raise _refused("inapplicable", "has a 'compact_every', which means nothing without 'path'; remove it")
+        for key in ("compact_every", *VACUUM):
+            if self.path is None and getattr(self, key) is not None:
+                raise _refused("inapplicable", f"has a '{key}', which means nothing without 'path'; remove it")
         refuse_idle_storage(self.path, self.storage)
         return self
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from .columns import ColumnRules
 from .conditions import condition
 from .expressions import NoExpression
-from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, _refused
+from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, _refused, timespan
 
 Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
@@ -22,7 +22,8 @@ SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
 DroppedColumns = Literal["keep", "remove"]
 POLICIES_THAT_TRUNCATE = frozenset({"scd1"})
 POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
-TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every")
+VACUUM = ("vacuum_every", "vacuum_retain")
+TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every", *VACUUM)
 """Keys that a sink interprets, not the core: options of Delta tables."""
 
 SHAPE = (
@@ -73,6 +74,12 @@ Order = Annotated[Layout, Field(json_schema_extra={"type": ["array", "string"]})
 """Columns, or the name of one."""
 
 
+def _not_zero(duration: str) -> str:
+    if not timespan(duration):
+        raise _refused("duration", "must be longer than none")
+    return duration
+
+
 def _retention(value: Any) -> str:
     if value == FOR_EVER:
         return FOR_EVER
@@ -88,6 +95,9 @@ Retention = Annotated[
     BeforeValidator(_retention),
 ]
 """A length of time, or `off`."""
+
+Retain = Annotated[Duration, AfterValidator(_not_zero)]
+"""How long a scheduled vacuum leaves files that the newest version does not need."""
 
 Condition = Annotated[str, AfterValidator(_condition)]
 
@@ -197,6 +207,12 @@ class PolicyKeys(Strict):
     """Delta on the engine spark: true marks rows as deleted instead of rewriting their files."""
     compact_every: FromZero | None = None
     """Delta: small files are compacted after every so many commits; 0 is never. By default what the sink says."""
+    vacuum_every: Duration | None = None
+    """Delta: files that no version needs any more are deleted so often, after a commit; 0 days is never. By default what the
+    sink says."""
+    vacuum_retain: Retain | None = None
+    """Delta: how long a vacuum leaves files that the newest version does not need, in whole hours, rounded up. By default
+    what the sink says."""
     columns: ColumnRules | None = None
     """What becomes of single columns, by their names: drop, rename, cast, mask; and columns beside the source's own, some of
     which are computed. A mask

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import timedelta
 
-from .findings import Problem, place, quoted
+from .fields import DURATION, timespan
+from .findings import Path, Problem, place, quoted
 from .lanes import WITHOUT_OPTIONS
 from .nearest import did_you_mean
 from .remade_problems import names_now
@@ -16,6 +19,8 @@ NEEDS_SPARK = {
     "deletion_vectors": " until the table has them: delta-rs reads them and writes none",
     "cluster_by": ": delta-rs reads a clustered table and commits nothing to it",
 }
+USUAL_RETENTION = timedelta(days=7)
+"""Of Delta Lake. Vacuums of other writers refuse less unless they are told not to."""
 WITH_SPARK = "run it with '--engine spark', or remove it"
 
 
@@ -24,11 +29,14 @@ def target_option_problems(config: View) -> Iterator[Problem]:
     yield from _in_entries(config)
     yield from _of_no_target(config)
     yield from _names_of_another_engine(config)
+    for name, sink in (config.sinks or {}).items():
+        yield from _short_retention(("sinks", name, "vacuum_retain"), sink.get("vacuum_retain"))
     for table, entry in config.entries():
         if config.kind(entry.sink) == "delta":
             yield from _unknown_columns(table, entry)
             yield from _clusters(entry)
             yield from _of_another_engine(config, entry)
+            yield from _short_retention(*entry.options.get("vacuum_retain", ((), None)))
 
 
 def _in_entries(config: View) -> Iterator[Problem]:
@@ -95,3 +103,9 @@ def _of_another_engine(config: View, entry: EntryView) -> Iterator[Problem]:
             sentence = f"{place(path)} needs the engine 'spark'{why}"
             # An error would keep commands that only look from a config whose daemon is started with another engine.
             yield Problem(path, "engine", sentence, WITH_SPARK, severity="warning")
+
+
+def _short_retention(path: Path, said: object) -> Iterator[Problem]:
+    if isinstance(said, str) and re.fullmatch(DURATION, said) and timespan(said) < USUAL_RETENTION:
+        sentence = f"{place(path)} is shorter than the 7 days that Delta readers expect: those of older versions will fail"
+        yield Problem(path, "short_retention", sentence, "keep it if nobody reads these", severity="warning")

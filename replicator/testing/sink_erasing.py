@@ -1,4 +1,5 @@
-"""What a sink promises that takes single keys away (`ports.sink.Erases`); a part of `sink_contract.SinkContract`."""
+"""What a sink promises that takes single keys away (`ports.sink.Erases`), or frees what rows leave behind (`Compacts`,
+`Vacuums`); a part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -93,6 +94,27 @@ class SinkErasing(SinkBase):
             self._put(sink, lane, UNSHAPED, 2, ("u", 2, 3))
             assert {row["k1"] for row in target.rows(lane)} == {2}
             sink.close()
+
+    def test_compact_and_vacuum_leave_the_rows(self) -> None:
+        """Beside an instance that holds the lane and goes on; nothing is done where there is no target."""
+        with self.target() as target:
+            first, second, lane = target.open(), target.open(), lane_of("scd1")
+            verbs: dict[str, Any] = {
+                "compact": lambda: second.compact(lane),  # type: ignore[attr-defined]
+                "vacuum": lambda: second.vacuum(lane, None, dry_run=False),  # type: ignore[attr-defined]
+            }
+            there = [act for name, act in verbs.items() if hasattr(second, name)]
+            needs(bool(there), "the sink neither compacts nor vacuums")
+            assert [act() for act in there] == [None] * len(there)
+            for number in range(3):
+                self._put(first, lane, UNSHAPED, number, ("c", number, number + 1))
+            state = first.state(lane)
+            assert None not in [act() for act in there]
+            assert (first.state(lane), second.state(lane)) == (state, state)
+            self._put(first, lane, UNSHAPED, 3, ("d", 0, 9))
+            assert {row["k1"] for row in target.rows(lane)} == {1, 2}
+            first.close()
+            second.close()
 
     def _put(
         self, sink: Any, lane: Any, shape: Shape, start: int, *changes: tuple[str, int, int], prepare: bool = True

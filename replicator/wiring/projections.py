@@ -24,6 +24,7 @@ from replicator.settings.nearest import did_you_mean
 from replicator.settings.projection_problems import in_order
 from replicator.settings.projections import EVENT_STORE, ProjectionSettings
 from replicator.settings.queries import Query, Said, Wrong, read_query
+from replicator.settings.tables import VACUUM
 
 from . import adapters
 from .plugins import load
@@ -32,7 +33,7 @@ GROUP, LINEAGE = "replicator.projectors", "replicator.lineage"
 HELD_IN_DATABASES = ("postgres", "event_log")
 LARGEST = 1024 * 1024
 """Bytes of a query."""
-PLACE = ("path", "storage", "compact_every")
+PLACE = ("path", "storage", "compact_every", *VACUUM)
 """What a projector is told of a lake."""
 IN_DATABASE = ("dsn", "schema", "table")
 """What it is told of a sink in PostgreSQL, beside what it holds."""

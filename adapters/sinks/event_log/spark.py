@@ -26,7 +26,7 @@ class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
         said = LakeOptions.checked(own)
         lake = said.lake
         self._session.reaches(lake.root, said.storage)
-        super().__init__(lake, SparkAppending(lake.root), said.compact_every)
+        super().__init__(lake, SparkAppending(lake.root), said)
 
 
 def event_log_spark_sink(options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> Sink[DataFrame]:

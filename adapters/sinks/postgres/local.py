@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.selection import Choose
 from replicator.ports.frames import Applied, Lane, RejectRows, Write
-from replicator.ports.sink import Belonging, Erased, Judge, SinkCapabilities
+from replicator.ports.sink import Belonging, Erased, Judge, SinkCapabilities, Vacuumed
 
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from ...sql.explain import explain
@@ -101,6 +101,10 @@ class PostgresSink:
     def end_versions(self, lane: Lane) -> str:
         """See `ports.sink.Erases.end_versions`."""
         return self.lanes.end_versions(lane)
+
+    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> Vacuumed | None:
+        """See `ports.sink.Vacuums.vacuum`."""
+        return self.lanes.vacuum(lane, retain, dry_run=dry_run)
 
     def tables(self) -> Sequence[str]:
         """See `ports.reader.Reader.tables`."""

@@ -16,8 +16,8 @@ from delta_writes import ITEMS, PARTITION_0, items, write_of
 from deltalake import DeltaTable
 
 from adapters.delta import upkeep
-from adapters.delta.partitions import NULL_FOLDER, RANDOM_FOLDERS
-from adapters.delta.tables import STATISTICS
+from adapters.delta.partitions import NULL_FOLDER
+from adapters.delta.tables import RANDOM_FOLDERS, STATISTICS
 from adapters.sinks.delta_rs import DeltaRsSink
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.policies import plan_for

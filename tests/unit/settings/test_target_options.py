@@ -18,6 +18,8 @@ WRONG = [
     ("compact_every: -1", "value", "must be at least 0"),
     ("compact_every: often", "type", "must be a whole number"),
     ("compact_every: true", "type", "must be a number"),
+    ("vacuum_every: often", "duration", "must be a time such as 30 seconds"),
+    ("vacuum_retain: 0 days", "duration", "must be longer than none"),
     ("cluster_by: [a, b, c, d, e]", "value", "names 5 columns; Delta clusters by up to 4"),
     (
         "cluster_by: [id]\n        partition_by: [id]",
@@ -46,7 +48,14 @@ def test_tables_are_clustered_by_spark(folder):
 
 @pytest.mark.parametrize(
     "said",
-    ["partition_by: [id]", "cluster_by: [id]", "change_data_feed: true", "deletion_vectors: true", "compact_every: 5"],
+    [
+        "partition_by: [id]",
+        "cluster_by: [id]",
+        "change_data_feed: true",
+        "deletion_vectors: true",
+        "compact_every: 5",
+        "vacuum_every: 1 day",
+    ],
 )
 def test_they_mean_nothing_elsewhere(folder, said):
     """In an entry of another sink, in a table without a Delta sink, in an event log's entry, and at the top level."""
@@ -99,3 +108,24 @@ def test_compaction_of_a_sink(folder):
     assert folder.only().code == "inapplicable"
     folder.change("    schema: mirror", "    schema: mirror\n    compact_every: 5")
     assert folder.only().code == "unknown_key"
+
+
+def test_vacuums_are_said_in_times_and_told_in_seconds(folder):
+    overrides = ["sinks.lake.vacuum_every=1 day", "sinks.raw.vacuum_retain=9 days", "defaults.vacuum_every=2 hours"]
+    loaded = folder.load(overrides=[*overrides, "tables[1].to[1].vacuum_retain=8 days"])
+    assert adapters.options(loaded.settings.sinks["lake"])["vacuum_every"] == 86_400
+    assert adapters.options(loaded.settings.sinks["raw"])["vacuum_retain"] == 9 * 86_400
+    lake = loaded.settings.lanes_for("public.orders")[1]
+    assert lake.options == {"vacuum_every": 7200, "vacuum_retain": 8 * 86_400} and not loaded.warnings
+
+
+@pytest.mark.parametrize("key", ["sinks.lake", "sinks.raw", "tables[1].to[1]", "defaults"])
+def test_a_short_retention_is_warned_of(folder, key):
+    (finding,) = folder.load(overrides=[f"{key}.vacuum_retain=6 days"]).warnings
+    assert finding.code == "short_retention" and "shorter than the 7 days" in finding.message
+
+
+@pytest.mark.parametrize("key", ["vacuum_every", "vacuum_retain"])
+def test_a_server_is_not_vacuumed_by_schedule(folder, key):
+    folder.change("    path: ./lake/cdc_events", f"    dsn: postgresql://u:p@h/d\n    {key}: 8 days")
+    assert f"has a '{key}', which means nothing without 'path'" in folder.only().message
