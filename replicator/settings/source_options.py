@@ -36,6 +36,8 @@ OF_DATABASE = ("table", "query", "every")
 """Keys of snapshots that a database is asked for."""
 OF_KNOWN_TYPES = {"delta": "a Delta table", SNAPSHOTS: "snapshots", QUERY: "a table of a database"}
 """Transports whose rows have types of their own, and what the rows are of."""
+NOT_IN_SINKS = (AVRO, "dts_avro", DMS, DMS_PARQUET)
+"""Formats whose records no line of text holds."""
 OF_NEW_ROWS = (FILES, "kafka", "archive")
 """Transports whose rows are new ones where no column says what became of them."""
 KEYED = (SNAPSHOTS, QUERY)
@@ -66,8 +68,8 @@ def source_option_problems(config: View) -> Iterator[Problem]:
                     f"{place(('sources', name))} has both 'transactions' and 'flattened': rows do not tell enough of theirs"
                 )
                 yield Problem(("sources", name, "transactions"), "contradiction", sentence, "keep one")
-        if text(source, "transport") == FILES:
-            yield from _of_files(name, source)
+        if text(source, "transport") in (FILES, "archive"):
+            yield from (_of_files if text(source, "transport") == FILES else _of_archive)(name, source)
         yield from _of_new_rows(name, source)
         if text(source, "transport") == SNAPSHOTS:
             yield from _of_snapshots(name, source)
@@ -101,6 +103,17 @@ def _of_files(name: str, source: dict[str, Any]) -> Iterator[Problem]:
     for key in (key for key in ("inserts_only",) if key in said):
         sentence = f"key '{key}' in {place((*at, 'csv'))} means nothing for rows"
         yield Problem((*at, "csv", key), "inapplicable", sentence, "leave out 'operation_column' instead")
+
+
+def _of_archive(name: str, source: dict[str, Any]) -> Iterator[Problem]:
+    at, of_sinks = ("sources", name), text(source, "files") == "connect"
+    if of_sinks and text(source, "format") in NOT_IN_SINKS:
+        sentence = f"{place(at)}: files of sinks hold JSON or lines of text, and no records of {quoted(source['format'])}"
+        hint = "Debezium's events are `format: debezium_json` there, whatever they were in the topic"
+        yield Problem((*at, "format"), "inapplicable", sentence, hint)
+    if "settle" in source and not of_sinks:
+        sentence = f"key 'settle' in {place(at)} means nothing for recorded topics, which are read while they grow"
+        yield Problem((*at, "settle"), "inapplicable", sentence, "remove it")
 
 
 def _of_new_rows(name: str, source: dict[str, Any]) -> Iterator[Problem]:

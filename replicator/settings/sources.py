@@ -157,13 +157,17 @@ Mode = Literal["stream", "batch"]
 
 
 class ArchiveSettings(RecordSettings):
-    """Recorded topics: JSON Lines (optionally .gz) or Parquet."""
+    """Recorded topics: JSON Lines (optionally .gz) or Parquet; or the files of Kafka Connect's sinks to object stores."""
 
-    in_seconds: ClassVar[frozenset[str]] = frozenset({"look_every"})
+    in_seconds: ClassVar[frozenset[str]] = frozenset({"settle", "look_every"})
 
     transport: Literal["archive"]
     path: LakePath
     """A file, folder or glob, or s3://BUCKET/FOLDER."""
+    files: Literal["recorded", "connect"] | None = None
+    """recorded (the default): what `replicator record` writes; connect: files of sinks, as TOPIC+PARTITION+OFFSET.json."""
+    settle: Duration | None = None
+    """With files connect: how long nobody must have written to a file before it is read; 10 seconds when not said."""
     mode: Mode | None = None
     """stream (the default): in batches of limited size; batch: all that has accumulated at once, one merge per table."""
     storage: StorageSettings | None = None

@@ -16,12 +16,14 @@ import pyarrow as pa
 import pytest
 from dms_folder import DmsFolder, ReadsDms
 from pyspark.sql import DataFrame
+from sink_folder import SinkFolder
 from spark_case import OPTIONS, OnSpark, engine
 from test_source_archive import Folder
 
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.spark import ArchiveSparkSource, pieces, reading
 from adapters.sources.files.spark.dms import DmsFilesSparkSource
+from adapters.sources.files.spark.folders import archive_spark_source
 from adapters.spark.frames import to_arrow
 from replicator.application.archive_files import write_archive
 from replicator.domain.change import RAW
@@ -81,6 +83,23 @@ class TestDmsFilesSparkSource(ReadsDms, SourceContract):
     def new_stream(self):
         engine()
         return DmsFolder(self.path, DmsFilesSparkSource, {"batch_records": 6, **OPTIONS}, self.header, self.compressed)
+
+    def to_arrow(self, frame):
+        return rows_of(frame)
+
+
+class TestConnectFilesSparkSource(SourceContract):
+    """`ConnectFilesSparkSource`."""
+
+    odd_times = ()
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path):
+        self.path = tmp_path
+
+    def new_stream(self):
+        engine()
+        return SinkFolder(self.path, archive_spark_source, {"batch_records": 6, **OPTIONS}, ".json.gz")
 
     def to_arrow(self, frame):
         return rows_of(frame)

@@ -24,7 +24,7 @@ PutRecord = Callable[[Record, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
 PARQUET_ROWS = 8_192
 """Rows of a Parquet file that are turned into records at once."""
-WHOLE = (".gz", ".parquet", ".csv")
+WHOLE = (".gz", ".parquet", ".csv", ".json", ".bin")
 """Endings of files that are read anew, from their beginning, when they have changed."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from copy import copy
 from typing import Any, Protocol
 
 from replicator.domain.errors import DataLoss
@@ -74,7 +75,8 @@ class ArchiveSource:
         return ArchiveOptions.read(options), RecordedTopics()
 
     def _new_summary(self) -> Summary:
-        return Summary(self._form)
+        # A form may know where it is in a file, and who asks for the end may do so while records are read.
+        return Summary(copy(self._form))
 
     def _delivery(self, delivered: Delivered, apply_batch: Any, stop: Stop) -> Delivery:
         return LocalDelivery(self._form, self._options, delivered, apply_batch, stop=stop)

@@ -21,7 +21,7 @@ class DmsFilesSource(WrittenOnceSource):
     """A `Source` over the folders that AWS DMS writes (see the package); frames are `pyarrow.Table`. Options: those of
     `ArchiveSource`, and `csv` (`Dialect`); with `format: dms_parquet` instead `operation_column`."""
 
-    naming: ClassVar[Naming] = Naming(table_of, first_of, most_of)
+    naming: ClassVar[Naming] = Naming.of_tables(table_of, first_of, most_of)
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:

@@ -15,55 +15,67 @@ OF_ANY = ""
 
 
 class Naming(NamedTuple):
-    """What names of files say: the table, the offset of what would be row 0, and below which number rows are."""
+    """What names of files say: the partition (of a table the only one), the offset of what would be row 0, and below which
+    number rows are. `before`: how many files are read that come before those with something new."""
 
-    table_of: Callable[[FilePath], str]
+    place_of: Callable[[FilePath], TopicPartition]
     first_of: Callable[[FilePath], int]
     most_of: Callable[[FilePath], int]
+    before: int = 0
+
+    @classmethod
+    def of_tables(
+        cls, table_of: Callable[[FilePath], str], first_of: Callable[[FilePath], int], most_of: Callable[[FilePath], int]
+    ) -> Naming:
+        """That of files of tables."""
+        return cls(lambda path: TopicPartition(table_of(path), 0), first_of, most_of)
 
 
 def beyond(files: list[ArchiveFile], start: Position, naming: Naming) -> list[ArchiveFile]:
     """Those of `files`, which are in order, that may hold rows from `start` on. A file was read where its table stands
     behind the beginning of the next one."""
     kept: list[ArchiveFile] = []
-    following: dict[str, int] = {}
+    following: dict[TopicPartition, int] = {}
+    left: dict[TopicPartition, int] = {}
     for file in reversed(files):
-        table = naming.table_of(file.path)
-        after, position = following.get(table), start.get(TopicPartition(table, 0))
-        if table == OF_ANY or after is None or position is None or position <= after:
+        place = naming.place_of(file.path)
+        after, position = following.get(place), start.get(place)
+        if place.topic == OF_ANY or after is None or position is None or position <= after:
             kept.append(file)
-        following[table] = naming.first_of(file.path)
+        elif left.setdefault(place, naming.before):
+            kept.append(file)
+            left[place] -= 1
+        following[place] = naming.first_of(file.path)
     return kept[::-1]
 
 
 def through(files: list[ArchiveFile], names: Collection[str], naming: Naming) -> list[ArchiveFile]:
     """Those of `files`, which are in order, that are named, by their label or their whole path, and what comes before them:
     of their tables, or of all where a file of transactions is named."""
-    last: dict[str, int] = {}
+    last: dict[TopicPartition, int] = {}
     for file in files:
         if file.label in names or str(file.path) in names:
-            last[naming.table_of(file.path)] = naming.first_of(file.path)
-    of_any = last.get(OF_ANY, -1)
-    return [file for file in files if naming.first_of(file.path) <= max(last.get(naming.table_of(file.path), -1), of_any)]
+            last[naming.place_of(file.path)] = naming.first_of(file.path)
+    of_any = last.get(TopicPartition(OF_ANY, 0), -1)
+    return [file for file in files if naming.first_of(file.path) <= max(last.get(naming.place_of(file.path), -1), of_any)]
 
 
 def summarised(known: Summary, files: Iterable[ArchiveFile], naming: Naming) -> Summary:
-    """`known`, brought up to date with `files`, which are in order. Of each table the first and the last file with rows are
-    read; all where some are of several tables."""
-    of_table: dict[str, list[ArchiveFile]] = {}
+    """`known`, brought up to date with `files`, which are in order. Of each partition the first and the last file with rows
+    are read; all where some are of several tables."""
+    by_place: dict[TopicPartition, list[ArchiveFile]] = {}
     for file in files:
-        of_table.setdefault(naming.table_of(file.path), []).append(file)
-    if OF_ANY in of_table:
-        return known.over(sorted((f for some in of_table.values() for f in some), key=lambda f: naming.first_of(f.path)))
-    while of_table:
-        known.over([file for some in of_table.values() for file in dict.fromkeys((some[0], some[-1]))])
-        of_table = {table: rest for table, some in of_table.items() if (rest := _inner(known, table, some, naming))}
+        by_place.setdefault(naming.place_of(file.path), []).append(file)
+    if TopicPartition(OF_ANY, 0) in by_place:
+        return known.over(sorted((f for some in by_place.values() for f in some), key=lambda f: naming.first_of(f.path)))
+    while by_place:
+        known.over([file for some in by_place.values() for file in dict.fromkeys((some[0], some[-1]))])
+        by_place = {place: rest for place, some in by_place.items() if (rest := _inner(known, place, some, naming))}
     return known
 
 
-def _inner(known: Summary, table: str, files: list[ArchiveFile], naming: Naming) -> list[ArchiveFile]:
+def _inner(known: Summary, place: TopicPartition, files: list[ArchiveFile], naming: Naming) -> list[ArchiveFile]:
     """`files` without those at their ends that hold no row; none when both ends do."""
-    place = TopicPartition(table, 0)
     beyond_first = naming.first_of(files[0].path) + naming.most_of(files[0].path)
     has_first = known.firsts.get(place, beyond_first) < beyond_first
     has_last = known.ends.get(place, 0) > naming.first_of(files[-1].path)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from replicator.domain.errors import ConfigProblem, DataLoss
-from replicator.domain.position import Position
+from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
 from ....arrow.dms import Dialect
@@ -46,7 +46,7 @@ class WrittenOnceSource(ArchiveSource):
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._given: dict[str, ArchiveFile] = {}
-        self._newest: dict[str, int] = {}
+        self._newest: dict[TopicPartition, int] = {}
         self._settled_at = float("inf")
         super().__init__(options)
 
@@ -65,7 +65,7 @@ class WrittenOnceSource(ArchiveSource):
         found = list(self._complete(self._asked_for()))
         self._refuse_late([file for file in found if self._given and file.label not in self._given])
         for file in found:
-            self._newest[self.naming.table_of(file.path)] = self.naming.first_of(file.path)
+            self._newest[self.naming.place_of(file.path)] = self.naming.first_of(file.path)
             before = self._given.setdefault(file.label, file)
             if (change := _change(before, file)) is not None:
                 raise DataLoss(
@@ -86,25 +86,27 @@ class WrittenOnceSource(ArchiveSource):
         return max(0.0, self._settled_at - time.monotonic())
 
     def _complete(self, files: Iterable[ArchiveFile]) -> Iterator[ArchiveFile]:
-        behind: set[str] = set()
+        behind: set[TopicPartition] = set()
         self._settled_at = float("inf")
         for file in files:
-            table, left = self.naming.table_of(file.path), self._settles_in(file)
+            place, left = self.naming.place_of(file.path), self._settles_in(file)
             if left > 0:
                 self._settled_at = min(self._settled_at, time.monotonic() + left)
             # A file of transactions may be of any table.
-            if left <= 0 and not behind & {table, OF_ANY} and (table != OF_ANY or not behind):
+            of_any = TopicPartition(OF_ANY, 0)
+            if left <= 0 and not behind & {place, of_any} and (place != of_any or not behind):
                 yield file
             else:
-                behind.add(table)
+                behind.add(place)
 
     def _settles_in(self, file: ArchiveFile) -> float:
         return settles_in(file, self._options.settle)
 
     def _refuse_late(self, fresh: Iterable[ArchiveFile]) -> None:
         for file in fresh:
-            table = self.naming.table_of(file.path)
-            if self.naming.first_of(file.path) < self._newest.get(table, -1):
+            place = self.naming.place_of(file.path)
+            table = place.topic
+            if self.naming.first_of(file.path) < self._newest.get(place, -1):
                 what = f"later files of table {table}" if table else "later files of transactions"
                 raise DataLoss(
                     f"{file.path} turned up after {what} had been read",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from typing import IO, BinaryIO, cast
 
 from replicator.domain.errors import EnvironmentProblem
@@ -10,15 +11,21 @@ from replicator.domain.errors import EnvironmentProblem
 from ..form import Form
 from ..lines import bounded
 from ..listing import ArchiveFile
+from ..reading import whole
 
 BOM = b"\xef\xbb\xbf"
 
 
 def first_row(form: Form, file: ArchiveFile) -> bytes:
     """The first row of a file of text, empty where it has none. EnvironmentProblem when it cannot be read."""
+    return text_of(next(lines_of(form, file), b""), first=True)
+
+
+def lines_of(form: Form, file: ArchiveFile) -> Iterator[bytes]:
+    """The lines of a file of text with their ends. EnvironmentProblem when it cannot be read, or is not whole."""
     try:
         with file.path.open("rb") as stored, _plain(file, stored) as stream:
-            return text_of(next(form.lines(bounded(stream, form.longest)), b""), first=True)
+            yield from form.lines(whole(bounded(stream, form.longest), file, growing=False))
     except OSError as error:
         raise EnvironmentProblem(f"The file {file.path} cannot be read: {error.strerror or error}.") from error
 

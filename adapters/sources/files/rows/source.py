@@ -22,7 +22,7 @@ class RowsFilesSource(WrittenOnceSource):
     """A `Source` over folders of rows (see the package); frames are `pyarrow.Table`. Options: those of `ArchiveSource`,
     `files` (`csv`, `jsonl` or `parquet`), and `csv` (`Dialect`)."""
 
-    naming: ClassVar[Naming] = Naming(table_of, first_of, most_of)
+    naming: ClassVar[Naming] = Naming.of_tables(table_of, first_of, most_of)
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:

@@ -1,10 +1,11 @@
-"""Folders of files that are written once, read by Spark's executors."""
+"""Files by what they are, read by Spark's executors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..folders import ROWS
+from ..connect import ConnectFilesSource
+from ..folders import ROWS, split_files
 from ..rows import RowsFilesSource
 from .dms import DmsFilesSparkSource
 from .source import ArchiveSparkSource
@@ -12,6 +13,16 @@ from .source import ArchiveSparkSource
 
 class RowsFilesSparkSource(RowsFilesSource, ArchiveSparkSource):
     """`RowsFilesSource` whose frames are `pyspark.sql.DataFrame`; one task reads a file of CSV."""
+
+
+class ConnectFilesSparkSource(ConnectFilesSource, ArchiveSparkSource):
+    """`ConnectFilesSource` whose frames are `pyspark.sql.DataFrame`; one task reads a file."""
+
+
+def archive_spark_source(options: Mapping[str, object]) -> ArchiveSparkSource:
+    """The source of recorded topics, in files of ours or in those of Kafka Connect's sinks."""
+    of_sinks, own = split_files(options)
+    return ConnectFilesSparkSource(own) if of_sinks else ArchiveSparkSource(own)
 
 
 def files_spark_source(options: Mapping[str, object]) -> DmsFilesSparkSource | RowsFilesSparkSource:

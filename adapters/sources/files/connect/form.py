@@ -1,0 +1,136 @@
+"""Files of sinks as lines, and the record of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
+from replicator.domain.moments import FIRST_MS, LAST_MS
+
+from ..form import LONGEST, Number
+from ..lines import LongLine
+from ..listing import ArchiveFile, Place
+from ..once.text import lines_of
+from ..records import LineTooLong, Record
+from .listing import SinkFile, sink_files
+from .names import RAW, SUFFIXES, named
+
+
+class _Header(msgspec.Struct):
+    key: str
+    value: str | None = None
+
+
+class _Headers(msgspec.Struct):
+    headers: list[_Header]
+
+
+_text = msgspec.json.Decoder(str).decode
+_headers = msgspec.json.Decoder(_Headers).decode
+
+
+class SinkLines:
+    """`Form` of JSON lines and lines of messages."""
+
+    suffixes: tuple[str, ...] = SUFFIXES
+    divisible = growing = False
+    deep = True
+    longest = LONGEST
+
+    def __init__(self) -> None:
+        self._beside: dict[str, _Beside] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is open does not travel."""
+        return {**self.__dict__, "_beside": {}}
+
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """See `Form.files`: by partition and offset."""
+        return sink_files(path)
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        """See `Form.lines`."""
+        return iter(stream)
+
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> Record | ValueError | None:
+        """See `Form.record`. ConfigProblem for a file that goes on where the next one begins, EnvironmentProblem where keys
+        or headers end too early."""
+        assert isinstance(file, SinkFile)  # noqa: S101 - they are those of `files`
+        at, name = number(), named(file.path)
+        offset = name.first + at - 1
+        if file.following is not None and offset >= named(file.following.path).first:
+            raise ConfigProblem(
+                f"{file.path} goes on at record {offset} of {name.place}, with which {file.following.path} begins: records "
+                "of a partition were sorted into several files at a time, so nothing says which offsets they had",
+                next_step="Use the connector's DefaultPartitioner, or one by a time that never goes back.",
+            )
+        if not line.strip() and not file.name.endswith(RAW):
+            return None
+        try:
+            key = self._part(file, "keys", at)
+            headers = self._part(file, "headers", at)
+            said = None if headers is None else [(one.key, _bytes(one.value)) for one in _headers(headers).headers]
+        except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
+            return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
+        time = file.stamp[1] // 1_000_000
+        return Record(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, said, key, _message(file, line))
+
+    def _part(self, file: SinkFile, part: str, at: int) -> bytes | None:
+        """The key or the headers of a record, None where there are none."""
+        beside: ArchiveFile | None = getattr(file, part)
+        if beside is None:
+            return None
+        there = self._beside.get(part)
+        if there is None or there.file is not beside or there.at >= at:
+            there = self._beside[part] = _Beside(beside, self)
+        line = there.line(at)
+        if line is None:
+            raise EnvironmentProblem(f"{beside.path} has {there.at} lines, and {file.path} has more: it is not whole.")
+        return line if part == "headers" else _message(beside, line)
+
+    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
+        """See `Form.frame`: there are none."""
+        raise Fatal(f"{file.path} holds text")
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `Form.refuse`: no file of this form is one."""
+
+
+class _Beside:
+    """The lines of a file of keys or headers, read beside those of the values."""
+
+    def __init__(self, file: ArchiveFile, form: SinkLines) -> None:
+        self.file, self.at = file, 0
+        self._lines, self._longest = lines_of(form, file), form.longest
+
+    def line(self, at: int) -> bytes | None:
+        """The line of that number, which is above that of the last one; None behind the end. Raises LineTooLong."""
+        while self.at < at:
+            line = next(self._lines, None)
+            if line is None:
+                return None
+            self.at += 1
+        if isinstance(line, LongLine):
+            raise LineTooLong(f"{self.file.path} line {at}: {line.describe(self._longest)}")
+        return line
+
+
+def _message(file: ArchiveFile, line: bytes) -> bytes | None:
+    """The message that a line stands for. One that is no JSON stays as it is: a decoder says so."""
+    if file.name.endswith(RAW):
+        return line.removesuffix(b"\n")
+    text = line.strip()
+    if text == b"null":
+        return None
+    try:
+        return _text(text).encode() if text.startswith(b'"') else text
+    except (msgspec.MsgspecError, UnicodeError):
+        return text
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()

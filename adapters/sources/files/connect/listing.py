@@ -1,0 +1,81 @@
+"""The files of sinks in their order, each with what lies beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.position import TopicPartition
+
+from ..listing import ArchiveFile, Place, found_files
+from ..once.settled import SETTLED_SECONDS
+from .names import OTHERS, SUFFIXES, named
+
+PARTS = ("keys", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFile(ArchiveFile):
+    """A file of values. `keys`, `headers`: those of its records, line by line. `lacks`: which of these earlier files of its
+    partition have. `following`: the next file in its partition.
+
+    All of it counts when files are compared: a file is read again when one comes behind it, and so may begin too early.
+    """
+
+    keys: ArchiveFile | None = None
+    headers: ArchiveFile | None = None
+    lacks: str | None = None
+    following: ArchiveFile | None = None
+
+
+def sink_files(path: Place) -> list[ArchiveFile]:
+    """The files of values, by partition and offset. ConfigProblem for a file of another kind, for two that begin with one
+    record, and for keys or headers of no file."""
+    found = [f for f in found_files(path, (*SUFFIXES, *OTHERS), deep=True) if not f.name.startswith((".", "_"))]
+    beside = {(_records(file), part): file for file in found if (part := named(file.path).part) is not None}
+    values = [file for file in found if named(file.path).part is None]
+    values.sort(key=lambda file: (named(file.path).place, named(file.path).first, file.label))
+    _refuse_lonely(beside[which] for which in beside.keys() - {(_records(f), part) for f in values for part in PARTS})
+    for one, other in pairwise(values):
+        if named(one.path)[:2] == named(other.path)[:2]:
+            raise ConfigProblem(
+                f"{one.path} and {other.path} begin with the same record", next_step="Remove the one that is a copy."
+            )
+    return list(_with_parts(values, beside))
+
+
+def _with_parts(values: list[ArchiveFile], beside: dict[tuple[str, str], ArchiveFile]) -> Iterator[SinkFile]:
+    known: set[tuple[TopicPartition, str]] = set()
+    for file, following in zip(values, [*values[1:], None], strict=False):
+        place = named(file.path).place
+        parts = {part: beside[_records(file), part] for part in PARTS if (_records(file), part) in beside}
+        known |= {(place, part) for part in parts}
+        lacks = next((part for part in PARTS if (place, part) in known and part not in parts), None)
+        after = following if following is not None and named(following.path).place == place else None
+        # An executor has a working folder of its own.
+        absolute = {part: replace(one, path=one.path.absolute()) for part, one in parts.items()}
+        yield SinkFile(
+            *(file.name, file.path, file.label, file.size, file.stamp),
+            keys=absolute.get("keys"),
+            headers=absolute.get("headers"),
+            lacks=lacks,
+            following=after,
+        )
+
+
+def _records(file: ArchiveFile) -> str:
+    """What tells the records of a file from others: where it lies, and its name without what of them it holds."""
+    return file.label.removesuffix(file.name) + named(file.path).stem
+
+
+def _refuse_lonely(files: Iterable[ArchiveFile]) -> None:
+    """Listing takes its time: what was just written may be seen before its values."""
+    for file in files:
+        if time.time() - file.stamp[1] / 1e9 > SETTLED_SECONDS:
+            raise ConfigProblem(
+                f"{file.path} is of records without values, and nothing says where among others these belong",
+                next_step="Let the connector ignore such records (`behavior.on.null.values: ignore`), and remove its files.",
+            )

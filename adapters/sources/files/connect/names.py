@@ -1,0 +1,67 @@
+"""What the names of files say."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.position import TopicPartition
+
+from ..listing import FilePath
+
+SUFFIXES = (".json", ".json.gz", ".bin", ".bin.gz")
+OTHERS = (".avro", ".parquet", ".snappy", ".zip")
+"""Of files that sinks write too, and that cannot be read."""
+RAW = (".bin", ".bin.gz")
+"""Of files whose lines are messages as they were."""
+_NAME = re.compile(
+    r"(?P<stem>(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]{1,10})\+(?P<offset>[0-9]{1,19}))(?:\.(?P<part>keys|headers))?"
+    r"(?:\.json|\.bin)(?:\.gz)?"
+)
+LISTED = 2**17
+"""Names that are kept: folders are listed again and again."""
+
+
+class Named(NamedTuple):
+    """What a file is by its name: records of a partition from an offset on, and what of them it holds, None for values.
+    `stem`: what files of the same records have in common."""
+
+    place: TopicPartition
+    first: int
+    part: str | None
+    stem: str
+
+
+@lru_cache(LISTED)
+def named(path: FilePath) -> Named:
+    """What the file at `path` is; ConfigProblem when its name says nothing that is known."""
+    if path.name.endswith(OTHERS):
+        raise ConfigProblem(
+            f"{path} is in a format that is not read: files of sinks are read as JSON or as lines of messages",
+            next_step="Let the connector write `format.class` JsonFormat or ByteArrayFormat, in another folder.",
+        )
+    found = _NAME.fullmatch(path.name)
+    if found is None or int(found["partition"]) >= 2**31 or int(found["offset"]) >= 2**62:
+        raise ConfigProblem(
+            f"{path} is no file of a sink: its name is not like orders+0+0000000042.json",
+            next_step="Move it to another place, or leave `file.delim` of the connector at +.",
+        )
+    place = TopicPartition(found["topic"], int(found["partition"]))
+    return Named(place, int(found["offset"]), found["part"], found["stem"])
+
+
+def place_of(path: FilePath) -> TopicPartition:
+    """The partition whose records the file holds."""
+    return named(path).place
+
+
+def first_of(path: FilePath) -> int:
+    """The offset of its first record."""
+    return named(path).first
+
+
+def most_of(_: FilePath) -> int:
+    """How many records it holds at least: its name does not say it."""
+    return 1

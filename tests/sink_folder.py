@@ -1,0 +1,58 @@
+"""A folder of files as Kafka Connect's S3 sink writes them, for contract suites."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rows_folder import put
+
+PER_FILE = 4
+
+
+def written(value: bytes | None, *, as_text: bool = False) -> str:
+    """A value or key as `JsonFormat` writes it: what it has as text is a JSON text."""
+    text = None if value is None else value.decode()
+    return text if text is not None and text.startswith("{") and not as_text else json.dumps(text)
+
+
+def put_records(folder: Path, rows: list[dict[str, Any]], ending: str = ".json") -> None:
+    """The files of some records of a partition: values, keys and headers."""
+    first = rows[0]
+    stem = f"{first['topic']}+{first['partition']}+{first['offset']:010}"
+    at = folder / first["topic"] / f"partition={first['partition']}"
+    headers = [{"headers": [{"key": h["name"], "value": h["value"].decode()} for h in row["headers"] or ()]} for row in rows]
+    # Values come last, so that nobody reads them without what lies beside them.
+    put(at / f"{stem}.headers{ending}", "".join(f"{json.dumps(one)}\n" for one in headers).encode())
+    put(at / f"{stem}.keys{ending}", "".join(f"{written(row['key'])}\n" for row in rows).encode())
+    values = [written(row["value"], as_text=row["offset"] % 2 == 0) for row in rows]
+    put(at / f"{stem}{ending}", "".join(f"{value}\n" for value in values).encode())
+
+
+@dataclass
+class SinkFolder:
+    """`source_contract.Stream`."""
+
+    path: Path
+    source: Any
+    options: Mapping[str, Any]
+    ending: str = ".json"
+    topic: str = "shop.items"
+    partitions: int = 2
+
+    def publish(self, records: pa.Table) -> None:
+        for partition in range(self.partitions):
+            rows = [row for row in records.to_pylist() if row["partition"] == partition]
+            for start in range(0, len(rows), PER_FILE):
+                put_records(self.path / "topics", rows[start : start + PER_FILE], self.ending)
+
+    def open(self) -> Any:
+        (self.path / "topics").mkdir(exist_ok=True)
+        return self.source({"path": str(self.path / "topics"), "files": "connect", **self.options})
+
+    def close(self) -> None:
+        pass
