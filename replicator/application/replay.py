@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, R
 from replicator.domain.key_hashes import KeyHashes
 from replicator.domain.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position, Span
+from replicator.domain.schema_changes import Kind
 from replicator.domain.table import TableSpec
 from replicator.ports.dead_letters import OPEN, REPLAYED, DeadLetter, DeadLetters, Which
 from replicator.ports.decoder import Decoder, KeepsPrivate
@@ -33,6 +33,8 @@ PIECE = 500
 """Letters that are tried at once."""
 PATIENCE = 20.0
 """Seconds for one lane's answer: whoever tries records again must not make others wait for a sink that is away."""
+LETS_IN = frozenset({Kind.WIDENED, Kind.ADDED})
+"""Changes of a schema that take nothing from rows that are there."""
 NOWHERE = Span(Position(), Position())
 
 At = tuple[str, int, int]
@@ -300,7 +302,7 @@ class Replay(Generic[F]):
         self, lane: Lane, table: TableSpec, frames: Sequence[F], again: Again[F], *, alone: bool, patient: bool
     ) -> bool:
         """`_taken`, of frames that go together as those of `table`."""
-        plan = self._catalog.plan(lane, table, self._schema(lane).taken(table))
+        plan = self._catalog.plan(lane, table, self._schema(lane, table).taken(table))
         changes = self._engine.unite(frames, table)
         if plan.shape:
             shaped = self._engine.shape(changes, plan)
@@ -311,12 +313,21 @@ class Replay(Generic[F]):
             changes = shaped.frame
         return not self._engine.count(changes) or self._applied(lane, plan, changes, again, alone=alone, patient=patient)
 
-    def _schema(self, lane: Lane) -> LaneSchema:
-        """What the lane takes of the source's columns: of a lane that does not run, as its sink remembers it."""
+    def _schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
+        """What the lane takes of the source's columns: of a lane that does not run, as its sink remembers it, but for
+        columns that became wider, or more: the configuration may declare them since then, and the lane has them from where
+        it stands."""
         run = self._shared.lanes.find(lane.id)
         if run is not None and run.schema.current is not None:
             return run.schema
-        return LaneSchema(lane, self._answer(lane, self._place.workers[lane.sink].ask(partial(remembered, lane=lane))))
+        ask = self._place.workers[lane.sink].ask
+        versions, state = self._answer(lane, ask(lambda sink: (remembered(sink, lane), sink.state(lane))))
+        schema = LaneSchema(lane, versions)
+        turn = None if state is None else schema.meets(table, state.position, self._shared.now())
+        changes = turn.decision.changes if turn is not None and not turn.decision.stops else ()
+        if turn is not None and changes and all(change.kind in LETS_IN for change in changes):
+            schema.take(turn)
+        return schema
 
     def _applied(self, lane: Lane, plan: ApplyPlan, changes: F, again: Again[F], *, alone: bool, patient: bool) -> bool:
         folded = [self._engine.fold(part, plan) for part in self._engine.segments(changes, plan.table)]

@@ -21,8 +21,8 @@ BY_CODE = {
     RejectCode.NO_SEQUENCE: "Name the columns that order changes: `sequence_by` of the table, or, for plain rows, "
     "`sequence_columns` of the source.",
     RejectCode.SEQUENCE: "Name other columns in `sequence_by`; deletes need REPLICA IDENTITY FULL for it.",
-    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target. Targets get it with the next "
-    "record of the table: replay this one after that. " + FIX_SOURCE,
+    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, and replay the record. "
+    + FIX_SOURCE,
     RejectCode.INCOMPLETE: "Replay the record that made the row first, if it was rejected too; or load the table again.",
     RejectCode.LATE: "A longer `watermark` or `tombstone_retention` lets it in.",
     RejectCode.TOO_LARGE: "Raise the bound under `limits`.",

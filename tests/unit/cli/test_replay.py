@@ -76,6 +76,36 @@ def test_poison_is_replayed_once_the_config_is_fixed(tmp_path: Path, letters: st
     assert {each["_event_id"] for each in log} == {f"items-0-{offset}" for offset in range(9)}
 
 
+@pytest.mark.parametrize(("narrow", "wide"), [("int32", "int64"), ("float32", "float64")])
+def test_a_wider_schema_lets_a_record_in_at_once(tmp_path: Path, letters: str, narrow: str, wide: str) -> None:
+    """The remedy that `dlq explain` names, with no run between the new config and the replay. The targets are widened, and
+    the next run finds nothing new."""
+    price = 3_000_000_000 if narrow == "int32" else 1e300
+    configure(tmp_path, letters=letters, price=narrow)
+    feed(tmp_path, row(0, 1, 10), row(1, 2, price), row(2, 3, 30))
+    caught_up(tmp_path)
+    (letter,) = ask(tmp_path, "dlq", "explain", "items-0-1")["result"]
+    assert letter["code"] == "OUT_OF_RANGE" and "wider type" in letter["what_to_do"]
+    configure(tmp_path, letters=letters, price=wide)
+    assert replay(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
+    assert rows(tmp_path) == [(1, 10, 0), (2, price, 1), (3, 30, 2)]
+    feed(tmp_path, row(3, 1, price))
+    caught_up(tmp_path)
+    assert rows(tmp_path) == [(1, price, 3), (2, price, 1), (3, 30, 2)]
+    assert len(ask(tmp_path, "query", "changes")["result"]) == 4
+    schemas = ask(tmp_path, "schema", "history", "items")["result"]
+    assert {one["lane"]: len(one["schemas"]) for one in schemas} == {"lake.items": 2, "lake.changes": 2}
+
+
+def test_a_lane_that_may_not_be_widened_rejects_once_more(tmp_path: Path) -> None:
+    configure(tmp_path, price="int32")
+    feed(tmp_path, row(0, 1, 10), row(1, 2, 3_000_000_000))
+    caught_up(tmp_path)
+    configure(tmp_path, price="int64", more="defaults: {schema_changes: {widened: fail}}")
+    assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
+    assert rows(tmp_path) == [(1, 10, 0)]
+
+
 def test_letters_that_cannot_be_tried_say_why(tmp_path: Path) -> None:
     named(tmp_path, NAMED)
     feed(tmp_path, row(0, 1, 10), row(1, 2, 20, "new"))
