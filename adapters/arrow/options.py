@@ -18,6 +18,7 @@ from .json.faults import Unfit
 from .json.limits import Limits, of_table
 from .json.nodes import Node
 from .json.spelling import node_of
+from .out_of_range import ReadsOutOfRange
 
 OPS = {"create": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "read": Op.READ}
 
@@ -31,7 +32,7 @@ def _texts(value: object) -> object:
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 
 
-class RowOptions(BaseModel):
+class RowOptions(ReadsOutOfRange):
     """`operation_column`: the column that says what became of a row. `operations`: the values that mean each. `schema`: per
     table (exact name or glob) its columns and their types. `keys`: per table its key. `epoch`: see
     `domain.sequence.with_epoch`. `private`: per table the masks of columns whose values nobody is to get; a table without is

@@ -26,11 +26,13 @@ from pyarrow import types as t
 
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.moments import in_years
+from replicator.domain.out_of_range import Reading
 
 from .json import decimals, faults, nodes, temporal
 from .json.faults import Unfit
 from .json.nodes import Node
 from .json.pieces import bytes_of
+from .out_of_range import lenient
 
 Read = Callable[[pa.Array], pa.Array]
 """Makes values of text. Raises one of `faults.FAILURES` when any does not fit."""
@@ -72,9 +74,10 @@ def _reader(arrow: pa.DataType) -> Read:
     return one
 
 
-def read(texts: pa.Array, arrow: pa.DataType, what: str) -> tuple[pa.Array, dict[int, Reject]]:
-    """The values of a column, null where one does not fit, and by place why it does not."""
-    one = _reader(arrow)
+def read(texts: pa.Array, arrow: pa.DataType, what: str, how: Reading = "reject") -> tuple[pa.Array, dict[int, Reject]]:
+    """The values of a column, null where one does not fit, and by place why it does not. `how`: what becomes of those that
+    have no place."""
+    one = lenient(Node(arrow, str, _reader(arrow)), how).build
 
     def build(some: pa.Array | list[object]) -> pa.Array:
         return one(some if isinstance(some, pa.Array) else pa.array(some, pa.string()))

@@ -11,6 +11,7 @@ import pyarrow as pa
 from replicator.domain.borders import Border
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.fitting import covers
+from replicator.domain.out_of_range import reads_of
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position
 from replicator.domain.schema_changes import (
@@ -62,6 +63,8 @@ class LaneSchema:
 
     def __init__(self, lane: Lane, versions: Sequence[SchemaVersion] = (), *, is_anew: bool = False) -> None:
         self._lane = lane
+        self._reads = reads_of(lane.shape)
+        versions = [replace(v, source=self._as_text(v.source), columns=self._texts(v.columns)) for v in versions]
         self.versions = {v.number: v for v in versions}
         applied = sorted((v for v in versions if v.state == "applied"), key=lambda v: v.number)
         self.current = applied[-1] if applied else None
@@ -215,10 +218,20 @@ class LaneSchema:
 
     def _chosen(self, table: TableSpec) -> TableSpec:
         """The table without the columns that the lane leaves out."""
-        chosen = self._lane.shape.columns
+        chosen, table = self._lane.shape.columns, self._as_text(table)
         if chosen is None:
             return table
         return replace(table, columns=tuple(c for c in table.columns if c.name in chosen or c.name in table.keys))
+
+    def _as_text(self, table: TableSpec) -> TableSpec:
+        return replace(table, columns=self._texts(table.columns))
+
+    def _texts(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        """Dates and times of which the lane has the text alone are text: what records are read as depends on other lanes."""
+        return tuple(
+            Column(c.name, pa.string(), c.nullable) if pa.types.is_temporal(c.type) and self._reads.has_text(c.name) else c
+            for c in columns
+        )
 
 
 def plan_at(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None:

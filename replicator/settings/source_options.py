@@ -77,7 +77,6 @@ def source_option_problems(config: View) -> Iterator[Problem]:
             yield from query_problems(config, name, source)
     yield from _of_tables(config)
     yield from _of_units(config)
-    yield from _of_range(config)
     yield from _of_events(config)
     yield from _of_compacted(config)
 
@@ -251,21 +250,10 @@ def _of_events(config: View) -> Iterator[Problem]:
     for path, said in config.levels:
         table = next((t for t in config.tables if t.path == path[:2]), None)
         source = (config.sources or {}).get((table.source if table else None) or "", {})
-        for key in ("schema", "keys", "tombstones") if text(source, "format") == OUTBOX else ():
+        for key in ("schema", "keys", "tombstones", "out_of_range") if text(source, "format") == OUTBOX else ():
             if key in said:
                 sentence = f"key '{key}' in {place(path)} means nothing with format {quoted(OUTBOX)}: columns are fixed"
                 yield Problem((*path, key), "inapplicable", sentence, "remove it: the key of an event is its id")
-
-
-def _of_range(config: View) -> Iterator[Problem]:
-    """Other formats read no dates and times out of range."""
-    for table in config.tables:
-        form = text((config.sources or {}).get(table.source or "", {}), "format")
-        levels = ((table.path, table.said), *((entry.path, entry.said) for entry in table.to or ()))
-        for path, said in levels:
-            if "out_of_range" in said and form not in (DEBEZIUM, AVRO, None):
-                sentence = f"key 'out_of_range' in {place(path)} means nothing with format {quoted(form)}"
-                yield Problem((*path, "out_of_range"), "inapplicable", sentence, "remove it")
 
 
 def _of_units(config: View) -> Iterator[Problem]:

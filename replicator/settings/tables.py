@@ -148,7 +148,7 @@ class PolicyKeys(Strict):
     out_of_range: OutOfRangeRules | None = None
     """What becomes of dates and times that no target can hold: infinity, years before 1 and after 9999, times from 24:00 on.
     reject (the default): the change is. "null": the value is NULL. clamp: it is the nearest one that there is. Or a mapping
-    from columns to these. Key columns are always rejected. With formats debezium_json and debezium_avro."""
+    from columns to these. Key columns are always rejected. With all formats but debezium_outbox."""
     schema_changes: SchemaChanges | SchemaChangeModes | None = None
     """What happens when the source's columns change. evolve: the target follows. try_evolve: it follows where nothing is
     lost, and otherwise stays as it is; rows that do not fit are rejected. ignore: it stays as it is. fail: the lane stops.

@@ -24,6 +24,8 @@ from replicator.settings.fields import timespan
 from replicator.settings.renamed import private_columns
 from replicator.settings.schema import plain_options
 from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings
+from replicator.settings.source_parts import OUTBOX
+from replicator.settings.sources import FORMATS
 from replicator.settings.tables import PolicyKeys, TableSettings
 
 from .plugins import load, names
@@ -36,6 +38,8 @@ FOR_DECODERS = frozenset(
 """Keys of a source that are its decoder's."""
 BACKFILLED = frozenset({"debezium_json", "debezium_avro"})
 """Formats that put the changes of a table in an order in which rows that are read have a place."""
+WITH_OUT_OF_RANGE = frozenset(FORMATS) - {OUTBOX}
+"""Formats whose decoders are told of dates and times that no target can hold."""
 WITH_TRUNCATES = frozenset({"rows"})
 """Formats in which a truncate is a row, which `apply_as_truncates` tells from others."""
 OF_THE_CORE = frozenset(
@@ -249,7 +253,7 @@ def decoder_of_all(loaded: Loaded, name: str) -> Decoder:
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
             **private(mine, loaded.settings.defaults),
-            **(_out_of_range(loaded, mine) if settings.format in BACKFILLED else {}),
+            **(_out_of_range(loaded, mine) if settings.format in WITH_OUT_OF_RANGE else {}),
             **({"truncates": truncates(loaded, mine)} if settings.format in WITH_TRUNCATES else {}),
             **settings.for_decoder({key: value for key, value in plain_options(settings).items() if key in FOR_DECODERS}),
         },
@@ -262,10 +266,9 @@ def _out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, 
     found: dict[str, OutOfRange] = {}
     for table in tables:
         lanes = [lane for lane in loaded.settings.lanes_of(table, table.match) if lane.kind != "event_log"]
-        masks = private_columns(table, loaded.settings.defaults)
-        nothing = frozenset(name for name, mask in masks.items() if mask.kind == "nothing")
+        masks = {name: mask.kind for name, mask in private_columns(table, loaded.settings.defaults).items()}
         said: Said = next((lane.out_of_range for lane in lanes if lane.out_of_range is not None), "reject")
-        found[table.match] = OutOfRange(said, tuple(reads_of(lane.shape) for lane in lanes), nothing)
+        found[table.match] = OutOfRange(said, tuple(reads_of(lane.shape) for lane in lanes), masks)
     return {"out_of_range": found}
 
 

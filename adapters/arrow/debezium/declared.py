@@ -192,7 +192,7 @@ def _moments(arrow: pa.DataType, counted: Node | None, units: str = "") -> Node:
         texts = [value if number is None else None for value, number in zip(values, numbers, strict=True)]
         return found if texts.count(None) == len(texts) else pc.coalesce(found, build(texts))
 
-    return Node(arrow, msgspec.Raw, build, "raw")
+    return Node(arrow, msgspec.Raw, build, "raw", counted.beyond if counted is not None else None)
 
 
 def _without_zulu(texts: pa.Array, arrow: pa.DataType) -> pa.Array:

@@ -43,7 +43,7 @@ class Learning:
         )
         refuse_frame_names(spec)
         declared = self._options.keys_of(table) or ((ID,) if documents else None)
-        return spec.with_keys(tuple(declared)) if declared else self._keyed(spec, key)
+        return self._options.as_read(spec.with_keys(tuple(declared)) if declared else self._keyed(spec, key))
 
     def _columns(self, values: pa.ChunkedArray, key: bytes | None, table: str) -> tuple[Column, ...]:
         row = self._row(values) if values.null_count < len(values) else self._key_row(key)

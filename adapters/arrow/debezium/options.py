@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
+from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf
 
 from replicator.domain.columns import Mask
-from replicator.domain.out_of_range import OutOfRange, Reading
 from replicator.domain.sequence import MAX_EPOCH
 
 from ..json.limits import Limits, of_table
+from ..out_of_range import ReadsOutOfRange
 
 PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -20,7 +20,7 @@ def _several(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-class Options(BaseModel):
+class Options(ReadsOutOfRange):
     """What every decoder of Debezium's events takes.
 
     `unavailable_value`: the connector's `unavailable.value.placeholder`, one or several; `hex:` as Debezium reads it.
@@ -30,7 +30,6 @@ class Options(BaseModel):
     `decimals`: what decimals in JSON text are, in events without a schema: digits (`text`), or Base64 of the unscaled value
     (`base64`); by default text that may be both is refused. `flattened`: records are rows that ExtractNewRecordState
     flattened. `private`: per table the masks of columns whose values nobody is to get; a table without is there too.
-    `out_of_range`: per table what becomes of dates and times that no target can hold.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
@@ -43,7 +42,6 @@ class Options(BaseModel):
     decimals: Literal["text", "base64"] | None = None
     flattened: bool = False
     private: dict[str, dict[str, InstanceOf[Mask]]] = Field(default_factory=dict)
-    out_of_range: dict[str, InstanceOf[OutOfRange]] = Field(default_factory=dict)
     limits: Limits = Limits()
 
     def columns_of(self, table: str) -> Mapping[str, str] | None:
@@ -53,11 +51,6 @@ class Options(BaseModel):
     def keys_of(self, table: str) -> tuple[str, ...] | None:
         """The configured key of `table`, if any."""
         return of_table(self.keys, table) or None
-
-    def reading_of(self, table: str, column: str) -> Reading:
-        """How dates and times of a column are read that no target can hold."""
-        found = of_table(self.out_of_range, table)
-        return found.of(column) if found else "reject"
 
     def deletes_by_tombstone(self, table: str) -> bool:
         """Whether a null value is a delete in `table`."""

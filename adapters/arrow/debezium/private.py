@@ -30,13 +30,13 @@ from replicator.domain.table import TableSpec
 from ..json.faults import UNREADABLE
 from ..json.headers import holds_nothing, without_values
 from ..json.limits import of_table
+from ..out_of_range import lenient
 from ..remaking import remade
 from ..veils.marks import Mark, marked, marks
 from .beside import control, is_control_key, masked_patterns, source_block, topic_tells
 from .declared import nodes_of
 from .headers import CONTEXT, NEW_KEY, OLD_KEY
 from .options import Options
-from .out_of_range import lenient
 from .tokens import Object, Reading, Tokens, by_nodes, by_schema
 from .unsent import Placeholders
 

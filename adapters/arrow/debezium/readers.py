@@ -7,9 +7,9 @@ from replicator.domain.table import TableSpec
 
 from ..json.faults import Unfit, malformed
 from ..json.nodes import Node
+from ..out_of_range import lenient
 from .declared import nodes_of
 from .options import Options
-from .out_of_range import lenient
 from .records import ChangeReader
 from .schema import ConnectSchema, read_key_schema, read_message_schema
 from .types import holds_decimals, node_of
@@ -51,7 +51,7 @@ class Readers:
             decimals = row is not None and holds_decimals(row)
             nodes = self.declared(table.name) if row is None else schema_nodes(row, numeric=decimals and kind is True)
             for name, node in nodes.items():
-                if name not in table.keys:  # Rows could become alike.
+                if name not in table.keys:
                     nodes[name] = lenient(node, self._options.reading_of(table.name, name))
             telling = {} if row is None else row.telling_columns()
             return ChangeReader(table, nodes, telling, holds_decimals=decimals and kind is False)

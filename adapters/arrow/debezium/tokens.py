@@ -21,8 +21,8 @@ from ..json import decimals
 from ..json.faults import FAILURES, UNREADABLE, Unfit
 from ..json.nodes import Node
 from ..masks import masked
+from ..out_of_range import lenient
 from .columns import build_column
-from .out_of_range import lenient
 from .schema import ConnectSchema
 from .types import holds_decimals, node_of
 from .unsent import Placeholders

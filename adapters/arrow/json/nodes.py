@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,15 @@ SPECIAL_FLOATS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")
 class Node:
     """How values of one schema are decoded. `wire` is what msgspec reads (null apart), `build` makes the array.
 
-    `unsent` says in which form Debezium writes the placeholder of a value that was not sent (see `unsent`).
+    `unsent` says in which form Debezium writes the placeholder of a value that was not sent (see `unsent`). `beyond`: the
+    text of a date or time that `type` cannot hold, of a value that is no text itself.
     """
 
     type: pa.DataType
     wire: Any
     build: Build
     unsent: str = ""
+    beyond: Callable[[Any], str] | None = None
 
 
 def plain(arrow: pa.DataType, wire: Any, unsent: str = "") -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import date as calendar_day
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,12 @@ UTC_US = pa.timestamp("us", "UTC")
 LOCAL_US = pa.timestamp("us")
 LOCAL_NS = pa.timestamp("ns")
 
+DAYS_OF_400_YEARS = 146_097
+FIRST_YEAR, LAST_YEAR_OF_DATES, LAST_YEAR_OF_TIMES = -4712, 5_874_897, 294_246
+"""Of PostgreSQL's dates and times, as far as 64 bits of microseconds since 1970 hold these: 4713 BC is the year -4712."""
+INFINITE_DAY = -2_147_472_692
+"""Debezium's `infinity` of a date: PostgreSQL's largest number of days since 2000 as one since 1970, beyond 32 bits."""
+
 DATE_RANGE = "holds infinity, or a day outside the years 1 to 9999"
 TIME_RANGE = "holds a time of day outside 00:00:00 to 23:59:59.999999999"
 STAMP_RANGE = "holds infinity, or a time outside the years 1 to 9999"
@@ -40,8 +47,16 @@ ZEROS = r"(\.\d{6})0+(\z|[^0-9])"
 """Zeros behind microseconds, as databases write that count nanoseconds."""
 
 
-def counted(wire: pa.DataType, arrow: pa.DataType, bounds: tuple[int, int], sentence: str, factor: int = 1) -> Node:
-    """Integers within `bounds`, times `factor`, read as `arrow`."""
+def counted(
+    wire: pa.DataType,
+    arrow: pa.DataType,
+    bounds: tuple[int, int],
+    sentence: str,
+    factor: int = 1,
+    *,
+    beyond: Callable[[int], str],
+) -> Node:
+    """Integers within `bounds`, times `factor`, read as `arrow`. `beyond`: see `Node`."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         try:
@@ -52,28 +67,28 @@ def counted(wire: pa.DataType, arrow: pa.DataType, bounds: tuple[int, int], sent
             raise Unfit(RejectCode.OUT_OF_RANGE, sentence)
         return (pc.multiply(raw, factor) if factor != 1 else raw).view(arrow)
 
-    return Node(arrow, int, build)
+    return Node(arrow, int, build, beyond=beyond)
 
 
 def date() -> Node:
     """Days since 1970."""
-    return counted(pa.int32(), pa.date32(), (FIRST_DAY, LAST_DAY), DATE_RANGE)
+    return counted(pa.int32(), pa.date32(), (FIRST_DAY, LAST_DAY), DATE_RANGE, beyond=_date)
 
 
 def time(per_second: int) -> Node:
     """Time of day since midnight, in units of which a second has `per_second`: 1, 1,000, 1,000,000 or 1,000,000,000."""
     bounds = (0, 86_400 * per_second - 1)
     if per_second > MICROS:
-        return counted(pa.int64(), pa.time64("ns"), bounds, TIME_RANGE)
-    return counted(pa.int64(), pa.time64("us"), bounds, TIME_RANGE, MICROS // per_second)
+        return counted(pa.int64(), pa.time64("ns"), bounds, TIME_RANGE, beyond=partial(_clock, per_second))
+    return counted(pa.int64(), pa.time64("us"), bounds, TIME_RANGE, MICROS // per_second, beyond=partial(_clock, per_second))
 
 
 def timestamp(per_second: int, arrow: pa.DataType = LOCAL_US) -> Node:
     """Time since 1970, in units as in `time`, as `arrow`, which counts microseconds. Nanoseconds stay nanoseconds."""
     if per_second > MICROS:
-        return counted(pa.int64(), LOCAL_NS, (INT64[0] + 1, INT64[1] - 1), NANO_SENTINELS)
-    factor = MICROS // per_second
-    return counted(pa.int64(), arrow, (FIRST_US // factor, LAST_US // factor), STAMP_RANGE, factor)
+        return counted(pa.int64(), LOCAL_NS, (INT64[0] + 1, INT64[1] - 1), NANO_SENTINELS, beyond=_infinity)
+    factor, beyond = MICROS // per_second, partial(_moment, per_second, "Z" if arrow.tz else "")
+    return counted(pa.int64(), arrow, (FIRST_US // factor, LAST_US // factor), STAMP_RANGE, factor, beyond=beyond)
 
 
 def iso_timestamp(arrow: pa.DataType) -> Node:
@@ -113,6 +128,38 @@ def marked(node: Node) -> Node:
         return node.build(pc.replace_substring_regex(pa.array(values, pa.string()), "Z$", ""))
 
     return Node(node.type, str, build, "text")
+
+
+def _infinity(count: int) -> str:
+    return "infinity" if count > 0 else "-infinity"
+
+
+def _clock(per_second: int, count: int) -> str:
+    """A time of day or a span, as Arrow writes times of day."""
+    seconds, rest = divmod(abs(count), per_second)
+    places = 9 if per_second > MICROS else 6
+    sign, fraction = "-" if count < 0 else "", rest * 10**places // per_second
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:0{places}}"
+
+
+def _date(days: int) -> str:
+    return "infinity" if days == INFINITE_DAY else _day(days)
+
+
+def _day(days: int, last: int = LAST_YEAR_OF_DATES, behind: str = "") -> str:
+    """A day as PostgreSQL writes it. What lies outside its years, up to `last`, stands for infinity."""
+    cycle, rest = divmod(days - FIRST_DAY, DAYS_OF_400_YEARS)
+    day = calendar_day.fromordinal(rest + 1)
+    year = day.year + 400 * cycle
+    if not FIRST_YEAR <= year <= last:
+        return _infinity(days)
+    era = " BC" if year < 1 else ""
+    return f"{year if year > 0 else 1 - year:04}-{day:%m-%d}{behind}{era}"
+
+
+def _moment(per_second: int, zone: str, count: int) -> str:
+    days, rest = divmod(count, 86_400 * per_second)
+    return _day(days, LAST_YEAR_OF_TIMES, f" {_clock(per_second, rest)}{zone}")
 
 
 def _parsed(written: pa.Array, arrow: pa.DataType, wrong: Callable[[str], str]) -> pa.Array:

@@ -12,6 +12,7 @@ import structlog
 
 from replicator.domain.change import Op
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.out_of_range import Reading
 from replicator.domain.table import Column, TableSpec
 
 from ..json.faults import malformed
@@ -38,7 +39,7 @@ class Layout:
     """The columns of a table and its key; or why they are not known. `fingerprint` tells layouts of a table apart.
     `ordered`: its messages say where in their source's log they are. `said`: how messages call the types of columns.
     `declared`: the columns whose types the configuration says. `masked`: of columns that are masked, the types of what
-    stands in their place."""
+    stands in their place. `how`: what becomes of values of columns that have no place."""
 
     fingerprint: str = ""
     columns: tuple[Column, ...] = ()
@@ -48,6 +49,7 @@ class Layout:
     said: Mapping[str, str] = field(default_factory=dict)
     declared: Collection[str] = ()
     masked: Mapping[str, pa.DataType] = field(default_factory=dict)
+    how: Mapping[str, Reading] = field(default_factory=dict)
 
     def types_for(self, table: TableSpec) -> ColumnTypes:
         """How the columns of `table` that there are stand in messages, and as what they are wanted."""
@@ -56,7 +58,11 @@ class Layout:
 
     def types_of_records(self) -> dict[str, ColumnType]:
         """How columns stand in messages in which nothing is masked."""
-        return {c.name: ColumnType(c.type, c.type, self.said.get(c.name, ""), c.name in self.declared) for c in self.columns}
+        said, declared, how = self.said, self.declared, self.how
+        return {
+            c.name: ColumnType(c.type, c.type, said.get(c.name, ""), c.name in declared, how.get(c.name, "reject"))
+            for c in self.columns
+        }
 
 
 KEYLESS = Layout(error=KEYLESS_TRUNCATE)
@@ -115,6 +121,7 @@ class Layouts:
             said=message.types,
             declared=frozenset(declared or ()),
             masked=masked,
+            how={c.name: self._options.reading_of(message.table, c.name) for c in columns if c.name not in keys},
         )
 
     def _columns(self, table: str, keys: Sequence[str], sent: Mapping[str, str]) -> tuple[Column, ...] | Reject:

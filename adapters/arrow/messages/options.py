@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf
+from pydantic import ConfigDict, Field, InstanceOf
 
 from replicator.domain.columns import Mask
 from replicator.domain.sequence import MAX_EPOCH
@@ -15,10 +15,11 @@ from ..json.limits import Limits, of_table
 from ..json.nodes import Node
 from ..options import read_options as read
 from ..options import refuse_types
+from ..out_of_range import ReadsOutOfRange
 from ..texts import NAMES, reader_of
 
 
-class Options(BaseModel):
+class Options(ReadsOutOfRange):
     """`schema`: per table (exact name or glob) columns and their types, which go before those of the messages: all columns
     that are wanted, or, without those of the key, some. `keys`: per table its key, likewise. `epoch`: see
     `domain.sequence.with_epoch`. `private`: per table the masks of columns whose values nobody is to get; a table without is

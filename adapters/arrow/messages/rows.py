@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..json.nodes import Node, cast
 from ..json.objects import kind_for
+from ..out_of_range import lenient
 from .message import Rows
 from .typed import ColumnType, ColumnTypes, ReaderOf
 from .written import text_of, texts_of
@@ -46,7 +47,7 @@ class JsonRows(Rows):
 
 
 def _node(reader: ReaderOf, column: ColumnType) -> Node:
-    read, wanted = reader(column), column.wanted
+    read, wanted = lenient(Node(column.sent, str, reader(column)), column.how).build, column.wanted
 
     def build(values: Sequence[Any]) -> pa.Array:
         return read(texts_of(values))

@@ -12,22 +12,26 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.out_of_range import Reading
+
 from ..json.faults import FAILURES, fit
-from ..json.nodes import cast, nullable
+from ..json.nodes import Node, cast, nullable
 from ..json.objects import NULL, UNSET, StructObjects, kind_for
 from ..json.spelling import node_of, spelt
+from ..out_of_range import lenient
 from ..texts import Read, reader_of
 from .written import texts_of
 
 
 class ColumnType(NamedTuple):
     """The type of a column's values: in their layout, as they are wanted, and as their messages call it, if they do.
-    `declared`: the layout has it from the configuration."""
+    `declared`: the layout has it from the configuration. `how`: what becomes of values that have no place."""
 
     sent: pa.DataType
     wanted: pa.DataType
     said: str = ""
     declared: bool = False
+    how: Reading = "reject"
 
 
 ColumnTypes = Mapping[str, ColumnType]
@@ -68,7 +72,7 @@ class Column:
         self._sent = sent
         as_text = texts_only or pa.types.is_string(sent) or pa.types.is_temporal(sent) or pa.types.is_binary(sent)
         self.wire: Any = str if as_text else int if pa.types.is_integer(sent) else msgspec.Raw
-        self._read = reader(column)
+        self._read = lenient(Node(sent, str, reader(column)), column.how).build
 
     def plain(self, values: Sequence[Any]) -> Values:
         """The values as numbers or text."""

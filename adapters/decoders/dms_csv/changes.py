@@ -48,12 +48,20 @@ def operations(said: pa.Array | None, raw: pa.RecordBatch, options: Options) -> 
 
 
 class Block:
-    """Changes of rows that have the same columns. Errors grow while columns are built; the first reason of a row stays."""
+    """Changes of rows that have the same columns, whose texts are of these `types`. Errors grow while columns are built;
+    the first reason of a row stays."""
 
     def __init__(
-        self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], table: TableSpec, options: Options, *, headless: bool
+        self,
+        raw: pa.RecordBatch,
+        cells: Mapping[str, pa.Array],
+        table: TableSpec,
+        options: Options,
+        *,
+        types: Mapping[str, pa.DataType],
+        headless: bool,
     ) -> None:
-        self._raw, self._cells, self._table, self._options = raw, cells, table, options
+        self._raw, self._cells, self._table, self._options, self._types = raw, cells, table, options, types
         self._errors: dict[int, Reject] = dict.fromkeys(self._names() if headless else (), NAMES_ROW)
         self._unsent: dict[str, pa.Array] = {}
         said = cells.get(options.operation_column)
@@ -115,7 +123,9 @@ class Block:
                 self._unsent[column.name] = self._updates
             return pa.nulls(self._raw.num_rows, column.type)
         lacking, texts = self._lacking(texts)
-        array, bad = read(texts, column.type, f"column {column.name!r}")
+        how = "reject" if is_key else self._options.reading_of(self._table.name, column.name)
+        kind = self._types[column.name] if how == "text" else column.type
+        array, bad = read(texts, kind, f"column {column.name!r}", how)
         spared = set() if is_key else {row for row in bad if self._ops[row].as_py() == Op.DELETE}
         for row in bad.keys() - spared:
             self._errors.setdefault(row, bad[row])

@@ -45,5 +45,6 @@ class Decoding:
         self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], table: TableSpec, errors: dict[int, Reject]
     ) -> Iterator[Part]:
         layout = self._layouts.of(header, table.name)
+        types = {column.name: column.type for column in layout.columns}
         for mine, rows, named in named_cells(raw, places, layout, self._options.csv, errors):
-            yield mine, Block(rows, named, table, self._options, headless=header is None).build()
+            yield mine, Block(rows, named, table, self._options, types=types, headless=header is None).build()

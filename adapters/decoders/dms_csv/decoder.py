@@ -55,7 +55,7 @@ class DmsCsvDecoder(VeilingDecoder):
             raise Fatal(f"table {table} cannot be represented: {layout.error.sentence}")
         keys = self._options.keys_of(table)
         spec = spec_of_rows(table, layout.columns, sequence=SEQUENCE, fingerprint=fingerprint, keys=keys)
-        return self._tables.spec(spec)
+        return self._options.as_read(self._tables.spec(spec))
 
     def _refused(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
         whole = super()._refused(raw, table, rejects)

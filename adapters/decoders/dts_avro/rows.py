@@ -12,11 +12,12 @@ import pyarrow as pa
 from replicator.domain.errors import RejectCode
 
 from ...arrow.json.faults import Unfit
-from ...arrow.json.nodes import cast
+from ...arrow.json.nodes import Node, cast
 from ...arrow.json.objects import UNSET
 from ...arrow.messages.message import Rows
 from ...arrow.messages.typed import ColumnType, ColumnTypes, read_texts
 from ...arrow.mysql import plain_numbers
+from ...arrow.out_of_range import lenient
 from ...arrow.texts import Read
 from .types import DECIMAL, LABELS
 from .values import INTEGER, PLAIN, plain
@@ -79,7 +80,7 @@ def _shown(value: Any) -> str | None:
 
 
 def _build(column: ColumnType) -> Build:
-    sent, wanted, said, declared = column
+    sent, wanted, said, declared, how = column
     if pa.types.is_binary(sent):
         build: Build = _of_bytes
     elif said == DECIMAL and pa.types.is_string(sent) and not declared:
@@ -88,6 +89,7 @@ def _build(column: ColumnType) -> Build:
         build = _of_labels
     else:
         build = _of_texts(read_texts(column))
+    build = lenient(Node(sent, object, build, beyond=_text), how).build
     return build if sent == wanted else (lambda values: cast(build(values), wanted))
 
 

@@ -87,7 +87,7 @@ class RowsDecoder(VeilingDecoder):
             )
         keys, sequence = self._options.keys_of(table), self._options.elements
         spec = spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=keys)
-        return self._tables.spec(spec)
+        return self._options.as_read(self._tables.spec(spec))
 
     def _layout(self, sample: pa.Table, table: str) -> Layout:
         """Of the first record that can be read; all have the same."""

@@ -13,6 +13,7 @@ from replicator.domain.table import TableSpec
 from ...arrow.json.faults import Read, read
 from ...arrow.json.nodes import Node, cast
 from ...arrow.json.objects import UNSET, kind_for
+from ...arrow.out_of_range import lenient
 from .layouts import BARE, Layout
 from .options import Options
 
@@ -24,6 +25,8 @@ class RowReader:
 
     def __init__(self, table: TableSpec, layout: Layout, options: Options) -> None:
         nodes = {**layout.nodes, **layout.masked}
+        for name in nodes.keys() - set(table.keys):
+            nodes[name] = lenient(nodes[name], options.reading_of(table.name, name))
         known = {c.name: _as_column(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
         kind = kind_for((*known, *_extras(options)))
         self.table, self._olds = table, kind(known)

@@ -95,7 +95,7 @@ def test_what_was_not_sent_is_still_not_sent() -> None:
 @pytest.mark.parametrize("schema", [True, False])
 def test_a_private_column_that_nobody_gets_rejects_nothing(schema: bool) -> None:
     private = {"private": {"public.t": {"at": Mask("nothing")}}}
-    [found] = changes([{"at": LATE["at"]}], OutOfRange(masked=frozenset({"at"})), schema=schema, **private)
+    [found] = changes([{"at": LATE["at"]}], OutOfRange(masks={"at": "nothing"}), schema=schema, **private)
     assert found["_error"] is None and found["at"] is None
 
 
@@ -111,6 +111,14 @@ def test_a_private_column_that_nobody_gets_rejects_nothing(schema: bool) -> None
     ("out_of_range: {at: clamp}", True),
     ("to: [{sink: lake, where: at is null, columns: {at: drop}}]", False),
     ("to: [{sink: lake, columns: {at: drop}}, {sink: lake, into: u}]", False),
+    ("columns: {at: {cast: string}}", True),
+    ("columns: {at: {cast: string, rename: then}}", True),
+    ("columns: {at: {cast: int64}}", False),
+    ("columns: {at: {mask: hmac, key: '0123456789abcdef0123456789abcdef'}}", False),
+    ("columns: {at: {mask: fixed, text: gone}}", True),
+    ("to: [{sink: lake, columns: {at: {cast: string}}}, {sink: lake, into: u}]", False),
+    ("to: [{sink: lake, columns: {at: {cast: string}}}, {sink: lake, into: u, columns: {at: drop}}]", True),
+    ("to: [{sink: lake, columns: {at: {cast: string}}, where: at is null}]", False),
 ])  # fmt: skip
 def test_what_no_target_reads_rejects_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, kept: bool) -> None:
     (tmp_path / "config").mkdir()
@@ -124,4 +132,32 @@ def test_what_no_target_reads_rejects_no_row(tmp_path: Path, monkeypatch: pytest
     done = CliRunner().invoke(main, ["run", "--until-caught-up", "--json", "-q"], catch_exceptions=False)
     assert done.exit_code == (ExitCode.OK if kept else ExitCode.REJECTS), done.output
     assert (tmp_path / "lake" / "t").exists() == kept
-    assert not kept or DeltaTable("lake/t").to_pyarrow_table()["id"].to_pylist() == [1]
+    rows = DeltaTable("lake/t").to_pyarrow_table() if kept else None
+    assert rows is None or rows["id"].to_pylist() == [1]
+    assert "text: gone" not in said or rows is None or rows["at"].to_pylist() == ["gone"]
+
+
+TEXT_ONLY = "to: [{sink: lake, columns: {at: {cast: string}}SCHEMA}]"
+BOTH = "to: [{sink: lake, columns: {at: {cast: string}}SCHEMA}, {sink: lake, into: u}]"
+
+
+@pytest.mark.parametrize("schema", ["", ", schema_changes: {type_changed: fail, added: ignore}"])
+def test_a_lane_that_has_the_text_goes_on_whatever_other_lanes_have(tmp_path: Path, monkeypatch: Any, schema: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("config", "in"):
+        Path(folder).mkdir()
+    values = [LATE["at"], 1, 2, EARLY["at"]]
+    for offset, (at, said) in enumerate(zip(values, [TEXT_ONLY, BOTH, TEXT_ONLY, TEXT_ONLY], strict=True)):
+        text = CONFIG.replace("    to: [{sink: lake}]\n", "").replace("SAID", said.replace("SCHEMA", schema))
+        Path("config/replicator.yaml").write_text(text)
+        after = {"id": offset, "day": 1, "at": at, **({"more": 1} if offset else {})}
+        columns = [*COLUMNS, column("more", "int32")] if offset else COLUMNS
+        record = {"topic": TOPIC, "partition": 0, "offset": offset, "timestamp": 1_700_000_000_000, "headers": []}
+        value = event(columns, after=after, lsn=100 + offset).decode()
+        Path(f"in/{offset}.jsonl").write_text(json.dumps({**record, "key": key(id=offset).decode(), "value": value}) + "\n")
+        done = CliRunner().invoke(main, ["run", "--until-caught-up", "--json", "-q"], catch_exceptions=False)
+        assert done.exit_code == ExitCode.OK, done.output
+    rows = DeltaTable("lake/t").to_pyarrow_table().sort_by("id")
+    assert ("more" in rows.column_names) == (not schema)
+    first, second = "1970-01-01 00:00:00.000001", "1970-01-01 00:00:00.000002"
+    assert rows["at"].to_pylist() == ["infinity", first, second, "-infinity"]
