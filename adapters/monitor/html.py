@@ -38,9 +38,11 @@ def render(status: Mapping[str, Any]) -> str:
 
 
 def _away(status: Mapping[str, Any]) -> str:
-    """A line per source that does not answer."""
+    """A line per source that does not answer, and for the store of dead letters."""
     away = [source for source in status.get("sources", ()) if source.get("away_since")]
-    said = (f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away)
+    said = [f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away]
+    if call := status.get("dead_letter_call"):
+        said.append(f"the store of dead letters: {call['doing']}, since {call['since']}: {call['error'] or 'no answer yet'}")
     return "".join(f"<p class=suspended>{escape(line)}</p>" for line in said)
 
 

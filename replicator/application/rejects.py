@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 MOST_KINDS = 1_000
 """Kinds of rejects that are told apart. Names of tables come out of records, and what cannot be used may name anything."""
 OTHER = "(other)"
+READING = "reading what was rejected"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,6 +52,15 @@ class RejectKind:
 
 class StoreDown(Fatal):
     """The dead-letter store cannot be written: the program stops rather than drop what it rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCall:
+    """What the store is asked for, in words, and since when; `error`: what it said last, if it is asked again for that."""
+
+    doing: str
+    since: datetime
+    error: str | None = None
 
 
 class Rejects(Generic[F]):
@@ -81,6 +91,10 @@ class Rejects(Generic[F]):
         self._now = now
         self._clock = clock
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        """Held while the store is asked; who only counts does not wait for it."""
+        self._calls: dict[int, StoreCall] = {}
+        """By thread."""
         self._count = 0
         self._kinds: Counter[RejectKind] = Counter()
         self._met: set[RejectKind] = set()
@@ -154,6 +168,11 @@ class Rejects(Generic[F]):
         return self._store
 
     @property
+    def call(self) -> StoreCall | None:
+        """What is waited for since longest; None when nothing is."""
+        return min(self._calls.copy().values(), key=lambda call: call.since, default=None)
+
+    @property
     def total(self) -> int:
         """How many records were rejected so far."""
         return self._count
@@ -186,30 +205,39 @@ class Rejects(Generic[F]):
     def open_letters(self, source: str) -> Sequence[DeadLetter]:
         """What was rejected of a source before lanes part, and not replayed. Raises StoreDown when it cannot be read."""
         found: list[DeadLetter] = []
-        self._patiently(lambda: found.extend(self._store.read(Which(lane="", state=OPEN))))
+        self._patiently(READING, lambda: found.extend(self._store.read(Which(lane="", state=OPEN))))
         return [letter for letter in found if letter.source == source]
 
     def crashed(self, source: str) -> Sequence[DeadLetter]:
         """The records of a source that are not decoded any more, replayed ones too. Raises StoreDown when they cannot be
         read."""
         found: list[DeadLetter] = []
-        self._patiently(lambda: found.extend(self._store.read(Which(lane="", code=RejectCode.CRASHED))))
+        self._patiently(READING, lambda: found.extend(self._store.read(Which(lane="", code=RejectCode.CRASHED))))
         return [letter for letter in found if letter.source == source]
 
     def _write(self, letters: Sequence[DeadLetter]) -> None:
-        self._patiently(lambda: self._store.write(letters))
+        self._patiently("writing rejected records", lambda: self._store.write(letters))
         self.open.invalidate()
 
-    def _patiently(self, ask: Callable[[], None]) -> None:
+    def _patiently(self, doing: str, ask: Callable[[], None]) -> None:
+        me = threading.get_ident()
+        self._calls[me] = StoreCall(doing, self._now())
+        try:
+            self._repeatedly(me, ask)
+        finally:
+            del self._calls[me]
+
+    def _repeatedly(self, me: int, ask: Callable[[], None]) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         deadline = self._clock() + self._options.reject_patience
         while True:
             try:
-                with self._lock:
+                with self._asking:
                     ask()
                 return
             except Retryable as error:
                 log.warning("dead-letter store away", sentence=error.sentence)
+                self._calls[me] = replace(self._calls[me], error=error.sentence)
                 if self._clock() >= deadline:
                     raise _down(error) from error
                 if backoff.wait(self._stop):

@@ -97,7 +97,8 @@ class Rejected:
 @dataclass(frozen=True, slots=True)
 class Report:
     """Everything at one moment. `engine_page`: where people can watch the engine work, if it has such a place.
-    `dead_letters`: `open_letters`, None while that is not known."""
+    `dead_letters`: `open_letters`, None while that is not known. `dead_letter_call`: what their store has been asked for
+    longer than `LONG`: `doing`, `since` (a time), and `error`, what it said last."""
 
     at: str
     engine_page: str | None
@@ -105,6 +106,7 @@ class Report:
     lanes: tuple[LaneReport, ...]
     rejects: tuple[Rejected, ...] = ()
     dead_letters: tuple[dict[str, Any], ...] | None = None
+    dead_letter_call: dict[str, str | None] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -143,7 +145,12 @@ class Status(Generic[F]):
         sources = tuple(_source(name, flow, lags[name], self._clock(), now) for name, flow in flows.items())
         kinds = sorted(self._rejects.kinds.items())
         rejects = tuple(Rejected(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)
-        return Report(now.isoformat(), self._engine.page, sources, lanes, rejects, open_letters(letters))
+        call, page = self._letters_call(now), self._engine.page
+        return Report(now.isoformat(), page, sources, lanes, rejects, open_letters(letters), call)
+
+    def _letters_call(self, now: datetime) -> dict[str, str | None] | None:
+        call = self._rejects.call
+        return {**asdict(call), "since": call.since.isoformat()} if call is not None and now - call.since > LONG else None
 
     def _call(self, sink: str, now: datetime) -> dict[str, str] | None:
         doing, since = self._lanes.call_of(sink) or ("", now)

@@ -128,9 +128,14 @@ def _waiting(report: dict[str, Any]) -> list[str]:
 
 
 def _calls(report: dict[str, Any]) -> list[str]:
-    """What sinks have been doing for long: a server that does not answer looks like one that has much to do."""
+    """What sinks, and the store of dead letters, have been doing for long: a server that does not answer looks like one that
+    has much to do."""
     calls = {lane["sink"]: lane["call"] for lane in report["lanes"] if lane.get("call")}
-    return [line for sink, call in calls.items() for line in ("", f"sink {sink}: {call['doing']}, since {call['since']}")]
+    lines = [line for sink, call in calls.items() for line in ("", f"sink {sink}: {call['doing']}, since {call['since']}")]
+    if call := report.get("dead_letter_call"):
+        said = call["error"] or "no answer yet"
+        lines += ["", f"the store of dead letters: {call['doing']}, since {call['since']}: {said}"]
+    return lines
 
 
 def _shown(report: dict[str, Any], width: int) -> Any:

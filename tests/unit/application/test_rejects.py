@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from queue import Queue
 
-from application_world import World
+from application_world import QUICK, World
 from histories_of_items import change
 from tuple_engine import Rec
 
+from replicator.application import status
+from replicator.application.status import Status
 from replicator.domain.errors import ExitCode, Fatal, Retryable
 
 BAD = [
@@ -128,3 +133,33 @@ def test_a_lane_stops_at_a_row_that_it_rejects_and_others_go_on():
     stopped, other = (world.targets[lane].state for lane in ("a.items", "b.items"))
     assert stopped is None or list(stopped.position.values()) == [1]
     assert list(other.position.values()) == [3]
+
+
+def test_a_store_that_is_waited_for_is_shown(monkeypatch):
+    """The status neither waits for it, nor looks as if nothing were the matter."""
+    monkeypatch.setattr(status, "LONG", timedelta(seconds=0.05))
+    options = replace(QUICK, reject_patience=10.0)
+    running = World(BAD, options=options).start()
+    answers, reports = Queue(), Status([running.pipeline], running.shared)
+    running.letters.fail = lambda: answers.get(timeout=10)
+    running.in_background()
+    seen = wait_for(reports, lambda call: call is not None)
+    assert (seen["doing"], seen["error"]) == ("writing rejected records", None)
+    assert datetime.fromisoformat(seen["since"]) < datetime.now(UTC)
+    answers.put(Retryable("the broker does not answer"))
+    again = wait_for(reports, lambda call: call is not None and call["error"])
+    assert again == {**seen, "error": "the broker does not answer"}
+    running.letters.fail = lambda: None
+    answers.put(None)
+    wait_for(reports, lambda call: call is None)
+    running.stop()
+    time.sleep(0.1)
+    assert reports.report().dead_letter_call is None
+
+
+def wait_for(reports, holds):
+    until = time.monotonic() + 10
+    while not holds(call := reports.report().to_dict()["dead_letter_call"]):
+        assert time.monotonic() < until, call
+        time.sleep(0.01)
+    return call

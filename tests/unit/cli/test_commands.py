@@ -246,6 +246,7 @@ def test_doctor(answer):
 REPORT = {
     "pipeline": "shop",
     "running": True,
+    "dead_letter_call": {"doing": "writing rejected records", "since": "2026-01-01T00:00:00+00:00", "error": None},
     "sources": [
         {"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": "the broker does not answer"},
         {
@@ -278,6 +279,7 @@ def test_status_never_breaks_a_name(width):
     assert "target.a_table_with_quite_a_long_name is suspended: the [/target] was removed\n  Run `replicator" in text
     assert "lake.b is retrying: it is away" in text
     assert re.search(r"source shop is away since \S+ \S+: the broker does not answer", text)
+    assert "the store of dead letters: writing rejected records, since 2026-01-01T00:00:00+00:00: no answer yet" in text
     assert "source bulk: the last batch took 2.5 s, 1 rows/s in, 9 rows/s applied, 1,234 records behind" in text
     assert "1,234,567" in text and "12.3" in text and "4,321" in text
     if width >= 200:

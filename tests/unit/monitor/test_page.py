@@ -52,6 +52,7 @@ class Daemon:
         self.alive = self.ready = True
         self.unready: list[str] = []
         self.sources: list[dict[str, Any]] = []
+        self.more: dict[str, Any] = {}
         self.commands: list[tuple[str, str, str | None]] = []
 
     @staticmethod
@@ -66,7 +67,7 @@ class Daemon:
 
     def views(self) -> Views:
         def status() -> dict[str, Any]:
-            state = {"ready": self.ready, "unready": self.unready}
+            state = {"ready": self.ready, "unready": self.unready, **self.more}
             return {"pipeline": "shop", **state, "sources": self.sources, "lanes": self.lanes}
 
         return Views(status, lambda: self.alive, self.control)
@@ -126,6 +127,12 @@ def test_a_source_that_is_away_is_shown(daemon):
     daemon.sources = [{"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": HOSTILE}]
     page = daemon.client().get("/").text
     assert "source shop is away since 2026-01-01" in page and HOSTILE not in page
+
+
+def test_a_store_of_dead_letters_that_is_waited_for_is_shown(daemon):
+    daemon.more = {"dead_letter_call": {"doing": "writing", "since": "2026-01-01T00:00:00+00:00", "error": HOSTILE}}
+    page = daemon.client().get("/").text
+    assert "the store of dead letters: writing, since 2026-01-01" in page and HOSTILE not in page
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8090"])
