@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from avro_of_connect import avro_schema
 from rows_folder import put
 
 PER_FILE = 4
@@ -31,6 +34,15 @@ def put_records(folder: Path, rows: list[dict[str, Any]], ending: str = ".json")
     put(at / f"{stem}.keys{ending}", "".join(f"{written(row['key'])}\n" for row in rows).encode())
     values = [written(row["value"], as_text=row["offset"] % 2 == 0) for row in rows]
     put(at / f"{stem}{ending}", "".join(f"{value}\n" for value in values).encode())
+
+
+def parquet(connect: dict[str, Any], table: pa.Table, *, name: str = "parquet.avro.schema") -> bytes:
+    """A file as Parquet's Avro writer makes it: with the schema in its footer, and no schema of Arrow's."""
+    out = io.BytesIO()
+    with pq.ParquetWriter(out, table.schema, store_schema=False) as writer:
+        writer.write_table(table, row_group_size=2)
+        writer.add_key_value_metadata({name: json.dumps(avro_schema(connect))})
+    return out.getvalue()
 
 
 @dataclass

@@ -37,7 +37,7 @@ OF_DATABASE = ("table", "query", "every")
 OF_KNOWN_TYPES = {"delta": "a Delta table", SNAPSHOTS: "snapshots", QUERY: "a table of a database"}
 """Transports whose rows have types of their own, and what the rows are of."""
 NOT_IN_SINKS = (AVRO, "dts_avro", DMS, DMS_PARQUET)
-"""Formats whose records no line of text holds."""
+"""Formats whose records no file of a sink holds."""
 OF_NEW_ROWS = (FILES, "kafka", "archive")
 """Transports whose rows are new ones where no column says what became of them."""
 KEYED = (SNAPSHOTS, QUERY)
@@ -107,7 +107,9 @@ def _of_files(name: str, source: dict[str, Any]) -> Iterator[Problem]:
 def _of_archive(name: str, source: dict[str, Any]) -> Iterator[Problem]:
     at, of_sinks = ("sources", name), text(source, "files") == "connect"
     if of_sinks and text(source, "format") in NOT_IN_SINKS:
-        sentence = f"{place(at)}: files of sinks hold JSON or lines of text, and no records of {quoted(source['format'])}"
+        sentence = (
+            f"{place(at)}: files of sinks hold JSON, lines of text or Parquet, and no records of {quoted(source['format'])}"
+        )
         hint = "Debezium's events are `format: debezium_json` there, whatever they were in the topic"
         yield Problem((*at, "format"), "inapplicable", sentence, hint)
     if "settle" in source and not of_sinks:

@@ -14,13 +14,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from debezium_events import column
 from dms_folder import DmsFolder, ReadsDms
 from pyspark.sql import DataFrame
-from sink_folder import SinkFolder
+from rows_folder import put
+from sink_folder import SinkFolder, parquet
 from spark_case import OPTIONS, OnSpark, engine
 from test_source_archive import Folder
 
 from adapters.sources.files import ArchiveSource
+from adapters.sources.files.folders import archive_source
 from adapters.sources.files.spark import ArchiveSparkSource, pieces, reading
 from adapters.sources.files.spark.dms import DmsFilesSparkSource
 from adapters.sources.files.spark.folders import archive_spark_source
@@ -103,6 +106,23 @@ class TestConnectFilesSparkSource(SourceContract):
 
     def to_arrow(self, frame):
         return rows_of(frame)
+
+
+def test_parquet_of_a_sink_is_read_as_in_process(tmp_path):
+    """In pieces of row groups, with the keys that lie beside."""
+    connect = {"type": "struct", "name": "t.Value", "fields": [column("id", "int64"), column("at", "int32")]}
+    table = pa.table({"id": range(5), "at": pa.array(range(5), pa.int32())})
+    put(tmp_path / "t+0+7.snappy.parquet", parquet(connect, table))
+    put(tmp_path / "t+0+7.keys.json.gz", b"".join(b"%d\n" % n for n in range(5)))
+    engine()
+    options: dict[str, Any] = {"path": str(tmp_path), "files": "connect"}
+    found: list[list[dict[str, Any]]] = []
+    for source, local in ((archive_source(options), True), (archive_spark_source({**options, **OPTIONS}), False)):
+        frames: list[Any] = []
+        source.run(Position(), lambda batch, kept=frames: kept.append(batch.frame), threading.Event(), once=True)
+        found.append(pa.concat_tables(frame if local else rows_of(frame) for frame in frames).to_pylist())
+    assert [(row["offset"], row["key"]) for row in found[0]] == [(7 + n, b"%d" % n) for n in range(5)]
+    assert found[1] == found[0]
 
 
 @dataclass

@@ -15,13 +15,13 @@ from fastavro.schema import SchemaParseException
 
 from replicator.domain.errors import Reject, RejectCode
 
+from ...arrow.connect.nodes import Mend
+from ...arrow.connect.schema import Translation, refused
 from ...arrow.json.faults import UNREADABLE, Unfit, malformed
 from ...arrow.json.framing import CLOSING, MARK, OPENING
 from ...arrow.json.limits import Limits
 from ...registry.client import Registry, UnknownSchema
 from ...registry.options import RegistryOptions
-from .nodes import Mend
-from .schema import Translation, refused
 
 MAX_SCHEMAS = 16_384
 LONGEST_SCHEMA = 16 * 1024 * 1024

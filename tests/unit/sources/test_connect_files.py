@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import pickle
 import threading
 import time
 from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from debezium_events import ID, SOURCE, column, payload_of, schema_of
 from rows_folder import WRITTEN, put
+from sink_folder import parquet
 
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.sources.files import reading
 from adapters.sources.files.connect import ConnectFilesCheck, ConnectFilesSource
 from adapters.sources.files.connect.names import named
 from adapters.sources.files.folders import archive_check, archive_source
-from replicator.domain.change import ERROR_HEADER
+from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, Retryable
 from replicator.domain.position import Position, TopicPartition
 
@@ -69,6 +78,8 @@ def values(folder: Path, start: Position | None = None, **more: Any) -> list[tup
         ("a.keys+3+0000000000.keys.json", ("a.keys", 3, 0, "keys")),
         ("orders+0+7.headers.json.gz", ("orders", 0, 7, "headers")),
         ("orders+0+7.bin", ("orders", 0, 7, None)),
+        ("orders+0+7.snappy.parquet", ("orders", 0, 7, None)),
+        ("orders+0+7.parquet", ("orders", 0, 7, None)),
     ],
 )
 def test_names(name, expected):
@@ -84,7 +95,9 @@ def test_names(name, expected):
         ("orders+2147483648+42.json", "is no file of a sink"),
         ("orders+0+9223372036854775807.json", "is no file of a sink"),
         ("orders+0+42.avro", "is in a format that is not read"),
-        ("orders+0+42.snappy.parquet", "is in a format that is not read"),
+        ("orders+0+42.keys.snappy.parquet", "is in a format that is not read"),
+        ("orders+0+42.keys.parquet", "is in a format that is not read"),
+        ("orders+0+42.values.parquet", "is no file of a sink"),
         ("orders+0+42.keys.avro", "is in a format that is not read"),
     ],
 )
@@ -252,3 +265,113 @@ def test_what_is_open_does_not_travel(topics):
     reader = source(topics)
     reader.run(Position(), lambda _: None, threading.Event(), once=True)
     assert pickle.loads(pickle.dumps(reader._form))._beside == {}
+
+
+DECIMAL = {"name": "org.apache.kafka.connect.data.Decimal", "version": 1, "parameters": {"scale": "2"}}
+VALUES = [
+    (column("i", "int32", "io.debezium.time.Date"), pa.int32(), 19723, 19723),
+    (column("s", "int16"), pa.int32(), -7, -7),
+    (column("micros", "int64", "io.debezium.time.MicroTimestamp"), pa.int64(), 1_704_067_200_000_001, 1_704_067_200_000_001),
+    (column("t", "string"), pa.string(), "é", "é"),
+    (column("b", "bytes"), pa.binary(), b"\x00\xff", "AP8="),
+    (column("bool", "boolean"), pa.bool_(), True, True),
+    (column("d", "double"), pa.float64(), float("nan"), "NaN"),
+    (column("n", "bytes") | DECIMAL, pa.decimal256(64, 2), Decimal("-1.28"), "gA=="),
+    (column("n", "bytes") | DECIMAL, pa.decimal256(64, 2), Decimal("9" * 50 + ".99"), None),
+    (column("day", "int32", "org.apache.kafka.connect.data.Date"), pa.date32(), date(1, 1, 1), -719162),
+    (column("at", "int64", "org.apache.kafka.connect.data.Timestamp"), pa.timestamp("ms", "UTC"), 2**53, 2**53),
+    (column("time", "int32", "org.apache.kafka.connect.data.Time"), pa.time32("ms"), 86_399_999, 86_399_999),
+    (column("l", "array", items={"type": "string", "optional": True}), pa.list_(pa.string()), ["a", None], ["a", None]),
+    (
+        column("days", "array", items=column("x", "int32", "org.apache.kafka.connect.data.Date")),
+        pa.list_(pa.date32()),
+        [date(1970, 1, 2)],
+        [1],
+    ),
+    (
+        column("m", "map", keys={"type": "string"}, values={"type": "bytes", "optional": True} | DECIMAL),
+        pa.map_(pa.string(), pa.decimal128(9, 2)),
+        [("k", Decimal("2.56")), ("none", None)],
+        {"k": "AQA=", "none": None},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "value", "expected"), VALUES, ids=[f"{v[0]['field']}{n}" for n, v in enumerate(VALUES)]
+)
+def test_values_of_parquet_are_those_of_the_json_converter(topics, field, kind, value, expected):
+    row = {"type": "struct", "name": "shop.items.Value", "optional": True, "fields": [field], "field": "after"}
+    connect = {"type": "struct", "name": "shop.items.Envelope", "fields": [row, column("op", "string")]}
+    after = pa.array([{field["field"]: value}, {field["field"]: None}, None], pa.struct([(field["field"], kind)]))
+    table = pa.table({"after": after, "op": ["c", "u", "d"]})
+    put(topics / (NAME % (7, ".snappy.parquet")), parquet(connect, table))
+    put(topics / (NAME % (7, ".keys.json")), b'"a"\n"b"\n"c"\n')
+    rows = read(topics)
+    assert [(r["topic"], r["offset"], r["key"]) for r in rows] == [
+        ("shop.items", 7 + n, b"abc"[n : n + 1]) for n in range(3)
+    ]
+    said = [json.loads(r["value"]) for r in rows]
+    (told, _), name = said[0]["schema"]["fields"], field["field"]
+    assert told["fields"][0]["type"] == field["type"] and told["fields"][0].get("name") == field.get("name")
+    found = said[0]["payload"]["after"][name]
+    if expected is None:
+        assert int.from_bytes(base64.b64decode(found), "big", signed=True) == int(str(value).replace(".", ""))
+    else:
+        assert found == expected
+    assert [one["payload"] for one in said[1:]] == [{"after": {name: None}, "op": "u"}, {"after": None, "op": "d"}]
+
+
+ROW = {"type": "struct", "name": "shop.items.Value", "fields": [column("id", "int64")]}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (parquet(ROW, pa.table({"id": [1]}), name="other"), "does not name the schema"),
+        (parquet(ROW, pa.table({"ids": [1]})), "has other columns than the schema"),
+        (parquet(ROW, pa.table({"id": pa.array([1], pa.timestamp("us"))})), "is of type"),
+    ],
+)
+def test_parquet_of_others_is_refused(topics, content, sentence):
+    put(topics / (NAME % (0, ".parquet")), content)
+    with pytest.raises(ConfigProblem, match=sentence):
+        read(topics)
+
+
+def test_parquet_that_is_not_whole(topics):
+    put(topics / (NAME % (0, ".parquet")), parquet(ROW, pa.table({"id": [1]}))[:-9])
+    with pytest.raises(EnvironmentProblem, match="is no whole Parquet file"):
+        read(topics)
+
+
+def test_parquet_that_goes_on_where_another_file_begins_is_refused(topics, monkeypatch):
+    put(topics / (NAME % (0, ".parquet")), parquet(ROW, pa.table({"id": [1, 2, 3]})))
+    monkeypatch.setattr(reading, "PARQUET_ROWS", 2)
+    assert [row["offset"] for row in read(topics)] == [0, 1, 2]
+    sink(topics, 2, "{}\n")
+    with pytest.raises(ConfigProblem, match="goes on at record 2"):
+        read(topics)
+
+
+def test_events_in_parquet_are_decoded_with_the_types_of_their_schema(topics):
+    fields = [ID, column("price", "bytes") | DECIMAL, column("at", "int64", "io.debezium.time.MicroTimestamp")]
+    row = pa.struct([("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("at", pa.int64())])
+    said = pa.struct([(one["field"], pa.string() if one["type"] == "string" else pa.int64()) for one in SOURCE])
+    columns = {"before": row, "after": row, "source": said, "op": pa.string()}
+    events = [
+        payload_of("c", after={"id": 1, "price": Decimal("1.50"), "at": 1_000_001}, at=1),
+        payload_of("d", before={"id": 2, "price": None, "at": None}, at=2),
+    ]
+    table = pa.table({name: pa.array([event[name] for event in events], kind) for name, kind in columns.items()})
+    put(topics / "cdc.public.t+0+3.snappy.parquet", parquet(schema_of(fields), table))
+    raw = pa.Table.from_pylist(read(topics), RAW)
+    decoder = DebeziumJsonDecoder({"keys": {"public.t": ["id"]}})
+    [route, _] = decoder.route(raw).to_pylist()
+    assert (route["table"], route["error"]) == ("public.t", None)
+    found = decoder.decode(raw, decoder.learn(raw, "public.t", route["fingerprint"])).to_pylist()
+    assert [(r["_op"], r["id"], r["price"], r["_error"], r["_offset"]) for r in found] == [
+        ("c", 1, Decimal("1.50"), None, 3),
+        ("d", 2, None, None, 4),
+    ]
+    assert found[0]["at"] == datetime(1970, 1, 1, 0, 0, 1, 1)

@@ -7,7 +7,7 @@ offsets they had. Where the connector passed over records, those behind them hav
 
 **Values.** A line of `.json` is the value (`JsonFormat`). One that is a JSON text stands for what the text says: so are
 messages written that are text to the connector (`StringConverter`). A line of `.bin` (`ByteArrayFormat`) is the message as
-it was.
+it was. A row of Parquet (`ParquetFormat`) becomes the JSON of the value with its schema, which the file names (`parquet`).
 
 **Keys and headers** lie beside, in `TOPIC+PARTITION+OFFSET.keys.json` and `.headers.json`, line by line (`store.kafka.keys`,
 `store.kafka.headers`). Once a partition has them, a file without them is not complete. Keys without values, which are

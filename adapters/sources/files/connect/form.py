@@ -8,16 +8,18 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.moments import FIRST_MS, LAST_MS
 
+from ..batches import Columns
 from ..form import LONGEST, Number
 from ..lines import LongLine
 from ..listing import ArchiveFile, Place
 from ..once.text import lines_of
-from ..records import LineTooLong, Record
+from ..records import LineTooLong, Record, unreadable
 from .listing import SinkFile, sink_files
 from .names import RAW, SUFFIXES, named
+from .parquet import messages, refuse_parquet
 
 
 class _Header(msgspec.Struct):
@@ -34,7 +36,7 @@ _headers = msgspec.json.Decoder(_Headers).decode
 
 
 class SinkLines:
-    """`Form` of JSON lines and lines of messages."""
+    """`Form` of JSON lines, lines of messages and Parquet."""
 
     suffixes: tuple[str, ...] = SUFFIXES
     divisible = growing = False
@@ -59,8 +61,18 @@ class SinkLines:
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> Record | ValueError | None:
         """See `Form.record`. ConfigProblem for a file that goes on where the next one begins, EnvironmentProblem where keys
         or headers end too early."""
+        at = number()
+        found = self._record(file, at)
+        if isinstance(found, ValueError):
+            return found
+        if not line.strip() and not file.name.endswith(RAW):
+            return None
+        return found._replace(value=_message(file, line))
+
+    def _record(self, file: ArchiveFile, at: int) -> Record | ValueError:
+        """The record of that number, without its value."""
         assert isinstance(file, SinkFile)  # noqa: S101 - they are those of `files`
-        at, name = number(), named(file.path)
+        name = named(file.path)
         offset = name.first + at - 1
         if file.following is not None and offset >= named(file.following.path).first:
             raise ConfigProblem(
@@ -68,8 +80,6 @@ class SinkLines:
                 "of a partition were sorted into several files at a time, so nothing says which offsets they had",
                 next_step="Use the connector's DefaultPartitioner, or one by a time that never goes back.",
             )
-        if not line.strip() and not file.name.endswith(RAW):
-            return None
         try:
             key = self._part(file, "keys", at)
             headers = self._part(file, "headers", at)
@@ -77,7 +87,7 @@ class SinkLines:
         except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
             return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
         time = file.stamp[1] // 1_000_000
-        return Record(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, said, key, _message(file, line))
+        return Record(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, said, key, None)
 
     def _part(self, file: SinkFile, part: str, at: int) -> bytes | None:
         """The key or the headers of a record, None where there are none."""
@@ -92,12 +102,20 @@ class SinkLines:
             raise EnvironmentProblem(f"{beside.path} has {there.at} lines, and {file.path} has more: it is not whole.")
         return line if part == "headers" else _message(beside, line)
 
-    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
-        """See `Form.frame`: there are none."""
-        raise Fatal(f"{file.path} holds text")
+    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """See `Form.frame`: every row is a message."""
+        gathered = Columns()
+        for at, message in enumerate(messages(chunk), first):
+            found = self._record(file, at)
+            if isinstance(found, ValueError):
+                gathered.put(unreadable(file.label, at, message, found))
+            else:
+                gathered.put(found._replace(value=message))
+        return gathered.frame()
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `Form.refuse`: no file of this form is one."""
+        """See `Form.refuse`: for a file that does not name a schema of Connect's structs."""
+        refuse_parquet(file, schema)
 
 
 class _Beside:

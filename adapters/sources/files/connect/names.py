@@ -11,14 +11,15 @@ from replicator.domain.position import TopicPartition
 
 from ..listing import FilePath
 
-SUFFIXES = (".json", ".json.gz", ".bin", ".bin.gz")
-OTHERS = (".avro", ".parquet", ".snappy", ".zip")
+PARQUET = ".parquet"
+SUFFIXES = (".json", ".json.gz", ".bin", ".bin.gz", PARQUET)
+OTHERS = (".avro", ".keys.parquet", ".headers.parquet", ".snappy", ".zip")
 """Of files that sinks write too, and that cannot be read."""
 RAW = (".bin", ".bin.gz")
 """Of files whose lines are messages as they were."""
 _NAME = re.compile(
     r"(?P<stem>(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]{1,10})\+(?P<offset>[0-9]{1,19}))(?:\.(?P<part>keys|headers))?"
-    r"(?:\.json|\.bin)(?:\.gz)?"
+    r"(?:(?:\.json|\.bin)(?:\.gz)?|(?:\.(?:snappy|gz|zstd|lz4|lz4raw|lzo|br))?\.parquet)"
 )
 LISTED = 2**17
 """Names that are kept: folders are listed again and again."""
@@ -37,12 +38,14 @@ class Named(NamedTuple):
 @lru_cache(LISTED)
 def named(path: FilePath) -> Named:
     """What the file at `path` is; ConfigProblem when its name says nothing that is known."""
-    if path.name.endswith(OTHERS):
-        raise ConfigProblem(
-            f"{path} is in a format that is not read: files of sinks are read as JSON or as lines of messages",
-            next_step="Let the connector write `format.class` JsonFormat or ByteArrayFormat, in another folder.",
-        )
     found = _NAME.fullmatch(path.name)
+    if path.name.endswith(OTHERS) or (found and found["part"] and path.name.endswith(PARQUET)):
+        raise ConfigProblem(
+            f"{path} is in a format that is not read: values are read as JSON, lines of messages or Parquet, and keys and "
+            "headers as JSON or lines",
+            next_step="Let the connector write JsonFormat, as `keys.format.class` and `headers.format.class` too, in "
+            "another folder.",
+        )
     if found is None or int(found["partition"]) >= 2**31 or int(found["offset"]) >= 2**62:
         raise ConfigProblem(
             f"{path} is no file of a sink: its name is not like orders+0+0000000042.json",

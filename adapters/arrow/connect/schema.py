@@ -22,7 +22,7 @@ from typing import Any
 
 from replicator.domain.errors import RejectCode
 
-from ...arrow.json.faults import Unfit
+from ..json.faults import Unfit
 from .nodes import Mend, Node, array_of, map_of, number, pairs_of, record_of
 
 PRIMITIVES = {

@@ -1,0 +1,1 @@
+"""Schemas of Kafka Connect, as its Avro converter writes them."""

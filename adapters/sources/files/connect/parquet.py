@@ -1,0 +1,125 @@
+"""Values in Parquet, as the text that Connect's JsonConverter would have written of them with their schema.
+
+A sink writes them by their Avro schema, and names it in the file (`parquet.avro.schema`): that is the schema of Connect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Context, Decimal
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import types as t
+
+from replicator.domain.errors import ConfigProblem
+
+from ....arrow.connect.nodes import Mend, Node
+from ....arrow.connect.schema import Translation
+from ....arrow.json.faults import UNREADABLE, Unfit
+from ....arrow.json.framing import CLOSING, MARK, OPENING
+from ....arrow.json.limits import Limits
+from ..listing import ArchiveFile
+
+SCHEMAS = (b"parquet.avro.schema", b"avro.schema")
+"""What Parquet's Avro writers, new and old, call the schema in a file."""
+KNOWN = (t.is_boolean, t.is_integer, t.is_floating, t.is_string, t.is_binary, t.is_fixed_size_binary, t.is_decimal)
+EXACT = Context(prec=100)
+"""More digits than Parquet's decimals have."""
+STEP = "Let the connector write `format.class` JsonFormat, in another folder."
+
+
+def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
+    """Raise ConfigProblem for a file that a sink did not write of structs."""
+    said = _schema_in(schema)
+    if said is None:
+        raise ConfigProblem(f"{file.path} does not name the schema of its records (parquet.avro.schema)", next_step=STEP)
+    try:
+        names = [field["field"] for field in _node(said).connect.get("fields", ())]
+    except (*UNREADABLE, KeyError, TypeError) as error:
+        reason = error.reject.sentence if isinstance(error, Unfit) else "its schema is no Avro schema"
+        raise ConfigProblem(f"{file.path} cannot be read: {reason}", next_step=STEP) from None
+    if names != schema.names:
+        raise ConfigProblem(f"{file.path} has other columns than the schema that it names", next_step=STEP)
+    for field in schema:
+        if _as_written(field.type) is None:
+            raise ConfigProblem(
+                f"column {field.name!r} of {file.path} is of type {field.type}, which Connect does not have", next_step=STEP
+            )
+
+
+def messages(chunk: pa.RecordBatch) -> list[bytes]:
+    """The messages of some rows of a file that was not refused."""
+    node = _node(_schema_in(chunk.schema) or b"")
+    columns = []
+    for column in chunk.columns:
+        values, mend = column.cast(_as_written(column.type)).to_pylist(), _as_connect(column.type)
+        columns.append(values if mend is None else list(map(mend, values)))
+    opening = OPENING + msgspec.json.encode(node.connect) + MARK
+    rows = (dict(zip(chunk.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
+    return [opening + msgspec.json.encode(row if node.mend is None else node.mend(row)) + CLOSING for row in rows]
+
+
+def _schema_in(schema: pa.Schema) -> bytes | None:
+    return next((said for name in SCHEMAS if (said := (schema.metadata or {}).get(name)) is not None), None)
+
+
+@lru_cache(64)
+def _node(said: bytes) -> Node:
+    """What an Avro schema stands for; raises what reading hostile JSON raises. Decoders look at limits."""
+    limits = Limits()
+    return Translation(limits.columns, limits.depth).node(msgspec.json.decode(said))
+
+
+def _as_written(kind: pa.DataType) -> pa.DataType | None:
+    """The type with numbers in the place of dates and times, as Avro has them; None for one that Connect does not have, as
+    are times of another unit than milliseconds."""
+    if t.is_date32(kind) or kind == pa.time32("ms"):
+        return pa.int32()
+    if t.is_timestamp(kind):
+        return pa.int64() if kind.unit == "ms" else None
+    if t.is_struct(kind):
+        fields = [(kind.field(i).name, _as_written(kind.field(i).type)) for i in range(kind.num_fields)]
+        return pa.struct(fields) if all(inner is not None for _, inner in fields) else None
+    if t.is_list(kind):
+        items = _as_written(kind.value_type)
+        return None if items is None else pa.list_(items)
+    if t.is_map(kind):
+        key, item = _as_written(kind.key_type), _as_written(kind.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    return kind if any(applies(kind) for applies in KNOWN) else None
+
+
+def _as_connect(kind: pa.DataType) -> Mend | None:
+    """What makes of Arrow's values of a type those that Avro gives; None where they are the same."""
+    if t.is_decimal(kind):
+        return _unless_null(lambda value: _unscaled(value, kind.scale))
+    if t.is_list(kind):
+        one = _as_connect(kind.value_type)
+        return None if one is None else _unless_null(lambda values: [one(value) for value in values])
+    if t.is_map(kind):
+        of_item = _as_connect(kind.item_type) or (lambda value: value)
+        return _unless_null(lambda pairs: {key: of_item(value) for key, value in pairs})
+    if not t.is_struct(kind):
+        return None
+    inner = [kind.field(i) for i in range(kind.num_fields)]
+    mends = [(field.name, mend) for field in inner if (mend := _as_connect(field.type)) is not None]
+    if not mends:
+        return None
+
+    def of_struct(value: dict[str, Any]) -> dict[str, Any]:
+        return value | {name: mend(value[name]) for name, mend in mends}
+
+    return _unless_null(of_struct)
+
+
+def _unless_null(mend: Mend) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else mend(value)
+
+
+def _unscaled(value: Decimal, scale: int) -> bytes:
+    number = int(value.scaleb(scale, EXACT))
+    size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return number.to_bytes(size, "big", signed=True)
