@@ -18,6 +18,7 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F
 
+from .durably import folder_made
 from .rejects import Rejects
 from .sparing import Place, sparing
 
@@ -181,7 +182,7 @@ class Crashes(Generic[F]):
         if self._path is None:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            folder_made(self._path.parent)
             new = self._path.with_suffix(".new")
             new.write_text(json.dumps(_document(notes)))
             new.replace(self._path)

@@ -8,6 +8,14 @@ import secrets
 from pathlib import Path
 
 
+def folder_made(path: Path) -> None:
+    """Have the folder be there, and those above it, and their names be durable. OSError where that cannot be."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        synced(folder.parent)
+
+
 def replaced(path: Path, data: bytes, mode: int) -> None:
     """Have the file hold this, whatever it held. OSError where that cannot be."""
     new = path.with_suffix(f"{path.suffix}.new")

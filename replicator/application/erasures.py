@@ -69,7 +69,7 @@ class ErasureList:
         if known is not None:
             return known.hashes
         try:
-            self._list.parent.mkdir(parents=True, exist_ok=True)
+            durably.folder_made(self._list.parent)
             key = secrets.token_bytes(KEY_BYTES)
             durably.replaced(self._key, key.hex().encode(), 0o600)
         except OSError as error:

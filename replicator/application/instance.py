@@ -8,6 +8,8 @@ from pathlib import Path
 
 from replicator.domain.errors import EnvironmentProblem, Fenced
 
+from .durably import folder_made
+
 
 class InstanceLock:
     """An OS lock on `<folder>/lock`, which the kernel frees when its holder dies. Nothing is held before `hold`.
@@ -24,7 +26,7 @@ class InstanceLock:
     def hold(self) -> None:
         """Take the lock; `Fenced`, naming the holder, when another instance has it."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            folder_made(self._path.parent)
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise EnvironmentProblem(

@@ -35,7 +35,7 @@ class KeyFile:
 
     def _secret(self) -> bytes:
         if not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            durably.folder_made(self._path.parent)
             durably.made(self._path, secrets.token_bytes(BYTES).hex().encode(), 0o600)
         found = bytes.fromhex(self._path.read_text("ascii"))
         if len(found) != BYTES:

@@ -44,7 +44,7 @@ class FileRegister:
         topics = {table: sorted(names) for table, names in sorted(seen.topics.items())}
         beginnings = {lane: position.to_json() for lane, position in sorted(seen.beginnings.items())}
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            durably.folder_made(self._folder)
             began = (seen.began or Position()).to_json()
             connector = asdict(seen.connector) if seen.connector else None
             document = {

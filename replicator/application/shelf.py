@@ -94,7 +94,7 @@ class Shelf:
     def draft(self, last: StateSnapshot | None) -> Path:
         """A folder to make the next snapshot in, which goes on from `last`. Needs `alone`."""
         path = self.folder / DRAFT
-        path.mkdir(parents=True)
+        durably.folder_made(path)
         if last is not None:
             self.copy(last, path)
         return path

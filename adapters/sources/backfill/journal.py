@@ -22,6 +22,8 @@ from replicator.domain.position import TopicPartition
 from replicator.ports.backfill import TOPICS
 from replicator.ports.decoder import KeepsPrivate
 
+from ...delta.durable import make_folder, sync
+
 STATE = "run.json"
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
 
@@ -82,7 +84,7 @@ class Kept:
     def hold(self) -> None:
         """Be the only one that writes. Fenced while another process does."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise EnvironmentProblem(
@@ -205,14 +207,6 @@ def tables_in(folder: Path) -> list[str]:
 
 
 def _durable(new: Path, path: Path) -> None:
-    descriptor = os.open(new, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(new)
     new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
