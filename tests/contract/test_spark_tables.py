@@ -29,6 +29,7 @@ from adapters.delta.positions import Positions
 from adapters.delta.tables import STATISTICS
 from adapters.delta.types import storage_type, to_storage
 from adapters.delta.upkeep import FEWEST_FILES
+from adapters.delta.versions import SparkNeeded
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink
 from adapters.sinks.delta_spark import DeltaSparkSink
@@ -44,6 +45,7 @@ from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Write
+from replicator.ports.sink import Vacuumed
 from replicator.testing.delivery import Delivering, assert_equals_model, lane_of
 from replicator.testing.histories import random_history
 from replicator.testing.seeds_contract import SeedsContract
@@ -591,3 +593,20 @@ def test_versions_show_values_of_every_type_as_the_local_engine_does():
         there = found[str(kind)]
         expected = to_storage(local_shown(made[str(kind)], shown_as(kind)), storage_type(shown_as(kind)))
         assert there.cast(storage_type(shown_as(kind))).to_pylist() == expected.to_pylist(), kind
+
+
+def test_spark_vacuums_a_table_of_which_delta_rs_does_not_know_all_files(lake):
+    of = lane(deletion_vectors=True)
+    for version in range(3):
+        lake.put(of, [sale("NL", 1, "u", f"v{version}"), sale("BE", 2, "u", f"v{version}")])
+    before, there = set(lake.table.rglob("*.parquet")), lake.values()
+    with pytest.raises(SparkNeeded):
+        DeltaRsSink({"path": str(lake.folder)}).vacuum(of, timedelta(0), dry_run=False)
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    dry = sink.vacuum(of, timedelta(0), dry_run=True)
+    assert dry is not None and dry.files and set(lake.table.rglob("*.parquet")) == before
+    assert sink.vacuum(of, timedelta(0), dry_run=False) == Vacuumed(None)
+    sink.close()
+    assert set(lake.table.rglob("*.parquet")) < before and lake.values() == there
+    lake.put(of, [sale("NL", 1, "u", "again")])
+    assert len(lake.values()) == len(there)
