@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -183,7 +183,7 @@ class Block:
         moved_to = pa.array([i in gone or None for i in range(count)], pa.bool_()) if gone else pa.nulls(count, pa.bool_())
         return [moved_from, moved_to]
 
-    def _doubt(self, gone: Iterable[int], arrivals: Iterable[int], images: list[Any]) -> None:
+    def _doubt(self, gone: set[int], arrivals: Iterable[int], images: list[Any]) -> None:
         """Leave out images of rows that leave their key, unless they are known to show the whole row.
 
         PostgreSQL sends the key alone unless the table's REPLICA IDENTITY is FULL, and does not say so; the connector fills
@@ -192,11 +192,11 @@ class Block:
         names = [c.name for c in self.table.values if c.name in self.reader.images.nodes]
         columns = {name: self.reader.images.values(images, name) for name in names}
         rows = [*zip(*columns.values(), strict=True)] if columns else [()] * len(images)
-        shown = [rows[i] for i in self.deletes if any(v is not None and v is not UNSET for v in rows[i])]
-        brought = {astuple(self.sources[i]): rows[i] for i in arrivals}
-        if any(row != shown[0] for row in shown):
+        shown = {i: rows[i] for i in self.deletes if any(v is not None and v is not UNSET for v in rows[i])}
+        if any(row != other for row, other in pairwise(shown.values())):
             return
-        for i in gone:
+        brought = {astuple(self.sources[i]): rows[i] for i in arrivals}
+        for i in shown.keys() & gone:
             told = ((columns[n][i], nullable) for n, nullable in self.reader.telling.items() if n in columns)
             known = any(v is not UNSET and (v is not None if nullable else v) for v, nullable in told)
             if not (known or self.sources[i].connector in WHOLE or brought.get(astuple(self.sources[i])) == rows[i]):
