@@ -48,19 +48,20 @@ class Routing:
             outcomes += [self._of_topic(header, topic) for topic in topics.dictionary.to_pylist()]
             which = mine if len(places) == raw.num_rows else _scattered(which, places, mine)
         which = pc.if_else(pc.is_null(raw.column("value")), pa.scalar(0, pa.int32()), which)
-        errors = self._errors(raw)
-        if errors:
-            refused = [_refused(error) for error in errors.values()]
+        refused = self._refused(raw)
+        if refused:
             last = pa.array(range(len(outcomes), len(outcomes) + len(refused)), pa.int32())
-            which, outcomes = _scattered(which, list(errors), last), outcomes + refused
+            which, outcomes = _scattered(which, list(refused), last), [*outcomes, *refused.values()]
         columns = [pa.array([one[i] for one in outcomes], pa.string()).take(which) for i in range(len(ROUTE))]
         return pa.Table.from_arrays(columns, schema=ROUTE)
 
-    def _errors(self, raw: pa.RecordBatch) -> dict[int, Reject]:
+    def _refused(self, raw: pa.RecordBatch) -> dict[int, Outcome]:
         values = raw.column("value")
         empty = pc.indices_nonzero(pc.equal(pc.binary_length(values), 0)).to_pylist()
         _, large = bounded(values, self._options.limits)
-        return dict.fromkeys(empty, EMPTY) | large | unread(raw.column("headers"))
+        topics = raw.column("topic")
+        of_tables = {i: _refused(error, topics[i].as_py()) for i, error in (dict.fromkeys(empty, EMPTY) | large).items()}
+        return of_tables | {i: _refused(error, None) for i, error in unread(raw.column("headers")).items()}
 
     def _of_topic(self, header: bytes | None, topic: str) -> Outcome:
         layout = self._layouts.of(header, topic)
@@ -68,13 +69,13 @@ class Routing:
             # A table that nobody asks for: of those that are, the configuration has to declare the columns.
             return None, None, UNASKED, None
         if layout.error is not None:
-            return _refused(layout.error)
+            return _refused(layout.error, topic)
         keyed = "keyed" if self._options.keys_of(topic) else "nokey"
         return topic, f"{layout.fingerprint}.{keyed}", None, None
 
 
-def _refused(error: Reject) -> Outcome:
-    return None, None, None, str(error)
+def _refused(error: Reject, table: str | None) -> Outcome:
+    return table, None, None, str(error)
 
 
 def _scattered(into: pa.Array, places: Sequence[int], values: pa.Array) -> pa.Array:

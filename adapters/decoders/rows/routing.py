@@ -47,7 +47,9 @@ class Routing:
             rows = range(len(values)) if group.rows is None else group.rows
             for place, outcome in zip(rows, self._group(group, [topics[i] for i in rows]), strict=True):
                 out[place] = outcome
-        for place, error in (found.errors | large | unread(raw.column("headers"))).items():
+        for place, error in (found.errors | large).items():
+            out[place] = (topics[place], None, None, str(error))
+        for place, error in unread(raw.column("headers")).items():
             out[place] = (None, None, None, str(error))
         return pa.Table.from_arrays(
             [pa.array([one[i] for one in out], pa.string()) for i in range(len(ROUTE))], schema=ROUTE
@@ -60,7 +62,7 @@ class Routing:
             return [of_topic[topic] for topic in topics]
         wrong = [self._wrong(payload) for payload in group.payloads()]
         return [
-            of_topic[topic] if error is None else (None, None, None, str(error))
+            of_topic[topic] if error is None else (topic, None, None, str(error))
             for topic, error in zip(topics, wrong, strict=True)
         ]
 
@@ -68,7 +70,7 @@ class Routing:
         layout = self._layouts.of(schema, topic)
         keyed = "declared" if self._options.keys_of(topic) else "nokey"
         fingerprint = layout.fingerprint if layout.fingerprint == BARE else f"{layout.fingerprint}.{keyed}"
-        return (None, None, None, str(layout.error)) if layout.error else (topic, fingerprint, None, None)
+        return (topic, None, None, str(layout.error)) if layout.error else (topic, fingerprint, None, None)
 
     def _wrong(self, payload: bytes) -> Reject | None:
         try:

@@ -265,11 +265,11 @@ def test_routes():
     decoder = RowsDecoder(KEYED)
     bare = {"_op": "c", "_version": 1}
     routes = decoder.route(frame(typed(id=1), None, bare, {"id": 1}, b"[]", typed(types={"id": "int65"}))).to_pylist()
-    assert [r["table"] for r in routes] == ["items", None, "items", None, None, None]
+    assert [r["table"] for r in routes] == ["items", None, "items", "items", "items", "items"]
     assert routes[1]["ignored"] == "tombstone"
     assert [Reject.parse(r["error"]).code for r in routes[3:]] == ["UNKNOWN_OPERATION", "MALFORMED", "MALFORMED"]
     long = RowsDecoder({**KEYED, "limits": {"message_bytes": 50}}).route(frame(typed(id=1))).to_pylist()
-    assert long[0]["error"].startswith("TOO_LARGE")
+    assert long[0]["error"].startswith("TOO_LARGE") and long[0]["table"] == "items"
     wide = RowsDecoder({**KEYED, "limits": {"columns": 2}}).route(frame(typed(id=1))).to_pylist()
     assert wide[0]["error"].startswith("TOO_LARGE")
 
