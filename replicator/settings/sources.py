@@ -233,6 +233,8 @@ class DeltaSourceSettings(SourceSettings):
     """Of an event log: recorded topics (names; globs, or regular expressions that start with ^); all when not said."""
     table: CatalogTable | None = None
     """With format rows, on Spark, instead of path: the table as [CATALOG.]SCHEMA.TABLE."""
+    mode: Mode | None = None
+    """stream (the default): in batches of limited size; batch: all that has accumulated at once, one merge per table."""
     changes: Literal["appended", "feed"] | None = None
     """With format rows: the rows that are appended (the default), or the table's change data feed."""
     start_from: Literal["earliest", "latest"] | None = None

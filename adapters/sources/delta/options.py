@@ -15,11 +15,13 @@ class DeltaSourceOptions(LogOptions):
     """`sources.<name>` of the configuration with `transport: delta`.
 
     `path` is the folder of the table, its `file://` URL, or `s3://BUCKET/KEY`, which `storage` says how to reach.
+    With `mode: batch` all that has accumulated is one batch, of at most `batch_bytes`.
     """
 
     transport: Literal["delta"] = "delta"
     path: str = Field(min_length=1)
     storage: Storage | None = None
+    mode: Literal["stream", "batch"] = "stream"
 
     @classmethod
     def read(cls, options: Mapping[str, object]) -> DeltaSourceOptions:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
+from replicator.domain.errors import Fatal
+
 
 class TooMuch(Exception):
     """A window holds more than one batch may: read a shorter one."""
@@ -40,3 +44,23 @@ class Pace:
         """So that as many records of that size fit."""
         fit = min(self._records, self._bytes * records // max(1, size)) * FILLED
         self.reach = max(1, min(self.reach - 1, int(fit)))
+
+
+class AllAtOnce(Pace):
+    """`mode: batch`: all that is there, of at most `size` bytes where it is read in this process, is one batch."""
+
+    def __init__(self, table: str, size: int) -> None:
+        super().__init__(sys.maxsize, size)
+        self._table = table
+
+    def refuse_more(self, records: int, size: int) -> None:  # noqa: ARG002
+        """Raise Fatal when that is more than fits. Nothing was handed over."""
+        if size > self._bytes:
+            raise Fatal(
+                f"What has accumulated in {self._table} has more than the {self._bytes:,} bytes of keys and values that fit "
+                "into one batch (`mode: batch`). Nothing of it was applied.",
+                next_step="Raise `limits.memory`; or leave `mode` out, and it is applied in several batches.",
+            )
+
+    def read(self, records: int, size: int) -> None:
+        """Nothing changes."""

@@ -17,7 +17,7 @@ from ...event_logs.source import LogSource
 from .backlog import Window
 from .following import Following, Load, Log
 from .options import DeltaSourceOptions
-from .pace import Pace
+from .pace import AllAtOnce, Pace
 from .ranges import Ranges
 from .reading import Period, records
 from .table import EventLogTable, Snapshot
@@ -72,6 +72,8 @@ class EventLogSource(LogSource[F]):
         return firsts.only(place for place, cut in cuts.items() if cut <= firsts[place])
 
     def _pace(self) -> Pace:
+        if self._options.mode == "batch":
+            return AllAtOnce(self._options.path, self._options.batch_bytes)
         return Pace(self._options.batch_records, self._options.batch_bytes)
 
 

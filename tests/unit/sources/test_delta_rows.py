@@ -22,7 +22,7 @@ from adapters.decoders.rows import RowsDecoder
 from adapters.sources.delta import delta_source
 from adapters.sources.delta.check import delta_source_check
 from adapters.sources.delta.rows.places import changes_of, place_of, whole_of
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.source import HasSnapshots
 
@@ -48,6 +48,24 @@ def items(*rows: tuple[int, str], **more: Any) -> pa.Table:
 
 def create(path: str, *rows: tuple[int, str], **options: Any) -> None:
     write_deltalake(path, items(*rows), configuration=FEED, **options)
+
+
+def test_everything_is_one_batch_or_none(path: str) -> None:
+    """The table as it is, and what is changed later, over several commits."""
+    create(path, (1, "a"), (2, "b"))
+    for number in (3, 4):
+        write_deltalake(path, items((number, "c")), mode="append")
+    start = Position({PLACE: whole_of(0)})
+
+    def run(**options: Any) -> list[int]:
+        found: list[Any] = []
+        source(path, batch_records=1, **options).run(start, found.append, threading.Event(), once=True)
+        return [batch.records for batch in found if batch.records]
+
+    assert run() == [1, 1, 1, 1]
+    assert run(mode="batch") == [4]
+    with pytest.raises(Fatal, match="items has more than the 10 bytes"):
+        run(mode="batch", batch_bytes=10)
 
 
 # -- what commits mean -------------------------------------------------------------------------------------------------

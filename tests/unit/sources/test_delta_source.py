@@ -16,7 +16,7 @@ from recorded_log import RecordedLog
 from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.check import DeltaSourceCheck
 from replicator.domain.change import ERROR_HEADER, RAW
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, ExitCode
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
 
@@ -93,6 +93,22 @@ def delete_below(log: RecordedLog, offset: int) -> None:
     table = DeltaTable(str(log.path))
     table.alter.set_table_properties({"delta.appendOnly": "false"})
     table.delete(f'"offset" < {offset}')
+
+
+def test_everything_is_one_batch_or_none(log: RecordedLog) -> None:
+    for at in range(0, 6, 2):
+        log.append(records(at, at + 1))
+    log.append(records(0, 1, topic="cdc.public.others"))
+    bounds = {"batch_records": 3, "batch_bytes": 16}
+    assert [batch.records for batch in once(log, **bounds) if batch.records] == [3, 3, 2]
+    assert [batch.records for batch in once(log, mode="batch", **bounds) if batch.records] == [8]
+    assert [batch.records for batch in once(log, Position({T: 4}), mode="batch") if batch.records] == [4]
+    again: Batches = []
+    source(log, mode="batch", **bounds).read(Position({T: 1}), Position({T: 6}), again.append, threading.Event())
+    assert [batch.records for batch in again] == [5]
+    with pytest.raises(Fatal, match=f"{log.path} has more than the 15 bytes") as caught:
+        once(log, mode="batch", batch_bytes=15)
+    assert "limits.memory" in caught.value.next_step
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ class RowsOptions(BaseModel):
     `changes`: its appended rows, or its change data feed. `start_from`: `earliest` begins with the rows of the table as it
     is at first sight, `latest` with what is changed from then on. `operation_column` and `sequence_columns`: columns that
     the decoder reads, which are then kept though they may be bookkeeping of a target. `masked`: columns whose values are
-    masked in the table already, which records say. `batch_records` and `batch_bytes` bound one batch.
+    masked in the table already, which records say. `batch_records` and `batch_bytes` bound one batch; with `mode: batch` all
+    that has accumulated is one, of at most `batch_bytes`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -35,6 +36,7 @@ class RowsOptions(BaseModel):
     operation_column: str | None = None
     sequence_columns: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    mode: Literal["stream", "batch"] = "stream"
     batch_records: int = Field(500_000, ge=1)
     batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
 

@@ -15,7 +15,7 @@ from replicator.ports.frames import Batch, F, Stop
 
 from ....event_logs.frames import payload
 from ....event_logs.live import follow
-from ..pace import Pace
+from ..pace import AllAtOnce, Pace
 from .following import ApplyBatch, Following, Window, lost
 from .losses import ANEW, another
 from .options import RowsOptions
@@ -117,6 +117,8 @@ class RowsOfTable(ABC, Generic[F]):
         return Position({self._place: offset})
 
     def _pace(self) -> Pace:
+        if self._options.mode == "batch":
+            return AllAtOnce(self._table.name, self._options.batch_bytes)
         return Pace(self._options.batch_records, self._options.batch_bytes)
 
     def _lost(self, place: TopicPartition, offset: int) -> str:
