@@ -138,9 +138,9 @@ def _completed(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> Data
 
 def _still_unsent(names: Sequence[str]) -> Column:
     """Names without a value. Empty, not null, where every value came but no change sent them all."""
-    left = column(UNSENT)
-    for i, name in enumerate(names):
-        left = sf.when(column(f"_p{i}").isNotNull(), sf.array_remove(left, name)).otherwise(left)
+    # Not by one expression around the other, which would be twice as large with each column.
+    came = sf.array_compact(sf.array(*(sf.when(column(f"_p{i}").isNotNull(), sf.lit(n)) for i, n in enumerate(names))))
+    left = sf.array_except(column(UNSENT), came.cast("array<string>"))
     return sf.when(column(UNSENT).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
 
 
