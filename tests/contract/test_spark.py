@@ -19,6 +19,7 @@ from spark_case import LONG, OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import ReadsRows, RowsStream
 
 from adapters.engines.local import LocalEngine
+from adapters.engines.spark.fold import still_unsent
 from adapters.sinks.postgres.spark import PostgresSparkSink
 from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
@@ -329,3 +330,10 @@ def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(m
     assert kept(spark.range(4)).count() == 4
     drop_unused()
     assert not mine & stored()
+
+
+def test_names_without_a_value_are_an_expression_that_grows_with_the_columns() -> None:
+    """It doubled with each column, which took all of the driver's memory from some twenty on."""
+    engine()
+    few, many = (still_unsent([f"c{i}" for i in range(count)])._jc.toString() for count in (5, 10))
+    assert len(many) < 3 * len(few)

@@ -131,12 +131,12 @@ def _completed(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> Data
     for i, name in enumerate(names):
         value = sf.when(is_delete, column(name)).otherwise(column(f"_v{i}"))
         marked = marked.withColumn(name, value.alias(name, metadata=marked.schema[name].metadata))
-    marked = marked.withColumn(UNSENT, _still_unsent(names))
+    marked = marked.withColumn(UNSENT, still_unsent(names))
     old = sf.when(column(UNSENT).isNotNull(), column("_m"))
     return marked.withColumn(MOVED_FROM, old.alias(MOVED_FROM, metadata=marked.schema[MOVED_FROM].metadata))
 
 
-def _still_unsent(names: Sequence[str]) -> Column:
+def still_unsent(names: Sequence[str]) -> Column:
     """Names without a value. Empty, not null, where every value came but no change sent them all."""
     # Not by one expression around the other, which would be twice as large with each column.
     came = sf.array_compact(sf.array(*(sf.when(column(f"_p{i}").isNotNull(), sf.lit(n)) for i, n in enumerate(names))))
