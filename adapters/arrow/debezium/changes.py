@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise, repeat
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import astuple
 
 from replicator.domain.change import Op, changes_schema, key_struct
 from replicator.domain.errors import Reject, RejectCode
@@ -179,28 +178,25 @@ class Block:
         moved_from = self._old_keys(halves, count) if halves else pa.nulls(count, struct)
         gone = {place for place in went_to if self.ops[place] == Op.DELETE}
         if gone:
-            self._doubt(gone, halves, images)
+            self._doubt(gone, images)
         moved_to = pa.array([i in gone or None for i in range(count)], pa.bool_()) if gone else pa.nulls(count, pa.bool_())
         return [moved_from, moved_to]
 
-    def _doubt(self, gone: set[int], arrivals: Iterable[int], images: list[Any]) -> None:
+    def _doubt(self, gone: set[int], images: list[Any]) -> None:
         """Leave out images of rows that leave their key, unless they are known to show the whole row.
 
         PostgreSQL sends the key alone unless the table's REPLICA IDENTITY is FULL, and does not say so; the connector fills
-        in the rest, each time alike. An image is whole where it has a value that is never filled in, where not all images
-        of deletes are alike, or where it is what the create of the same key change brings."""
+        in the rest. An image is whole where it has a value that is never filled in. Records without schema do not say which
+        these are; and what other records say must not matter, since a record may be read again beside others."""
         names = [c.name for c in self.table.values if c.name in self.reader.images.nodes]
         columns = {name: self.reader.images.values(images, name) for name in names}
-        rows = [*zip(*columns.values(), strict=True)] if columns else [()] * len(images)
-        shown = {i: rows[i] for i in self.deletes if any(v is not None and v is not UNSET for v in rows[i])}
-        if any(row != other for row, other in pairwise(shown.values())):
-            return
-        brought = {astuple(self.sources[i]): rows[i] for i in arrivals}
-        for i in shown.keys() & gone:
-            told = ((columns[n][i], nullable) for n, nullable in self.reader.telling.items() if n in columns)
-            known = any(v is not UNSET and (v is not None if nullable else v) for v, nullable in told)
-            if not (known or self.sources[i].connector in WHOLE or brought.get(astuple(self.sources[i])) == rows[i]):
-                self.unsent[i] = [*columns]
+        for i in gone:
+            given = {name: column[i] for name, column in columns.items() if column[i] is not None and column[i] is not UNSET}
+            is_whole = any(
+                self.reader.telling[name] or value for name, value in given.items() if name in self.reader.telling
+            )
+            if given and not is_whole and self.sources[i].connector not in WHOLE:
+                self.unsent[i] = names
 
     def _old_keys(self, halves: dict[int, bytes], count: int) -> pa.Array:
         found: dict[int, dict[str, Any]] = {}
