@@ -1,7 +1,9 @@
-"""Servers that tests share. Each is started once, when the first test asks for it, and stopped at the end."""
+"""Servers that tests share. Each is started once, when the first test asks for it, and stopped at the end. And what no test
+may leave behind."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -16,6 +18,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import structlog
 from kafka_broker import Broker
 from mariadb_server import WITH_BINLOG, MariaDb, binaries
 from object_store import ObjectStore, object_store
@@ -67,6 +70,18 @@ def starts_spark(file: Path) -> bool:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:
     """See pytest-xdist: what distributes tests over workers."""
     return SparkTogether(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Commands set the log of the whole program up."""
+    loggers = [logging.getLogger(name) for name in ("", "adapters", "replicator")]
+    levels, handlers, config = [logger.level for logger in loggers], list(loggers[0].handlers), structlog.get_config()
+    yield
+    loggers[0].handlers = handlers
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+    structlog.configure(**config)
 
 
 class PostgresServer:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from cli_program import run_program
 from click.testing import CliRunner, Result
 
@@ -31,18 +29,6 @@ tables:
     to: [{sink: raw}, {sink: lake}]
 http: {address: "127.0.0.1:0"}
 """
-
-
-@pytest.fixture(autouse=True)
-def _log_as_before() -> Iterator[None]:
-    """Commands set the log of the whole program up."""
-    loggers = [logging.getLogger(name) for name in ("", "adapters", "replicator")]
-    levels, handlers, config = [logger.level for logger in loggers], list(loggers[0].handlers), structlog.get_config()
-    yield
-    loggers[0].handlers = handlers
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
-    structlog.configure(**config)
 
 
 @pytest.fixture(autouse=True)
