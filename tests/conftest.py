@@ -72,16 +72,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogethe
     return SparkTogether(config, log)
 
 
+LOGGERS = [logging.getLogger(name) for name in ("", "adapters", "replicator")]
+LEVELS, STRUCTLOG = [logger.level for logger in LOGGERS], structlog.get_config()
+
+
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
-    """Commands set the log of the whole program up."""
-    loggers = [logging.getLogger(name) for name in ("", "adapters", "replicator")]
-    levels, handlers, config = [logger.level for logger in loggers], list(loggers[0].handlers), structlog.get_config()
+    """Commands set the log of the whole program up, in fixtures too."""
+    handlers = list(LOGGERS[0].handlers)
     yield
-    loggers[0].handlers = handlers
-    for logger, level in zip(loggers, levels, strict=True):
+    LOGGERS[0].handlers = handlers
+    for logger, level in zip(LOGGERS, LEVELS, strict=True):
         logger.setLevel(level)
-    structlog.configure(**config)
+    structlog.configure(**STRUCTLOG)
 
 
 class PostgresServer:
