@@ -7,6 +7,7 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -192,9 +193,8 @@ class Block:
         columns = {name: self.reader.images.values(images, name) for name in names}
         for i in gone:
             given = {name: column[i] for name, column in columns.items() if column[i] is not None and column[i] is not UNSET}
-            is_whole = any(
-                self.reader.telling[name] or value for name, value in given.items() if name in self.reader.telling
-            )
+            told = [(value, self.reader.telling[name]) for name, value in given.items() if name in self.reader.telling]
+            is_whole = any(nullable or not _is_zero(value) for value, nullable in told)
             if given and not is_whole and self.sources[i].connector not in WHOLE:
                 self.unsent[i] = names
 
@@ -232,3 +232,10 @@ class Block:
         if not self.unsent:
             return pa.nulls(len(self.records), arrow)
         return pa.array(list(map(self.unsent.get, range(len(self.records)), repeat(None))), arrow)
+
+
+def _is_zero(value: Any) -> bool:
+    """0, false, an empty text, or the text of a decimal that is 0."""
+    if isinstance(value, msgspec.Raw):
+        value = msgspec.json.decode(value)
+    return not value.strip("0.") if isinstance(value, str) else not value

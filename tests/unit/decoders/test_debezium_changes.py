@@ -120,23 +120,32 @@ def test_key_changes_remember_each_other(bare: bool) -> None:
 
 NOT_NULL, STATUS = column("n", "int32", optional=False), column("status", "string", optional=False, default="new")
 KIND = column("kind", "string", "io.debezium.data.Enum", optional=False)
-ALL = {"name": None, "n": 0, "status": "new", "kind": ""}
+PRICE, QUOTED = column("price", "string", optional=False), column('a "b"', "int32", optional=False)
+ALL = {"name": None, "n": 0, "status": "new", "kind": "", "price": "0.00"}
 
 
 @pytest.mark.parametrize(
     ("changed", "connector", "counts"),
     [({}, "postgresql", False), ({"status": "old"}, "postgresql", False), ({"kind": "a"}, "postgresql", False),
-     ({"n": 1}, "postgresql", True), ({"name": ""}, "postgresql", True), ({}, "oracle", True)],
+     ({"n": 1}, "postgresql", True), ({"price": "0.10"}, "postgresql", True),
+     ({"name": ""}, "postgresql", True), ({}, "oracle", True)],
 )  # fmt: skip
 def test_an_image_counts_that_has_what_no_connector_fills_in(changed: Any, connector: str, counts: bool) -> None:
     """With the key alone in PostgreSQL's log, the connector fills in NULL, the default, or 0 and an empty text."""
-    columns = [ID, NAME, NOT_NULL, STATUS, KIND]
+    columns = [ID, NAME, NOT_NULL, STATUS, KIND, PRICE]
     source = {"connector": connector}
     gone = event(columns, op="d", before={"id": 1, **ALL, **changed}, source=source)
     other = event(columns, op="d", before={"id": 3, **ALL, **changed}, source=source)
     moved, plain = decoded(raw([gone, other], headers={0: {"__debezium.newkey": key(id=2)}}))
-    assert moved["_moved_to"] and moved["_unsent"] == (None if counts else ["name", "n", "status", "kind"])
+    assert moved["_moved_to"] and moved["_unsent"] == (None if counts else ["name", "n", "status", "kind", "price"])
     assert plain["_unsent"] is None
+
+
+@pytest.mark.parametrize(("value", "counts"), [(0, False), (1, True)])
+def test_an_image_counts_alike_whatever_its_columns_are_called(value: int, counts: bool) -> None:
+    gone = event([ID, QUOTED], op="d", before={"id": 1, 'a "b"': value})
+    (change,) = decoded(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
+    assert change["_unsent"] == (None if counts else ['a "b"'])
 
 
 def test_an_image_without_schema_does_not_count() -> None:
