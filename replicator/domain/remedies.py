@@ -12,6 +12,7 @@ ONE_PART = (
     "Only the part that the reason names cannot be read; `format` is right. If that part is a column, declare the columns "
     "under `schema` of its table, and replay the record. Otherwise: " + FIX_SOURCE
 )
+WHOLE_RECORD = ("the record is not ", "it is JSON, but no object")
 NAME_OPERATION = "Name the operation under `operations` of the source."
 LOOKS_LIKE = re.compile(r"it looks like (`format: \w+`)")
 WRITE = re.compile(r"\bwrite (`[^`]+`)")
@@ -36,7 +37,7 @@ BY_CODE = {
 
 def remedy_of(reject: Reject, table: str) -> str:
     """What lets a record in that was rejected for this reason; empty where nothing is known. `table`: the table that the
-    record names, empty where it could not be read so far."""
+    record names or its source is about, empty where neither is known."""
     if found := WRITE.search(reject.sentence):
         return f"Write {found[1]} in the configuration, and replay the record."
     if found := LOOKS_LIKE.search(reject.sentence):
@@ -44,5 +45,5 @@ def remedy_of(reject: Reject, table: str) -> str:
     if reject.code == RejectCode.UNKNOWN_OPERATION and reject.sentence.startswith("column "):
         return NAME_OPERATION
     if reject.code == RejectCode.MALFORMED:
-        return ONE_PART if table else OTHER_FORMAT
+        return ONE_PART if table and not reject.sentence.startswith(WHOLE_RECORD) else OTHER_FORMAT
     return BY_CODE.get(reject.code, "")

@@ -60,7 +60,7 @@ def test_list_says_everything(shop: Path) -> None:
     ("options", "events"),
     [
         (["--event", "items-0-1", "--event", "items-0-2"], {"items-0-1", "items-0-2"}),
-        (["--table", "it*"], {"items-0-1"}),
+        (["--table", "it*"], {"items-0-1", "items-0-2"}),
         (["--stage", "route"], {"archive:items.jsonl-0-5", "items-0-2"}),
         (["--code", "NULL_KEY"], set()),
         (["--lane", ""], {"items-0-1", "items-0-2", "archive:items.jsonl-0-5"}),
