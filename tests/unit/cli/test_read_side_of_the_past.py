@@ -100,6 +100,18 @@ def test_one_reads_a_log_at_a_time(own: Path, monkeypatch: pytest.MonkeyPatch) -
     assert problem(answer, 503) and answer.headers["retry-after"] == "1"
 
 
+def test_four_read_at_once(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replicator.wiring.read_side.WAIT_SECONDS", 0.01)
+    reads = Targets(read(own, None, ()))
+    shop, path = TestClient(HttpServer({}).app(None, reads)), "/tables/lake.orders/rows/1"
+    with reads._turn(), reads._turn(), reads._turn():
+        assert shop.get(path).status_code == 200
+        with reads._turn():
+            answer = shop.get(path)
+    assert problem(answer, 503) and answer.headers["retry-after"] == "1"
+    assert shop.get(path).status_code == 200
+
+
 def test_what_a_target_leaves_out_is_not_told_of_its_past(own: Path) -> None:
     """Columns that are dropped or masked for it; a new name is told."""
     lane = "{sink: lake, columns: {total: drop, status: {mask: nothing}, placed_at: {rename: placed}}}"
