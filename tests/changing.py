@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import structlog
+from cli_program import run_program
 from click.testing import CliRunner
 from debezium_events import key, payload_of, schema_of, with_schema
 from deltalake import DeltaTable
@@ -22,7 +21,6 @@ from small_spark import SMALL
 
 from replicator.cli import main
 
-PROGRAM = str(Path(sys.executable).with_name("replicator"))
 CONFIG = """\
 pipeline: changing
 sources:
@@ -127,8 +125,7 @@ class Project:
     def run_on_spark(self, *more: str) -> dict[str, dict[str, Any]]:
         """`run` by a program of its own on Spark."""
         settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
-        command = [PROGRAM, "run", "--until-caught-up", "--json", "-q", *settings, *more]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=1500, check=False)
+        done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", *settings, *more, seconds=1500)
         answer = json.loads(done.stdout)
         assert answer["result"] is not None, done.stdout + done.stderr
         return {lane["id"]: lane for lane in answer["result"]["lanes"]}

@@ -4,20 +4,18 @@ value."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from cli_program import run_program
 from deltalake import DeltaTable
 from small_spark import SMALL
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-PROGRAM = str(Path(sys.executable).with_name("replicator"))
 ARCHIVES = Path(__file__).parents[1] / "golden" / "decoders" / "debezium"
 OF_THE_RUN = {"_cdc_applied_at", "ingested_at", "first_seen", "last_seen"}
 """When a row was written."""
@@ -54,9 +52,8 @@ def config(folder: Path, engine: str) -> Path:
 
 def run(folder: Path, engine: str) -> dict[str, Any]:
     """The report of the lanes."""
-    command = [PROGRAM, "run", "--until-caught-up", "--json", "-q"]
+    done = run_program(config(folder, engine), "run", "--until-caught-up", "--json", "-q", seconds=500)
     # Lanes of tables without a key are suspended under scd1.
-    done = subprocess.run(command, cwd=config(folder, engine), capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 2, done.stdout + done.stderr
     told = ("status", "position", "counts", "error")
     return {lane["id"]: {name: lane[name] for name in told} for lane in json.loads(done.stdout)["result"]["lanes"]}

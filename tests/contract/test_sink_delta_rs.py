@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from commit_tests import COMMIT_TESTS
 from partitioned import Choice, by_key, by_value, moving_history, partitioned
 
 from adapters.engines.local import LocalEngine
@@ -67,6 +68,7 @@ class Partitioned(OnDisk):
     """Tables with partitions; of the random histories one in ten is tried."""
 
     one_in = 10
+    always = COMMIT_TESTS
 
     def new_target(self):
         return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", type(self).choice)

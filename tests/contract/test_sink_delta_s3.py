@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from many_batches import MANY_BATCHES
+from commit_tests import COMMIT_TESTS
 from object_store import ObjectStore
 
 from adapters.engines.local import LocalEngine
@@ -35,7 +35,7 @@ class TestDeltaRsSinkInAnObjectStore(SinkContract):
     """`DeltaRsSink`; of the random histories one in forty is tried, for a request takes a moment."""
 
     one_in = 40
-    long_tests = MANY_BATCHES
+    always = COMMIT_TESTS
 
     @pytest.fixture(autouse=True)
     def server(self, s3):

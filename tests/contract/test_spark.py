@@ -11,7 +11,7 @@ from threading import Event
 import pyarrow as pa
 import pytest
 from debezium_events import ID, event, key, raw
-from many_batches import MANY_BATCHES
+from commit_tests import COMMIT_TESTS
 from postgres_target import PostgresTarget
 from pyspark.sql import functions as sf
 from recorded_log import TIMES, LogStream, RecordedLog
@@ -99,7 +99,7 @@ class TestSparkEngine(OnSpark, EngineContract):
 class TestDeltaSparkSink(OnSpark, SinkContract):
     """`DeltaSparkSink`, on a local disk."""
 
-    long_tests = MANY_BATCHES
+    always = COMMIT_TESTS
     numbers = count(1)
 
     @pytest.fixture(autouse=True)
@@ -202,7 +202,7 @@ class TestRowsSparkSource(ReadsRows, SourceContract):
 class TestPostgresSparkSink(OnSpark, SinkContract):
     """`PostgresSparkSink`, every row of which the executors copy."""
 
-    long_tests = MANY_BATCHES
+    always = COMMIT_TESTS
 
     @pytest.fixture(autouse=True)
     def database(self, postgres_dsn):

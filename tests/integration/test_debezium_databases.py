@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from cli_program import run_program
 from debezium_cases import CASES, ON_SPARK, Case, Row, archives
 from deltalake import DeltaTable
 from psycopg import sql
@@ -19,7 +18,6 @@ from small_spark import SMALL
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(900)]
 ALL = frozenset(case.archive for case in CASES)
-PROGRAM = str(Path(sys.executable).with_name("replicator"))
 
 
 def project(folder: Path, dsn: str, engine: str, cases: tuple[Case, ...]) -> Path:
@@ -45,9 +43,7 @@ def project(folder: Path, dsn: str, engine: str, cases: tuple[Case, ...]) -> Pat
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    done = subprocess.run(
-        [PROGRAM, *arguments, "--json", "-q"], cwd=folder, capture_output=True, text=True, timeout=850, check=False
-    )
+    done = run_program(folder, *arguments, "--json", "-q", seconds=850)
     assert done.returncode == code, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from cli_program import run_program
 from deltalake import DeltaTable
 from dms_folder import settle
 from psycopg import sql
@@ -24,7 +23,6 @@ from replicator.application.archive_files import write_archive
 from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, raw_frame, violated
 from replicator.testing.tpcc.formats import dms_files
 
-PROGRAM = str(Path(sys.executable).with_name("replicator"))
 Row = Mapping[str, Any]
 DECLARED = {"dts_avro", "dms_csv", "canal_json", "maxwell_json"}
 """Formats whose records do not say their types, or say others: of these the tables are declared."""
@@ -68,8 +66,7 @@ def configured(
 def run(folder: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
     (folder / "config").mkdir()
     (folder / "config" / "replicator.yaml").write_text(json.dumps(config))
-    command = [PROGRAM, "run", "--until-caught-up", "--json", "-q"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1000, check=False)
+    done = run_program(folder, "run", "--until-caught-up", "--json", "-q", seconds=1000)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     lanes: list[dict[str, Any]] = json.loads(done.stdout)["result"]["lanes"]
     return lanes

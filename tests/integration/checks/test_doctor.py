@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
+from cli_program import run_program
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -27,7 +26,6 @@ from replicator.ports.diagnosis import Diagnosis
 
 PROJECT = Path(__file__).parents[3]
 CONNECTOR = "postgres-source-connector"
-PROGRAM = str(Path(sys.executable).with_name("replicator"))
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
@@ -79,10 +77,8 @@ class Doctor:
         }
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [PROGRAM, "doctor", *arguments, "--set", "http.address=127.0.0.1:1"], cwd=self.folder, capture_output=True,
-            text=True, timeout=120, check=False, env={**os.environ, **self.environment, **environment},
-        )  # fmt: skip
+        command = ("doctor", *arguments, "--set", "http.address=127.0.0.1:1")
+        return run_program(self.folder, *command, **{**self.environment, **environment})
 
 
 @pytest.fixture

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_program import run_program
 from object_store import BUCKET, ObjectStore
 
-PROGRAM = str(Path(sys.executable).with_name("replicator"))
 SAMPLE = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
 CONFIG = """\
 pipeline: shop
@@ -59,8 +56,7 @@ def project(tmp_path: Path, s3: ObjectStore) -> Path:
 
 def run(project: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
     """What a command answers; nothing that it prints holds a secret."""
-    command, environment = [PROGRAM, *arguments, "--json", "-v"], {**os.environ, **SECRETS}
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    done = run_program(project, *arguments, "--json", "-v", **SECRETS)
     assert done.returncode == code, done.stdout + done.stderr
     assert not [secret for secret in SECRETS.values() if secret in done.stdout + done.stderr]
     return dict(json.loads(done.stdout))

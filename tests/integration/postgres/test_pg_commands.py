@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from cli_program import run_program
 from pg_case import fetch
 
-PROGRAM = str(Path(sys.executable).with_name("replicator"))
 SAMPLE = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
 CONFIG = """\
 pipeline: shop
@@ -46,8 +43,7 @@ class Project:
         (folder / "config" / "replicator.yaml").write_text(CONFIG)
 
     def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
-        command, environment = [PROGRAM, *arguments, "--json"], {**os.environ, "MIRROR_DSN": self.url}
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        done = run_program(self.folder, *arguments, "--json", MIRROR_DSN=self.url)
         assert done.returncode == code, done.stdout + done.stderr
         return dict(json.loads(done.stdout))
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import dts_sales
 import pytest
+from cli_program import run_program
 from deltalake import DeltaTable
 from employees import FEED, NAMES, STAYS, VERSIONS
 from kafka_broker import PROJECT, Broker
@@ -20,23 +18,12 @@ from kafka_broker import PROJECT, Broker
 pytestmark = pytest.mark.stack
 
 EXAMPLES = PROJECT / "config" / "examples"
-PROGRAM = str(Path(sys.executable).with_name("replicator"))
 
 
 def run(folder: Path, broker: Broker, *settings: str) -> dict[str, Any]:
     said = ["http.address=127.0.0.1:0", *settings]
-    command = [PROGRAM, "run", "--until-caught-up", "--json", "-q", *(part for one in said for part in ("--set", one))]
-    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": broker.address}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    command = ["run", "--until-caught-up", "--json", "-q", *(part for one in said for part in ("--set", one))]
+    done = run_program(folder, *command, seconds=200, KAFKA_BOOTSTRAP_SERVERS=broker.address)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(done.stdout)["result"])
 

@@ -1,0 +1,41 @@
+"""The tests of a sink's commits: what a sink that differs from another in its commits alone always has to pass.
+
+The whole contract is always tried with `DeltaRsSink` on a local disk and with `PostgresSink`, and of what Spark computes
+`test_engines_agree.py` and `test_spark_equals_local.py` say that it is the same. With REPLICATOR_LONG=1 every sink passes
+the whole of it.
+"""
+
+COMMIT_TESTS = frozenset(
+    {
+        "test_histories_under_scd1_equal_the_model",
+        "test_histories_under_append_equal_the_model",
+        "test_histories_under_scd2_equal_the_model",
+        "test_keys_that_change_at_once_equal_the_model",
+        "test_changes_out_of_order_equal_the_model",
+        "test_late_changes_are_rejected",
+        "test_changes_that_were_left_out_come_beside",
+        "test_state_is_committed_with_the_rows",
+        "test_empty_write_moves_position",
+        "test_stale_write_moves_position",
+        "test_redelivery",
+        "test_redelivery_under_append",
+        "test_gap_is_refused",
+        "test_fail_after_apply_then_retry",
+        "test_rejects_are_durable_first",
+        "test_second_instance_is_fenced",
+        "test_lanes_are_separate",
+        "test_apply_is_atomic_across_lanes",
+        "test_several_writes_of_a_lane_are_one_commit",
+        "test_prepare_adds_columns",
+        "test_skip_moves_the_state_alone",
+        "test_reset_leaves_nothing",
+        "test_a_target_is_exchanged",
+        "test_swap_takes_the_lane",
+        "test_a_target_is_loaded_in_parts",
+        "test_a_load_that_fails_changes_nothing",
+        "test_a_key_is_erased",
+        "test_compact_and_vacuum_leave_the_rows",
+        "test_drop_leaves_nothing",
+        "test_drop_takes_the_lane",
+    }
+)
