@@ -45,10 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Leave out the long tests where nobody asked for them. A suite that names some tests of its contract in `always` passes
     the others only then."""
     for item in items:
-        always = getattr(getattr(item, "cls", None), "always", None)
-        if always is not None and item.function.__module__.startswith("replicator.testing"):
-            if item.originalname not in always:
-                item.add_marker("long")
+        always = getattr(item.cls, "always", {item.originalname})
+        if item.function.__module__.startswith("replicator.testing") and item.originalname not in always:
+            item.add_marker("long")
     if not os.environ.get("REPLICATOR_LONG"):
         for item in (item for item in items if item.get_closest_marker("long")):
             item.add_marker(pytest.mark.skip(reason="long: set REPLICATOR_LONG=1"))
@@ -66,7 +65,7 @@ class SparkTogether(LoadScopeScheduling):
 @cache
 def starts_spark(file: Path) -> bool:
     """Whether tests of the file start a Spark session in their own process."""
-    return re.search(r"spark_case|import SparkEngine|adapters\.spark", file.read_text()) is not None
+    return re.search(r"spark_case|import SparkEngine|from adapters\.spark", file.read_text()) is not None
 
 
 @pytest.hookimpl(optionalhook=True)

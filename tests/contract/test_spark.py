@@ -10,8 +10,8 @@ from threading import Event
 
 import pyarrow as pa
 import pytest
-from debezium_events import ID, event, key, raw
 from commit_tests import COMMIT_TESTS
+from debezium_events import ID, event, key, raw
 from postgres_target import PostgresTarget
 from pyspark.sql import functions as sf
 from recorded_log import TIMES, LogStream, RecordedLog
