@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from commit_tests import COMMIT_TESTS
 from partitioned import Choice, by_key, by_value, moving_history, partitioned
+from variants import COMMIT_TESTS
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink

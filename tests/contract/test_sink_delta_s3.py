@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from commit_tests import COMMIT_TESTS
 from object_store import ObjectStore
+from variants import COMMIT_TESTS
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta_rs import DeltaRsSink

@@ -10,13 +10,13 @@ from threading import Event
 
 import pyarrow as pa
 import pytest
-from commit_tests import COMMIT_TESTS
 from debezium_events import ID, event, key, raw
 from postgres_target import PostgresTarget
 from pyspark.sql import functions as sf
 from recorded_log import TIMES, LogStream, RecordedLog
 from spark_case import LONG, OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import ReadsRows, RowsStream
+from variants import COMMIT_TESTS, READ_TESTS
 
 from adapters.engines.local import LocalEngine
 from adapters.engines.spark.fold import still_unsent
@@ -184,6 +184,8 @@ class SparkRowsStream(RowsStream):
 
 class TestRowsSparkSource(ReadsRows, SourceContract):
     """`RowsSparkSource`."""
+
+    always = READ_TESTS
 
     @pytest.fixture(autouse=True)
     def own(self, tmp_path):

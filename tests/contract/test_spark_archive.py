@@ -21,6 +21,7 @@ from rows_folder import put
 from sink_folder import SinkFolder, parquet
 from spark_case import OPTIONS, OnSpark, engine
 from test_source_archive import Folder
+from variants import READ_TESTS
 
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.folders import archive_source
@@ -65,6 +66,8 @@ class SparkFolder(Folder):
 class TestArchiveSparkSource(SourceContract):
     """`ArchiveSparkSource`."""
 
+    always = READ_TESTS
+
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path):
         self.path, self.batch_records = tmp_path / "archive", 6
@@ -78,6 +81,8 @@ class TestArchiveSparkSource(SourceContract):
 
 class TestDmsFilesSparkSource(ReadsDms, SourceContract):
     """`DmsFilesSparkSource`."""
+
+    always = READ_TESTS
 
     @pytest.fixture(autouse=True, params=[(True, False), (False, True)])
     def folder(self, tmp_path, request):
@@ -94,6 +99,7 @@ class TestDmsFilesSparkSource(ReadsDms, SourceContract):
 class TestConnectFilesSparkSource(SourceContract):
     """`ConnectFilesSparkSource`."""
 
+    always = READ_TESTS
     odd_times = ()
 
     @pytest.fixture(autouse=True)

@@ -20,6 +20,7 @@ from rows_of_tables import decoded, folded, read, table_rows
 from spark_case import OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import VERSION, WHOLE
 from test_seeding import FromLake, by_first
+from variants import SEED_TESTS
 
 from adapters.arrow.elements import elements
 from adapters.arrow.elements import shown as local_shown
@@ -132,6 +133,7 @@ class TestSeedsInPartitionsOnSpark(OnSparkFromLake, SeedsContract):
 class TestSeedsInClusters(OnSparkFromLake, SeedsContract):
     """Whose rows the executors write."""
 
+    always = SEED_TESTS
     kinds = ("scd1", "versions", "changes")
 
     def new_target(self):

@@ -1,8 +1,9 @@
-"""The tests of a sink's commits: what a sink that differs from another in its commits alone always has to pass.
+"""What a class that differs from another in one thing alone always has to pass of a contract: the tests of that thing.
 
-The whole contract is always tried with `DeltaRsSink` on a local disk and with `PostgresSink`, and of what Spark computes
-`test_engines_agree.py` and `test_spark_equals_local.py` say that it is the same. With REPLICATOR_LONG=1 every sink passes
-the whole of it.
+The whole contract is always tried with one class of each kind: of sinks with `DeltaRsSink` on a local disk and with
+`PostgresSink`, of sources with those that read in process, and on Spark with those of Kafka and of Delta tables. Of what
+Spark computes `test_engines_agree.py` and `test_spark_equals_local.py` say that it is the same. With REPLICATOR_LONG=1 every
+class passes the whole of it.
 """
 
 COMMIT_TESTS = frozenset(
@@ -39,3 +40,12 @@ COMMIT_TESTS = frozenset(
         "test_drop_takes_the_lane",
     }
 )
+"""Of sinks that differ in their commits."""
+
+READ_TESTS = frozenset(
+    {"test_exactly_once_per_run", "test_bounded_read", "test_follows_the_stream", "test_losses_are_named", "test_end"}
+)
+"""Of sources on Spark, which list and place what they read as those in process do."""
+
+SEED_TESTS = frozenset({"test_it_goes_on_as_if_it_had_applied_everything"})
+"""Of tables with another layout."""
