@@ -69,8 +69,8 @@ def os_error(error: BaseException) -> int | None:
 
 
 def is_gone(error: Exception) -> bool:
-    """True when delta-rs did not find a file."""
-    return _GONE.search(str(error)) is not None
+    """True when a file was not found."""
+    return isinstance(error, FileGone) or _GONE.search(str(error)) is not None
 
 
 def is_newer(error: DeltaError) -> bool:

@@ -18,7 +18,7 @@ from replicator.domain.errors import Retryable
 from replicator.ports.sink import Compacted, Vacuumed
 
 from .commits import LostRace
-from .errors import first_line, is_gone, translating
+from .errors import FileGone, first_line, is_gone, translating
 from .folders import Folder
 from .protocol import refuse_newer
 from .table_writer import VACUUMED, DeltaRsTableWriter, TableWriter
@@ -91,7 +91,7 @@ class Upkeep:
         except (CommitFailedError, LostRace):
             # Somebody else rewrote the files first; the next turn looks again.
             table.update_incremental()
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, FileGone) as error:
             if not is_gone(error):
                 raise
             # The commit is there. A write that needs the file says so, if it is still missing then.

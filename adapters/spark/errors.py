@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from replicator.domain.errors import DecoderDied, EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
+from ..delta.errors import RESTORE, FileGone
 from ..delta.store_errors import KEYS
 
 ASK = "Check `endpoint` and `region` under `storage` of the sink."
@@ -47,6 +49,8 @@ OF_STORES = (
 OWN = re.compile(r"^(?:\S*\.)?(EnvironmentProblem|Retryable): (.+)$", re.MULTILINE)
 """What this program said itself, on an executor."""
 OWN_KINDS: dict[str, type[ReplicatorError]] = {kind.__name__: kind for kind in (EnvironmentProblem, Retryable)}
+GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\] .*?(\w+:/\S+)\. ")
+"""A data file that a version of a table names, by its place, in which characters are escaped."""
 DIED = "Python worker exited unexpectedly"
 STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
 
@@ -67,12 +71,21 @@ def translated(error: Exception, doing: str) -> ReplicatorError:
             next_step="Start again: after some such ends the record that does it is rejected.",
         )
     cause = _innermost(text)
-    for signs, sentence, step in OF_STORES:
-        if any(sign in text for sign in signs):
-            return EnvironmentProblem(f"{sentence} while {doing}: {cause}", next_step=step)
+    if problem := _of_files(text, doing, cause):
+        return problem
     if any(sign in text for sign in PASSING):
         return Retryable(f"Spark could not go on while {doing}: {cause}")
     return Fatal(f"Spark failed while {doing}: {cause}", next_step="The daemon's log with -v and the Spark UI say more.")
+
+
+def _of_files(text: str, doing: str, cause: str) -> ReplicatorError | None:
+    """The error of a file that is gone, or of a store that gives none."""
+    if gone := GONE.search(text):
+        return FileGone(f"a data file is gone while {doing}: {unquote(gone[1])}", next_step=RESTORE)
+    for signs, sentence, step in OF_STORES:
+        if any(sign in text for sign in signs):
+            return EnvironmentProblem(f"{sentence} while {doing}: {cause}", next_step=step)
+    return None
 
 
 def _innermost(text: str) -> str:

@@ -42,6 +42,7 @@ from ..sql.repair import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT
 from .beside import SparkBeside
 from .columns import SparkColumns
 from .departures import without_others
+from .errors import translating
 from .frames import column, derived, kept, mapped, selected, where
 from .histories import SparkHistories
 from .ledger import SparkTombstoneLedger
@@ -69,6 +70,10 @@ class SparkMirror:
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> Staged:
         """See `delta.lane.Stages.stage`."""
+        with translating(f"writing {write.lane.id}"):
+            return self._staged(snapshot, state, write)
+
+    def _staged(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> Staged:
         plan, facts = write.plan, write.folded.facts
         frame, trimmed = untouched(write, state.position)
         let_in = admitted(frame, write, state)

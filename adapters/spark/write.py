@@ -121,7 +121,7 @@ def delete_stage(session: Session, condition: str | None = None) -> Operation:
 
     def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
         refuse_moved(snapshot, attempt)
-        with translating(f"removing rows of table {attempt.table.name}"), saying(session.spark, attempt) as spark:
+        with saying(session.spark, attempt) as spark:
             SparkTable.forPath(spark, place(attempt.table.uri)).delete(condition)
         snapshot.update_incremental()
         # Without rows there is nothing that Spark commits.
@@ -183,18 +183,20 @@ def confirm(snapshot: DeltaTable, attempt: Attempt) -> int:
 @contextmanager
 def saying(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
     """A session of its own whose commits say what `attempt` says: the settings hold for a whole session, and forgotten ones
-    would make its next commits silent no-ops. An append says it by options instead."""
+    would make its next commits silent no-ops. An append says it by options instead. Errors are the program's own: a lane
+    tries again after some."""
     session = spark.newSession()
     settings = {APP: attempt.app, VERSION: str(attempt.version), METADATA: attempt.text}
     for name, value in settings.items():
         session.conf.set(name, value)
-    try:
-        yield session
-    except CONFLICTS as conflict:
-        raise LostRace from conflict
-    finally:
-        for name in settings:
-            session.conf.unset(name)
+    with translating(f"writing table {attempt.table.name}"):
+        try:
+            yield session
+        except CONFLICTS as conflict:
+            raise LostRace from conflict
+        finally:
+            for name in settings:
+                session.conf.unset(name)
 
 
 def _merged(merger: DeltaMergeBuilder, plan: ApplyPlan, clear: Cut | None) -> None:

@@ -464,10 +464,12 @@ def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
         assert DeltaTable(str(lake.table), version=version).to_pyarrow_table().num_rows == at // 2
 
 
-def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeypatch):
-    """The files that a MERGE has begun to rewrite are compacted by somebody else: Spark refuses the commit, and the batch is
-    applied to what is there now."""
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeypatch, cleaned):
+    """The files that a MERGE has begun to rewrite are compacted by somebody else, and vacuumed: Spark refuses the commit, or
+    misses a file, and the batch is applied to what is there now."""
     of, original, tries = lane(), mirror.write_stage, []
+    engine()
     for n in range(3):
         lake.put(of, [sale("NL", n)], spark=False)
     table, marker = str(lake.table), str(lake.folder / "compacted")
@@ -476,7 +478,10 @@ def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeyp
     def meanwhile(value):
         if not Path(marker).exists():
             os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-            DeltaTable(table).optimize.compact()
+            there = DeltaTable(table)
+            there.optimize.compact()
+            if cleaned:
+                there.vacuum(0, enforce_retention_duration=False, dry_run=False)
         return value
 
     def interrupted(plan, rows, *rest):
@@ -487,8 +492,28 @@ def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeyp
     assert lake.put(of, [sale("NL", 1, "u", "new"), sale("NL", 7)]).applied == 2
     assert len(tries) == 2
     operations = [entry["operation"] for entry in DeltaTable(table).history(2)]
-    assert operations == ["MERGE", "OPTIMIZE"]
+    assert operations == ["MERGE", "VACUUM END" if cleaned else "OPTIMIZE"]
     assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "new"), ("NL", 2, "v2"), ("NL", 7, "v7")]
+
+
+def test_files_that_go_while_spark_reads_them_are_followed_by_a_redo(lake, monkeypatch):
+    """Stage 2 reads the version that was the newest a moment before."""
+    of, original, tries = lane(), mirror.SparkMirror.stage, []
+    for n in range(3):
+        lake.put(of, [sale("NL", n)], spark=False)
+
+    def stage(self, snapshot, *rest):
+        tries.append(snapshot.version())
+        if len(tries) == 1:
+            table = DeltaTable(str(lake.table))
+            table.optimize.compact()
+            table.vacuum(0, enforce_retention_duration=False, dry_run=False)
+        return original(self, snapshot, *rest)
+
+    monkeypatch.setattr(mirror.SparkMirror, "stage", stage)
+    assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
+    assert len(tries) == 2 and tries[1] > tries[0]
+    assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "v1"), ("NL", 2, "v2")]
 
 
 def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch):

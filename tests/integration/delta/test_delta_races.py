@@ -17,6 +17,8 @@ from deltalake.exceptions import DeltaError
 
 from adapters.delta import commits, lane, merge, upkeep
 from adapters.delta.commits import LaneLog
+from adapters.delta.errors import FileGone
+from adapters.delta.table_writer import DeltaRsTableWriter
 from adapters.sinks.delta_rs import DeltaRsSink
 from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced, Retryable
 from replicator.domain.plan import LaneState
@@ -92,6 +94,19 @@ def test_foreign_vacuum_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path,
     monkeypatch.setattr(upkeep, "FEWEST_FILES", 2)
     upkeep.Upkeep(1).after_commit(stale, 1)
     assert stale.version() == DeltaTable(str(tmp_path / "items")).version()
+
+
+def test_upkeep_that_misses_a_file_fails_no_batch(
+    sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever engine does it: Spark's errors are the program's own already."""
+
+    def missed(*_: Any) -> None:
+        raise FileGone("a data file is gone")
+
+    monkeypatch.setattr(DeltaRsTableWriter, "vacuum", missed)
+    put(sink, *items(1))
+    upkeep.Upkeep().vacuum(DeltaTable(str(tmp_path / "items")))
 
 
 def test_a_data_file_that_was_deleted_is_named(sink: DeltaRsSink, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
+from adapters.delta.errors import FileGone
 from adapters.spark.errors import translating
 from replicator.domain.errors import DecoderDied, EnvironmentProblem, Fatal, Retryable
 
@@ -36,4 +37,15 @@ def test_a_worker_that_died_is_no_server_that_is_away():
     """As Spark tells it: with the connection that broke for a cause, which by itself may pass."""
     said = "SparkException: Python worker exited unexpectedly (crashed)\n\tat x\nCaused by: java.io.IOException: x"
     with pytest.raises(DecoderDied, match="a Python worker of Spark ended while decoding"), translating("decoding a batch"):
+        raise PythonException(said)
+
+
+def test_a_file_that_is_gone_is_named():
+    """As Spark tells it of a file whose folder has a blank in its name. A lane looks whether its table has moved on."""
+    said = (
+        "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/a%20lake/t/0.snappy.parquet. File "
+        "does not exist. It is possible\n\tat x\nCaused by: java.io.FileNotFoundException: File file:/a lake/t/0 does not"
+    )
+    named = r"^a data file is gone while writing t: file:/a lake/t/0\.snappy\.parquet\. Restore it"
+    with pytest.raises(FileGone, match=named), translating("writing t"):
         raise PythonException(said)
