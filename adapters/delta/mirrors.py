@@ -80,8 +80,7 @@ class Mirrors(LaneSink[F]):
         """See `ports.sink.Sink.prepare`."""
         refuse_policy(lane, plan, POLICIES)
         options = TableOptions.of(lane)
-        partitions = checked_partitions(lane, plan, options.partition_by)
-        clusters = checked_clusters(lane, plan, options.cluster_by)
+        partitions, clusters = self._layout(lane, plan)
         with translating(lane.into):
             self._lake.refuse_collision(lane.into)
             held = self._lanes.hold(lane)
@@ -108,6 +107,11 @@ class Mirrors(LaneSink[F]):
                 held.forget_snapshot()
             for version in new:
                 self.remember(lane, version)
+
+    def _layout(self, lane: Lane, plan: ApplyPlan) -> tuple[list[str], list[str]]:
+        """The columns by which the lane's options want its files to be laid out. ConfigProblem where these do not suit."""
+        options = TableOptions.of(lane)
+        return checked_partitions(lane, plan, options.partition_by), checked_clusters(lane, plan, options.cluster_by)
 
     def _reshape(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, reshaping: Reshaping) -> bool:
         """The target, and what is kept beside it."""

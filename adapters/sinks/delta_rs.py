@@ -48,4 +48,5 @@ class DeltaRsSink(Mirrors[pa.Table]):
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""
+        self._layout(lane, plan)
         return explain(as_stored(plan), DELTA_RS, DELTA_RS.quoted(lane.into), repair=DUCKDB)

@@ -104,5 +104,6 @@ class DeltaSparkSink(SparkLaneSink, Mirrors[DataFrame]):
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         """See `ports.sink.Explains`."""
+        self._layout(lane, plan)
         stages = explain(as_stored(plan), SPARK, SPARK.quoted(lane.into), fold=SPARK)
         return stages if self._names is None else {**stages, **self._names.named(lane).stages(view_of(plan))}

@@ -294,4 +294,5 @@ class Explains(Protocol):
     """A sink that can say, without connecting, what it will run."""
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        """Per stage (`fold`, `repair`, `write`) the text that runs, in the order in which it runs."""
+        """Per stage (`fold`, `repair`, `write`) the text that runs, in the order in which it runs. ConfigProblem where the
+        options of the lane do not suit the columns."""

@@ -36,7 +36,7 @@ def remade_problems(config: View, table: TableView) -> Iterator[Problem]:
                 yield problem
 
 
-def _rules(table: TableView, entry: EntryView) -> dict[str, tuple[Path, Rule]]:
+def rules_of(table: TableView, entry: EntryView) -> dict[str, tuple[Path, Rule]]:
     """What is said of each column, and where: of each the entry counts before its table."""
     levels = ((table.path, table.columns), (entry.path, entry.columns))
     return {name: ((*path, "columns", name), rule) for path, rules in levels for name, rule in rules.items()}
@@ -44,14 +44,14 @@ def _rules(table: TableView, entry: EntryView) -> dict[str, tuple[Path, Rule]]:
 
 def _names(table: TableView, entry: EntryView) -> Iterator[Problem]:
     """Two columns of one name, and names of columns that targets have beside the source's."""
-    rules = _rules(table, entry)
-    now = {name: _now(name, rule) for name, (_, rule) in rules.items()}
-    others = [name for name in table.declared or () if name not in rules and _is_chosen(entry, name)]
-    own = [*others, *(name for name, (_, rule) in rules.items() if not _is_added(rule))]
+    rules = rules_of(table, entry)
+    now = {name: name_now(name, rule) for name, (_, rule) in rules.items()}
+    others = [name for name in table.declared or () if name not in rules and is_chosen(entry, name)]
+    own = [*others, *(name for name, (_, rule) in rules.items() if not is_added(rule))]
     twice = {name.casefold() for name in made_twice([*filter(None, now.values()), *others], own)}
     for name, (path, rule) in rules.items():
         made = now[name]
-        if made and (_is_added(rule) or made != name):
+        if made and (is_added(rule) or made != name):
             at = (*path, "rename") if made != name else path
             if is_reserved(made) or is_of_frames(made):
                 sentence = f"{place(at)} gives a column the name {quoted(made)}, which replicator keeps for itself"
@@ -61,22 +61,18 @@ def _names(table: TableView, entry: EntryView) -> Iterator[Problem]:
                 yield Problem(at, "contradiction", sentence, "choose another name")
 
 
-def names_now(table: TableView, entry: EntryView) -> list[str]:
-    """The names that `columns` gives to columns of the target of an entry."""
-    return [now for name, (_, rule) in _rules(table, entry).items() if (now := _now(name, rule))]
-
-
-def _now(name: str, rule: Rule) -> str:
+def name_now(name: str, rule: Rule) -> str:
     """The name that the target has; empty for none."""
     renamed = rule.get("rename")
     return "" if "drop" in rule else renamed if isinstance(renamed, str) else name
 
 
-def _is_added(rule: Rule) -> bool:
+def is_added(rule: Rule) -> bool:
+    """The column is one beside the source's own."""
     return any(key in rule for key in ADDING)
 
 
-def _is_chosen(entry: EntryView, name: str) -> bool:
+def is_chosen(entry: EntryView, name: str) -> bool:
     """The lists of columns of the entry have the column."""
     for key in LISTS:
         names = entry.shape.get(key, ((), None))[1]
@@ -88,14 +84,14 @@ def _is_chosen(entry: EntryView, name: str) -> bool:
 def _casts(table: TableView, entry: EntryView) -> Iterator[Problem]:
     """Casts that no value of a known type survives."""
     types = declared_types(table)
-    for name, (path, rule) in _rules(table, entry).items():
+    for name, (path, rule) in rules_of(table, entry).items():
         into = type_named(rule["cast"]) if isinstance(rule.get("cast"), str) else None
         if into is None:
             continue
         try:
-            if not _is_added(rule) and types is not None and name in types.column_names:
+            if not is_added(rule) and types is not None and name in types.column_names:
                 refuse_change(Changed(cast=into), _sent(rule, name, types), types)
-            elif _is_added(rule):
+            elif is_added(rule):
                 _refuse_added(name, rule, into, types or TableSpec(table.match or "", ()))
         except ConfigProblem as why:
             at = (*path, "cast")

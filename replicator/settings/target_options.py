@@ -10,10 +10,14 @@ from .fields import DURATION, timespan
 from .findings import Path, Problem, place, quoted
 from .lanes import WITHOUT_OPTIONS
 from .nearest import did_you_mean
-from .remade_problems import names_now
+from .remade_problems import LISTS, is_added, is_chosen, name_now, rules_of
 from .tables import TABLE_OPTIONS
 from .views import EntryView, TableView, View
 
+LAYOUTS = ("partition_by", "cluster_by")
+KEEP = "name another column, or keep this one"
+ONE_VALUE = ("nothing", "fixed")
+"""Masks that are not made of the value."""
 MOST_CLUSTERS = 4
 NEEDS_SPARK = {
     "deletion_vectors": " until the table has them: delta-rs reads them and writes none",
@@ -33,7 +37,7 @@ def target_option_problems(config: View) -> Iterator[Problem]:
         yield from _short_retention(("sinks", name, "vacuum_retain"), sink.get("vacuum_retain"))
     for table, entry in config.entries():
         if config.kind(entry.sink) == "delta":
-            yield from _unknown_columns(table, entry)
+            yield from _columns(table, entry)
             yield from _clusters(entry)
             yield from _of_another_engine(config, entry)
             yield from _short_retention(*entry.options.get("vacuum_retain", ((), None)))
@@ -66,17 +70,33 @@ def _has_options(config: View, entry: EntryView) -> bool:
     return config.kind(entry.sink) not in WITHOUT_OPTIONS
 
 
-def _unknown_columns(table: TableView, entry: EntryView) -> Iterator[Problem]:
-    for option in ("partition_by", "cluster_by"):
+def _columns(table: TableView, entry: EntryView) -> Iterator[Problem]:
+    """Columns by which the files of a target are laid out, and that it will not have, or of which it has one value."""
+    rules = rules_of(table, entry)
+    sources = {now: name for name, (_, rule) in rules.items() if (now := name_now(name, rule))}
+    for option in LAYOUTS:
         path, columns = entry.options.get(option, ((), None))
-        if table.declared is None or not isinstance(columns, list):
-            continue
-        known = [*table.declared, *names_now(table, entry)]
-        for name in columns:
-            if isinstance(name, str) and name not in known:
-                sentence = f"{place(path)} names {quoted(name)}, which is {table.unknown}"
+        for name in filter(_is_text, columns if isinstance(columns, list) else ()):
+            column = sources.get(name, name)
+            at, rule = rules.get(column, ((), {}))
+            named = f"{place(path)} names {quoted(name)}"
+            if rule and name not in sources:
+                does, step = ("drops", KEEP) if "drop" in rule else ("renames", f"write {quoted(name_now(column, rule))}")
+                yield Problem(path, "contradiction", f"{named}, which {place(at)} {does}", step)
+            elif not is_added(rule) and not is_chosen(entry, column):
+                by = next(entry.shape[key][0] for key in LISTS if key in entry.shape)
+                yield Problem(path, "contradiction", f"{named}, which {place(by)} leaves out", KEEP)
+            elif table.declared is not None and name not in (*table.declared, *sources):
+                known = [*(n for n in table.declared if n not in rules and is_chosen(entry, n)), *sources]
                 hint = did_you_mean(name, known) or table.known
-                yield Problem(path, "unknown_column", sentence, hint)
+                yield Problem(path, "unknown_column", f"{named}, which is {table.unknown}", hint)
+            elif rule.get("mask") in ONE_VALUE:
+                sentence = f"{named}, of whose values {place(at)} leaves one"
+                yield Problem(path, "one_value", sentence, "name a column that tells rows apart", severity="warning")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _clusters(entry: EntryView) -> Iterator[Problem]:

@@ -50,7 +50,8 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
                     if planned.problem is None:
                         problem = asked.second_writer(planned.lane) or asked.changed_rule(planned)
                         planned = replace(planned, problem=problem)  # noqa: PLW2901
-                    yield {**_plain(planned, sinks[planned.lane.sink]), "schemas": asked.schemas(planned.lane)}
+                    planned, stages = _explained(planned, sinks[planned.lane.sink])  # noqa: PLW2901
+                    yield {**_plain(planned), "stages": stages, "schemas": asked.schemas(planned.lane)}
             finally:
                 source.close()
     finally:
@@ -99,8 +100,18 @@ class _Stored:
         return None
 
 
-def _plain(planned: Planned, sink: Any) -> dict[str, Any]:
-    lane, table, plan = planned.lane, planned.table, planned.plan
+def _explained(planned: Planned, sink: Any) -> tuple[Planned, dict[str, str]]:
+    """What the sink will run of the plan, unless that does not suit it."""
+    if planned.plan is None or not hasattr(sink, "explain"):
+        return planned, {}
+    try:
+        return planned, dict(sink.explain(planned.lane, planned.plan))
+    except ConfigProblem as problem:
+        return replace(planned, problem=planned.problem or problem), {}
+
+
+def _plain(planned: Planned) -> dict[str, Any]:
+    lane, table = planned.lane, planned.table
     return {
         "lane": lane.id,
         "table": lane.table,
@@ -112,6 +123,5 @@ def _plain(planned: Planned, sink: Any) -> dict[str, Any]:
         "schema_changes": lane.schema_rules.words,
         "keys": list(table.keys) if table else [],
         "columns": {c.name: str(c.type) for c in table.columns} if table else {},
-        "stages": dict(sink.explain(lane, plan)) if plan is not None and hasattr(sink, "explain") else {},
         "problem": str(planned.problem) if planned.problem else None,
     }

@@ -68,3 +68,22 @@ def test_views_are_shown(project, answer, monkeypatch):
     select = "SELECT * FROM `spark_catalog`.`shop`.`products` WHERE `_cdc_end_seq_1` IS NULL"
     assert view.startswith("CREATE VIEW `spark_catalog`.`shop`.`products_current` ") and view.endswith(f" AS {select}")
     assert found["mirror.products"]["view"].startswith('CREATE OR REPLACE VIEW "target"."products_current" AS SELECT')
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("local", "partition_by: [town]", "table public.products has no column 'town' for `partition_by`: it has"),
+        ("local", "partition_by: [price]", "only text, whole numbers, booleans and dates can make partitions"),
+        ("spark", "cluster_by: [town]", "table public.products has no column 'town' for `cluster_by`: it has"),
+    ],
+)
+def test_files_that_cannot_be_laid_out_are_foreseen(project, answer, ask, monkeypatch, case):
+    """By the columns that the records have, whichever engine runs."""
+    monkeypatch.setattr("adapters.spark.session.session", lambda _options: 1 / 0)
+    engine, option, said = case
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("{sink: lake}]", f"{{sink: lake, {option}}}]") + f"engine: {engine}\n")
+    [lane] = answer("plan", "products")["result"]
+    assert said in lane["problem"] and "config/replicator.yaml:" in lane["problem"] and lane["stages"] == {}
+    assert "will be suspended" in ask("plan", "products").stdout

@@ -91,6 +91,57 @@ def test_columns_are_those_that_the_config_declares(folder):
     assert folder.load().settings.lanes_for("audit.log")[0].options == {"partition_by": ("at",)}
 
 
+@pytest.mark.parametrize("option", ["partition_by", "cluster_by"])
+@pytest.mark.parametrize(
+    ("said", "why", "suggestion"),
+    [
+        ("columns: {town: drop}", "columns.town drops", "name another column, or keep this one"),
+        ("columns: {town: {rename: city}}", "columns.town renames", "write 'city'"),
+        ("except_column_list: [town]", "except_column_list leaves out", "name another column, or keep this one"),
+        ("column_list: [id]", "column_list leaves out", "name another column, or keep this one"),
+        ("column_list: [id]\n        columns: {town: {mask: nothing}}", "column_list leaves out", "name another"),
+        ("column_list: [id]\n        columns: {city: {rename: town}}", "column_list leaves out", "name another"),
+    ],
+)
+def test_columns_that_the_target_will_not_have(folder, option, said, why, suggestion):
+    line = folder.change(LAKE, f"{LAKE}        {option}: [id, town]\n        {said}\n")
+    finding = folder.only(overrides=["engine=spark"])
+    assert (finding.code, finding.line) == ("contradiction", line)
+    assert f"tables[1].to[1].{option} names 'town', which tables[1].to[1].{why}" in finding.message
+    assert (finding.suggestion or "").startswith(suggestion)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "columns: {city: {rename: town}}",
+        "columns: {town: drop, city: {rename: town}}",
+        "columns: {town: {constant: here}}\n        column_list: [id]",
+        "columns: {town: {mask: truncate, key: 0123456789abcdef, length: 2}}\n        except_column_list: [city]",
+    ],
+)
+def test_columns_that_the_target_will_have(folder, said):
+    folder.change(LAKE, f"{LAKE}        partition_by: [town]\n        {said}\n")
+    assert folder.load().settings.lanes_for("public.orders")[1].options == {"partition_by": ("town",)}
+
+
+@pytest.mark.parametrize("mask", ["{mask: nothing}", "{mask: fixed, text: x}"])
+def test_one_value_makes_no_partitions(folder, mask):
+    line = folder.change(LAKE, f"{LAKE}        partition_by: [town]\n        columns: {{town: {mask}}}\n")
+    (finding,) = folder.load().warnings
+    assert (finding.code, finding.line) == ("one_value", line)
+    assert "of whose values tables[1].to[1].columns.town leaves one" in finding.message
+
+
+def test_the_columns_of_a_table_are_those_of_its_entries(folder):
+    """Said of the table and of the defaults; what is declared and left out is no name to propose."""
+    overrides = ["tables[1].columns.town=drop", "defaults.partition_by=[town]"]
+    finding = folder.only(overrides=overrides)
+    assert "defaults.partition_by names 'town', which tables[1].columns.town drops" in finding.message
+    folder.change("      - sink: target\n\n", "      - {sink: lake, partition_by: [att], except_column_list: [at]}\n\n")
+    assert folder.only().suggestion == "declared: 'id', 'at'"
+
+
 def test_deletion_vectors_on_spark(folder):
     overrides = ["engine=spark", "tables[1].to[1].deletion_vectors=true"]
     assert folder.load(overrides=overrides).settings.lanes_for("public.orders")[1].options == {"deletion_vectors": True}
