@@ -19,11 +19,10 @@ FAST=(tests/unit tests/golden tests/contract tests/architecture -n 3 -m "not slo
 case "${1:-}" in
     "")
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
-        run tests/unit tests/golden tests/contract tests/architecture -n 2 -q
-        # Much of it waits for servers.
-        run tests/integration -n 3 -q
-        # The whole system and its kills want the machine for themselves, so these run one after the other.
-        run tests/end_to_end -q
+        # Spark on one of them; much of the rest waits for servers.
+        run tests/unit tests/golden tests/contract tests/architecture tests/integration -n 3 -q
+        # Each worker has a whole system of its own.
+        run tests/end_to_end -n 2 -q
         ;;
     --fast)
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}"

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import structlog
 from kafka_broker import Broker
 from mariadb_server import WITH_BINLOG, MariaDb, binaries
 from object_store import ObjectStore, object_store
+from ports import free_port
 from psycopg import sql
 from schema_registry import schema_registry
 from xdist.scheduler import LoadScopeScheduling
@@ -140,12 +140,6 @@ class PostgresServer:
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {} " + order).format(sql.Identifier(name)))
         return self.dsn(name)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from ports import free_port
+
 from adapters.jvm.jars import fetch
 from adapters.jvm.java import bundled_java
 
@@ -65,12 +67,6 @@ def _answers(address: str) -> bool:
     with suppress(URLError, OSError), urlopen(f"{address}{API}/subjects", timeout=5) as answer:
         return bool(answer.status == 200)
     return False
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class Gate:

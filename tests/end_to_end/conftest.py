@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService
@@ -15,7 +16,6 @@ from adapters.stack.embedded import default_services
 from adapters.stack.layout import Home
 from replicator.ports.service import Service
 
-from .daemon import free_port
 from .stack import PROJECT, SHIPPED, World, run
 
 MakeWorld = Callable[..., World]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -96,9 +95,3 @@ def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE, *, f
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.1)
     return value
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -15,12 +15,13 @@ from uuid import uuid4
 
 import psycopg
 from confluent_kafka.admin import AdminClient
+from ports import free_port
 from ruamel.yaml import YAML
 
 from adapters.stack import EmbeddedStack
 from adapters.stack.embedded import slot_of
 
-from .daemon import PROGRAM, Daemon, free_port, until
+from .daemon import PROGRAM, Daemon, until
 from .topics import Topics
 
 PROJECT = Path(__file__).parents[2]

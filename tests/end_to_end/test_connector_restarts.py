@@ -13,13 +13,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from ports import free_port
 
 from adapters.stack.layout import DATABASES
 from adapters.stack.pg_init import create_database, create_publication
 from adapters.stack.pg_install import installations
 from adapters.stack.postgres import PostgresService
 
-from .daemon import free_port, until
+from .daemon import until
 from .stack import World, rows
 from .workload import Cursor
 

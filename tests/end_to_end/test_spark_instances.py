@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from small_spark import SMALL
 
-from .daemon import PROGRAM, Daemon, free_port, until
+from .daemon import PROGRAM, Daemon, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -74,7 +74,7 @@ def replayed(rows: dict[int, Any], changes: Iterable[Mapping[str, Any]]) -> dict
     return now
 
 
-SEEDS = [pytest.param(seed, marks=pytest.mark.long if seed > 2 else ()) for seed in range(12)]
+SEEDS = [pytest.param(seed, marks=pytest.mark.long if seed else ()) for seed in range(12)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

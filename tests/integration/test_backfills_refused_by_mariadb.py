@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from binlog_reader import BinlogReader
-from conftest import free_port
 from mariadb_server import WITH_BINLOG, MariaDb, binaries
+from ports import free_port
 
 from adapters.sources.backfill import MariaDbBackfill
 from adapters.sources.backfill.mariadb.check import MariaDbCheck

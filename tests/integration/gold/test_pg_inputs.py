@@ -199,7 +199,7 @@ def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypat
         assert refreshing.refresh(one).kind == "full"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_on_spark(shop: Shop) -> None:
     """The driver reads the rows; the engines may follow each other."""
     query = (
