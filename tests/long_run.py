@@ -2,8 +2,8 @@
 
     python -m tests.long_run [--examples 2000] [--seed 1] [-k EXPRESSION]
 
-Each suite runs in a process of its own with `REPLICATOR_EXAMPLES` and `REPLICATOR_SEED` set; the same seed tries the same
-histories. A failing history is printed as the call that makes it again.
+Each suite runs in a process of its own with `REPLICATOR_LONG`, `REPLICATOR_EXAMPLES` and `REPLICATOR_SEED` set; the same
+seed tries the same histories. A failing history is printed as the call that makes it again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def parsed() -> argparse.Namespace:
 
 
 def run(name: str, files: str, expression: str, tried: int, options: argparse.Namespace) -> bool:
-    environment = os.environ | {"REPLICATOR_EXAMPLES": str(options.examples), "REPLICATOR_SEED": str(options.seed)}
+    said = {"REPLICATOR_EXAMPLES": str(options.examples), "REPLICATOR_SEED": str(options.seed), "REPLICATOR_LONG": "1"}
+    environment = os.environ | said
     command = [sys.executable, "-m", "pytest", "-q", "--timeout=0", "-p", "no:cacheprovider", files, "-k", expression]
     listed = subprocess.run([*command, "--collect-only"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     properties = sum("::" in line for line in listed.splitlines())
