@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -12,14 +13,15 @@ from .session import Session, command, echo
 
 @command("support-bundle")
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
-def support_bundle(session: Session, file: Path | None) -> None:
+@click.option("--log", type=click.File("rb"), help="A log of the daemon, which writes it to stderr; - is stdin.")
+def support_bundle(session: Session, file: Path | None, log: IO[bytes] | None) -> None:
     """Write FILE (a zip, by default named by the time) with the config, secrets masked, versions, status, metrics, plan,
-    what doctor says, and counts of dead letters. No rows and no records are in it. A part that fails says why in its
-    place."""
+    what doctor says, counts of dead letters, and with `--log` the last MiB of a log. No rows and no records are in it. A
+    part that fails says why in its place."""
     from replicator.wiring import bundling
 
     path = file or Path(f"replicator-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
-    outcome = bundling.bundle(session.loaded, path, session.note)
+    outcome = bundling.bundle(session.loaded, path, session.note, log)
     failed = {name: why for name, why in outcome.items() if why}
     summary = f"{path}: {len(outcome)} parts" + (f", {len(failed)} of which could not be told" if failed else "")
     lines = [summary, *(f"  {name}: {why}" for name, why in failed.items())]

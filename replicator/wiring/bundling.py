@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import re
 import traceback
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from urllib.parse import unquote
 
 import msgspec
+from pydantic import SecretStr
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError
 from replicator.settings import Loaded
+from replicator.settings.fields import is_secret
+from replicator.settings.schema import without_event_store
 
 from . import adapters
 from .checks import diagnose
@@ -33,13 +39,25 @@ README = """\
 What is here was written by `replicator support-bundle`. Secrets of the config are asterisks. Rows and records are not in
 it: of dead letters there are counts. Names of hosts, topics, tables and columns, constants of conditions, and the SQL of
 targets are. Look through it before you hand it on.
+
+The daemon writes its log to stderr, and to no file that could be found here. `support-bundle --log FILE` adds the last MiB
+of FILE as log.txt, secrets of the config as asterisks. `--log -` takes what another program says, as in
+`journalctl -u UNIT | replicator support-bundle --log -` or `docker logs CONTAINER 2>&1 | ...`. Where nothing keeps the log,
+start the daemon with `replicator run 2>> FILE`.
 """
+MOST_LOG = 1024 * 1024
+"""Bytes of the log."""
+MASK = "**********"
+IN_URLS = re.compile(r"(?<=:)[^:@/]+(?=@)|(?<=password=)[^&]+")
+"""What of an address is secret by itself."""
+SHORTEST_SECRET = 4
+"""Characters. Shorter ones are parts of any words."""
 
 
-def bundle(loaded: Loaded, path: Path, tell: Callable[[str], None]) -> dict[str, str]:
-    """Write the file; by part, what went wrong with it, empty where nothing did. A part that fails, because something is
-    away, says so in its place. ConfigProblem for a file that is there already, EnvironmentProblem where it cannot be
-    written."""
+def bundle(loaded: Loaded, path: Path, tell: Callable[[str], None], log: IO[bytes] | None = None) -> dict[str, str]:
+    """Write the file, the end of `log` in it; by part, what went wrong with it, empty where nothing did. A part that fails,
+    because something is away, says so in its place. ConfigProblem for a file that is there already, EnvironmentProblem where
+    it cannot be written."""
     parts: dict[str, Callable[[], Any]] = {
         "versions": lambda: _versions(loaded),
         "config": lambda: {"files": [str(file) for file in loaded.files], "resolved": loaded.redacted()},
@@ -60,6 +78,9 @@ def bundle(loaded: Loaded, path: Path, tell: Callable[[str], None]) -> dict[str,
             tell(f"{name} ...")
             content, outcome[name] = _tried(made)
             file.writestr(f"{name}.json", msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=2))
+        if log is not None:
+            file.writestr("log.txt", _without_secrets(loaded, _end_of(log)))
+            outcome["log"] = ""
     return outcome
 
 
@@ -84,6 +105,34 @@ def _tried(made: Callable[[], Any]) -> tuple[Any, str]:
     except Exception as bug:
         places = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(bug.__traceback__)]
         return {"error": type(bug).__qualname__, "at": places}, f"an unexpected {type(bug).__qualname__}"
+
+
+def _end_of(log: IO[bytes]) -> str:
+    """Its last whole lines; of a pipe too, whose end is known when it comes."""
+    end, cut = b"", False
+    while block := log.read(MOST_LOG):
+        end, cut = (end + block)[-MOST_LOG:], cut or len(end) + len(block) > MOST_LOG
+    return (end.partition(b"\n")[2] if cut else end).decode(errors="replace")
+
+
+def _without_secrets(loaded: Loaded, text: str) -> str:
+    """The log holds none by itself. What others write to the same stream may."""
+    settings = without_event_store(loaded.settings)
+    known = {*_secrets(settings.model_dump()), *(o for name, o in settings.spark.items() if is_secret(("spark", name)))}
+    known |= {part for secret in known for part in IN_URLS.findall(secret)}
+    known |= {unquote(secret) for secret in known} | {json.dumps(secret)[1:-1] for secret in known}
+    for secret in sorted(known - {"true", "false"}, key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, MASK)
+    return text
+
+
+def _secrets(value: Any) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _secrets(inner)
 
 
 def _versions(loaded: Loaded) -> dict[str, Any]:

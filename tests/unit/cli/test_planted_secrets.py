@@ -93,6 +93,7 @@ COMMANDS = (
     ("drop", "public.orders", "--yes"),
     ("forget", "public.users", "4711", "--yes"),
     ("support-bundle",),
+    ("support-bundle", "logged.zip", "--log", "config/replicator.yaml"),
     ("run", "--until-caught-up"),
 )
 

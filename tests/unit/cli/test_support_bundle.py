@@ -27,6 +27,26 @@ def test_a_bundle_tells_everything_but_rows(project: Path, answer: Answer) -> No
     assert stat.S_IMODE((project / "help.zip").stat().st_mode) == 0o600
 
 
+def test_the_end_of_a_log(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
+    """By file or pipe, in whole lines, and without secrets, whoever wrote them."""
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text() + "event_store: {dsn: 'postgresql://u:p%40ss word@127.0.0.1:1/d'}\n")
+    last = "cannot connect as u with p@ss word, of postgresql://u:p%40ss word@127.0.0.1:1/d\n"
+    (project / "run.log").write_text("first\n" + "a line of a log\n" * 70_000 + last)
+    assert "log" in answer("support-bundle", "file.zip", "--log", "run.log")["result"]["parts"]
+    assert ask("support-bundle", "pipe.zip", "--log", "-", input=(project / "run.log").read_bytes()).exit_code == 0
+    for name in ("file.zip", "pipe.zip"):
+        with zipfile.ZipFile(project / name) as packed:
+            lines = packed.read("log.txt").decode().splitlines()
+        assert lines[-1] == "cannot connect as u with **********, of **********"
+        assert set(lines[:-1]) == {"a line of a log"} and 2**20 - 100 < sum(len(line) + 1 for line in lines) <= 2**20
+    assert answer("support-bundle", "x.zip", "--log", "no.log", code=2)
+    answer("support-bundle", "help.zip")
+    with zipfile.ZipFile(project / "help.zip") as packed:
+        assert "log.txt" not in packed.namelist()
+        assert "`support-bundle --log FILE`" in packed.read("README.txt").decode()
+
+
 def test_no_file_is_written_over(project: Path, answer: Answer) -> None:
     (project / "help.zip").write_text("mine")
     assert "is there already" in answer("support-bundle", "help.zip", code=2)["error"]["sentence"]
