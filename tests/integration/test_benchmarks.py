@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", PROJECT / "benchmarks/README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"python -m benchmarks([^`#\n]*)")
 TINY = {
-    "throughput": "--events 1000",
+    "throughput": "--events 1000 --only all,jdbc",
     "freshness": "--rate 20 --seconds 1 --warm-up 0.2",
     "memory": "--events 1000",
     "decode": "--transactions 20 --rounds 1",
