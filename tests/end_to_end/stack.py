@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+from cli_program import run_program
 from confluent_kafka.admin import AdminClient
 from ports import free_port
 from ruamel.yaml import YAML
@@ -147,10 +148,7 @@ class World:
 
     def program(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run one command of the program to its end."""
-        return subprocess.run(
-            self.arguments(*command), cwd=self.folder, env=self.environ, capture_output=True, text=True,
-            timeout=COMMAND_SECONDS, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        return run_program(self.folder, *self.arguments(*command)[1:], seconds=COMMAND_SECONDS, **self.environment)
 
     def ask(self, *command: str, code: int = 0) -> Any:
         """The `result` of a command with `--json`, which must end with that exit code."""
