@@ -10,7 +10,7 @@ from replicator.domain.position import Position, TopicPartition
 
 ACCEPT = (
     "Restore the event log, reload the table with `replicator lanes resync LANE`, or accept the loss with "
-    "`replicator lanes skip LANE --until POSITION`."
+    "`replicator lanes skip LANE`."
 )
 
 

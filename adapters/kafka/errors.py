@@ -38,10 +38,7 @@ DAMAGED = (
     "Look for damaged files in the broker's log. Without a whole replica, stop the daemon and pass the record with "
     "`replicator lanes skip LANE --until TOPIC:PARTITION:OFFSET`."
 )
-LOST = (
-    "Reload the lane with `replicator lanes resync LANE`, or accept the loss with "
-    "`replicator lanes skip LANE --until POSITION`."
-)
+LOST = "Reload the lane with `replicator lanes resync LANE`, or accept the loss with `replicator lanes skip LANE`."
 SIZE = "Raise max.message.bytes of the topic and message.max.bytes of the broker with kafka-configs."
 ANEW = "Start the program again: the Kafka client has ended for good."
 DISALLOWED = "Check the name of the topic, its settings and the broker's policies for new topics."

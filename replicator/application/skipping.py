@@ -75,7 +75,7 @@ def _refuse_strange(at: Standing, known: set[TopicPartition], until: Position) -
     """The lane would for ever look for such a partition."""
     for partition in until:
         if partition not in known:
-            names = ", ".join(sorted(map(str, known))) or "none yet"
+            names = ", ".join(f"{p.topic}:{p.partition}" for p in sorted(known)) or "none yet"
             raise _refused(at.lane, f"it reads no partition {partition}", f"Its partitions are: {names}.")
 
 

@@ -11,7 +11,7 @@ import click
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode
 
-from .session import Session, command, counted, echo
+from .session import Session, command, counted
 
 
 @command("run")
@@ -118,12 +118,10 @@ def _serve(session: Session, daemon: Any) -> Any:
 def _say(session: Session, daemon: Any, problem: Any, code: ExitCode) -> None:
     beside = {"projections": daemon.keeper().report(), "snapshots": daemon.snapshotting().report()}
     report = {**daemon.status().report().to_dict(), **beside}
-    if session.as_json:
-        session.emit(report, problem.sentence if problem else "stopped", ok=code is ExitCode.OK)
-    elif problem is not None:
-        echo(f"error: {problem.sentence}", err=True)
-        if problem.next_step:
-            echo(f"  {problem.next_step}", err=True)
+    if problem is not None:
+        session.fail(problem, code, report)
+    elif session.as_json:
+        session.emit(report, "stopped", ok=code is ExitCode.OK)
     else:
         session.note(_figures(report, daemon.supervisor().rejected))
 

@@ -11,7 +11,7 @@ from .cluster import Cluster, Topic, partitions_of
 
 ACCEPT = (
     "Reload the table with `replicator lanes resync LANE`, as after a fail-over to another stream, or accept the loss with "
-    "`replicator lanes skip LANE --until POSITION`."
+    "`replicator lanes skip LANE`."
 )
 
 

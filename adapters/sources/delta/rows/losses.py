@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from replicator.domain.errors import DataLoss
 
-ANEW = (
-    "Load the table as it is now with `replicator lanes resync LANE`, or accept the loss with "
-    "`replicator lanes skip LANE --until POSITION`."
-)
+from .places import changes_of
+
+RESYNC = "`replicator lanes resync LANE`"
+ANEW = f"Load the table as it is now with {RESYNC}, or accept the loss with `replicator lanes skip LANE`."
 KEEP = "Longer `delta.logRetentionDuration` and `delta.deletedFileRetentionDuration` of the table keep more for a reader."
+
+
+def _behind(name: str, version: int) -> str:
+    """The command that leaves a version out. No start would find that it is lost."""
+    return f"`replicator lanes skip LANE --until {name}:0:{changes_of(version + 1)}`"
 
 
 def cleaned(name: str, version: int) -> DataLoss:
@@ -20,7 +25,7 @@ def vacuumed(name: str, version: int, path: str) -> DataLoss:
     """A file is gone that a version needs which is yet to be read."""
     return DataLoss(
         f"Version {version} of the table {name} cannot be read any more: its file {path} was removed (VACUUM).",
-        next_step=f"{ANEW} {KEEP}",
+        next_step=f"Load the table as it is now with {RESYNC}, or accept the loss with {_behind(name, version)}. {KEEP}",
     )
 
 
@@ -39,7 +44,7 @@ def rewritten(name: str, version: int, operation: str) -> DataLoss:
         f"Version {version} of the table {name} changes or deletes rows{said}, and the source reads appended ones only; "
         "with `changes: feed` it reads them all.",
         next_step="Write `changes: feed` for this source (the table needs delta.enableChangeDataFeed), and load its targets "
-        "with `replicator lanes resync LANE`; or accept the loss with `replicator lanes skip LANE --until POSITION`.",
+        f"with {RESYNC}; or accept the loss with {_behind(name, version)}.",
     )
 
 
@@ -47,5 +52,6 @@ def without_feed(name: str, version: int) -> DataLoss:
     """A version was written while the feed was off."""
     return DataLoss(
         f"Version {version} of the table {name} was written without a change data feed.",
-        next_step=f"Set delta.enableChangeDataFeed on the table. {ANEW}",
+        next_step="Set delta.enableChangeDataFeed on the table. Then load it as it is now with "
+        f"{RESYNC}, or accept the loss with {_behind(name, version)}.",
     )
