@@ -26,6 +26,7 @@ OF_FORMATS = {
     "outbox": (OUTBOX,),
     "flattened": (DEBEZIUM,),
     "decimals": (DEBEZIUM,),
+    "replica_identity": (DEBEZIUM, AVRO),
 }
 """Keys of any source, and the formats with which they mean something."""
 OF_LOGS = ("topics", "since", "until")

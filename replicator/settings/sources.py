@@ -45,6 +45,7 @@ from .source_parts import (
 )
 from .storage import StorageSettings, refuse_idle_storage
 
+ReplicaIdentity: TypeAlias = Literal["full", "default"]
 FORMATS = (
     "debezium_json",
     "debezium_avro",
@@ -84,6 +85,9 @@ class SourceSettings(Strict):
     decimals: Literal["text", "base64"] | None = None
     """With format debezium_json, of records without schema: what a decimal in JSON text is. text: digits, as with
     decimal.handling.mode=string. base64: the unscaled value, as with precise, the connector's default."""
+    replica_identity: ReplicaIdentity | dict[str, ReplicaIdentity] | None = None
+    """With formats debezium_json and debezium_avro: what PostgreSQL sends of a row that is deleted, for all tables or by
+    table (names or globs). full: the whole row. default: its key. Without it each record is judged by its own values."""
     registry: RegistrySettings | None = None
     """With format debezium_avro: the schema registry that its records name schemas of."""
     transactions: TransactionSettings | None = None

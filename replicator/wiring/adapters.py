@@ -33,7 +33,10 @@ from .plugins import load, names
 LOCAL = "local"
 STORES = "replicator.event_store_lanes"
 FOR_DECODERS = frozenset(
-    {"operation_column", "sequence_columns", "operations", "csv", "outbox", "flattened", "decimals", "registry"}
+    {
+        *("operation_column", "sequence_columns", "operations", "csv", "outbox", "flattened", "decimals", "registry"),
+        "replica_identity",
+    }
 )
 """Keys of a source that are its decoder's."""
 BACKFILLED = frozenset({"debezium_json", "debezium_avro"})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -24,8 +25,10 @@ from .sequence import Facts, Ordered, by_offset, by_offset_alone, ordered
 from .unsent import Placeholders
 
 OPS = frozenset(op.value for op in Op)
-WHOLE = ("oracle", "sqlserver")
-"""Connectors that get every row that is deleted whole."""
+WHOLE = ("oracle", "sqlserver", "db2", "mysql", "mariadb")
+"""Connectors that get every row that is deleted whole: MySQL's and MariaDB's insist on `binlog_row_image=FULL`."""
+FILLED_IN = frozenset({"{}", "AA==", "1970-01-01T00:00:00Z", "00:00:00Z", "00000000-0000-0000-0000-000000000000"})
+"""What the connector writes for NULL in columns that may not be NULL, beside 0 and an empty text."""
 
 
 class Block:
@@ -52,9 +55,13 @@ class Block:
         self._fail(order.errors)
         self._refuse_missing_keys()
         images = self._images()
+        came_from, went_to = key_headers(self.raw.column("headers")) if self.table.keys else ({}, {})
+        gone = {place for place in went_to if self.ops[place] == Op.DELETE}
+        not_whole = self._judge(gone, images)
         columns = [self._column(c.name, c.type, images, placeholders) for c in self.table.columns]
+        self.unsent.update(not_whole)
         self._refuse_null_keys(columns)
-        moved = self._moved(images)
+        moved = self._moved(came_from, gone)
         arrays = [pa.array(self.ops, pa.string()), *order.elements, event_times(self.sources), *self._record_ids(), order.tx]
         arrays += [self._error_column(), self._unsent_column(), *moved, *columns]
         return pa.Table.from_arrays(arrays, schema=changes_schema(self.table))
@@ -168,35 +175,53 @@ class Block:
                 if self.ops[place] != Op.TRUNCATE:
                     self._fail({place: reason})
 
-    def _moved(self, images: list[Any]) -> list[pa.Array]:
+    def _moved(self, came_from: Mapping[int, bytes], gone: set[int]) -> list[pa.Array]:
         """`_moved_from` (of a keyed table) and `_moved_to`."""
         count = len(self.records)
         if not self.table.keys:
             return [pa.nulls(count, pa.bool_())]
-        came_from, went_to = key_headers(self.raw.column("headers"))
         struct = key_struct(self.table)
         halves = {place: text for place, text in came_from.items() if self.ops[place] in (Op.CREATE, Op.READ)}
         moved_from = self._old_keys(halves, count) if halves else pa.nulls(count, struct)
-        gone = {place for place in went_to if self.ops[place] == Op.DELETE}
-        if gone:
-            self._doubt(gone, images)
         moved_to = pa.array([i in gone or None for i in range(count)], pa.bool_()) if gone else pa.nulls(count, pa.bool_())
         return [moved_from, moved_to]
 
-    def _doubt(self, gone: set[int], images: list[Any]) -> None:
-        """Leave out images of rows that leave their key, unless they are known to show the whole row.
+    def _judge(self, gone: set[int], images: list[Any]) -> dict[int, list[str]]:
+        """By place, the columns of rows that leave their key of which it is not known that their image shows the row.
 
         PostgreSQL sends the key alone unless the table's REPLICA IDENTITY is FULL, and does not say so; the connector fills
-        in the rest. An image is whole where it has a value that is never filled in. Records without schema do not say which
-        these are; and what other records say must not matter, since a record may be read again beside others."""
+        in the rest. Only FULL comes with keys that are looked at when a statement ends: a deferrable key is no replica
+        identity (`RelationGetIndexList` leaves out indexes that are not `indimmediate`), and without one PostgreSQL refuses
+        to change published rows. So an image of the key alone need not be compared, and a whole one tells the row.
+
+        What other records say must not matter, since a record may be read again beside others. An image that is filled in
+        is left out of `images`; a doubtful one stays, as values of columns that were not sent."""
         names = [c.name for c in self.table.values if c.name in self.reader.images.nodes]
         columns = {name: self.reader.images.values(images, name) for name in names}
+        identity = self.options.replica_identity_of(self.table.name)
+        found = {}
         for i in gone:
             given = {name: column[i] for name, column in columns.items() if column[i] is not None and column[i] is not UNSET}
-            told = [(value, self.reader.telling[name]) for name, value in given.items() if name in self.reader.telling]
-            is_whole = any(nullable or not _is_zero(value) for value, nullable in told)
-            if given and not is_whole and self.sources[i].connector not in WHOLE:
-                self.unsent[i] = names
+            if not given or self._is_whole(given, identity, self.sources[i].connector):
+                continue
+            found[i] = names
+            if identity == "default" or all(_is_filled_in(v, self.reader.defaults.get(n)) for n, v in given.items()):
+                images[i] = self._key_of(images[i])
+        return found
+
+    def _is_whole(self, given: Mapping[str, Any], identity: str | None, connector: str | None) -> bool:
+        """An image with these values is known to be the whole row."""
+        if identity is not None or connector in WHOLE:
+            return identity != "default"
+        told = [(value, self.reader.telling[name]) for name, value in given.items() if name in self.reader.telling]
+        return any(nullable or not _is_filled_in(value, None) for value, nullable in told)
+
+    def _key_of(self, image: Any) -> Any:
+        """Its key alone."""
+        key = self.reader.images.empty()
+        for name in self.reader.keys.nodes:
+            self.reader.images.put(key, name, self.reader.images.values([image], name)[0])
+        return key
 
     def _old_keys(self, halves: dict[int, bytes], count: int) -> pa.Array:
         found: dict[int, dict[str, Any]] = {}
@@ -234,8 +259,12 @@ class Block:
         return pa.array(list(map(self.unsent.get, range(len(self.records)), repeat(None))), arrow)
 
 
-def _is_zero(value: Any) -> bool:
-    """0, false, an empty text, or the text of a decimal that is 0."""
+def _is_filled_in(value: Any, default: Any) -> bool:
+    """The connector may have written it for NULL: the column's default, 0, false or an empty text, also as a decimal."""
     if isinstance(value, msgspec.Raw):
         value = msgspec.json.decode(value)
-    return not value.strip("0.") if isinstance(value, str) else not value
+    if isinstance(value, bytes):
+        return not value.strip(b"\0") or b64encode(value).decode() == default
+    if isinstance(value, str):
+        return not value.strip("0.") or value in FILLED_IN or value == default
+    return not value or value == default

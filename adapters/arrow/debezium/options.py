@@ -13,6 +13,7 @@ from replicator.domain.sequence import MAX_EPOCH
 from ..json.limits import Limits, of_table
 from ..out_of_range import ReadsOutOfRange
 
+ReplicaIdentity = Literal["full", "default"]
 PLACEHOLDER = "__debezium_unavailable_value"
 
 
@@ -29,7 +30,9 @@ class Options(ReadsOutOfRange):
     `tombstones`: `delete` makes a null value a delete, and then the table is sequenced by (epoch, offset).
     `decimals`: what decimals in JSON text are, in events without a schema: digits (`text`), or Base64 of the unscaled value
     (`base64`); by default text that may be both is refused. `flattened`: records are rows that ExtractNewRecordState
-    flattened. `private`: per table the masks of columns whose values nobody is to get; a table without is there too.
+    flattened. `replica_identity`: whether PostgreSQL's deletes hold the whole row (`full`) or the key (`default`), per table
+    or for all; by default each record is judged by itself. `private`: per table the masks of columns whose values nobody
+    is to get; a table without is there too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
@@ -41,6 +44,7 @@ class Options(ReadsOutOfRange):
     tombstones: Literal["ignore", "delete"] | dict[str, Literal["ignore", "delete"]] = "ignore"
     decimals: Literal["text", "base64"] | None = None
     flattened: bool = False
+    replica_identity: ReplicaIdentity | dict[str, ReplicaIdentity] | None = None
     private: dict[str, dict[str, InstanceOf[Mask]]] = Field(default_factory=dict)
     limits: Limits = Limits()
 
@@ -51,6 +55,11 @@ class Options(ReadsOutOfRange):
     def keys_of(self, table: str) -> tuple[str, ...] | None:
         """The configured key of `table`, if any."""
         return of_table(self.keys, table) or None
+
+    def replica_identity_of(self, table: str) -> ReplicaIdentity | None:
+        """Whether the deletes of `table` hold the whole row, where that is said."""
+        said = self.replica_identity
+        return of_table(said, table) if isinstance(said, dict) else said
 
     def deletes_by_tombstone(self, table: str) -> bool:
         """Whether a null value is a delete in `table`."""

@@ -53,8 +53,7 @@ class Readers:
             for name, node in nodes.items():
                 if name not in table.keys:
                     nodes[name] = lenient(node, self._options.reading_of(table.name, name))
-            telling = {} if row is None else row.telling_columns()
-            return ChangeReader(table, nodes, telling, holds_decimals=decimals and kind is False)
+            return ChangeReader(table, nodes, row, holds_decimals=decimals and kind is False)
         except Unfit as error:
             return error.reject
 

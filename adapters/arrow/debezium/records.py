@@ -18,6 +18,7 @@ from ..json.faults import Read, fit, read
 from ..json.framing import split
 from ..json.nodes import Node, cast
 from ..json.objects import UNSET, kind_for
+from .schema import ConnectSchema
 
 STAMP = pa.timestamp("us", "UTC")
 
@@ -79,22 +80,24 @@ class ChangeReader:
     """Decodes payloads of one schema of one table, the columns of `table` that the schema has.
 
     `before` and `after` images are objects of `images`; a column's values are taken with `images.values`. `holds_decimals`:
-    records may have numbers where it reads bytes. `telling`: see
-    `ConnectSchema.telling_columns`.
+    records may have numbers where it reads bytes. `row`: the schema of the rows, None where records have none; `telling`
+    and `defaults` are what it says.
     """
 
     def __init__(
-        self, table: TableSpec, nodes: Mapping[str, Node], telling: Mapping[str, bool], *, holds_decimals: bool = False
+        self, table: TableSpec, nodes: Mapping[str, Node], row: ConnectSchema | None, *, holds_decimals: bool = False
     ) -> None:
         known = {c.name: _as_column(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
-        self.table, self.holds_decimals, self.telling = table, holds_decimals, telling
+        self.table, self.holds_decimals = table, holds_decimals
+        self.telling = row.telling_columns() if row else {}
+        self.defaults = row.defaults() if row else {}
         kind = kind_for(known)
         self.images = kind(known)
         self.keys = kind({k: known[k] for k in table.keys if k in known})
         self.old_keys = kind({k: decimals.or_number(node) for k, node in self.keys.nodes.items()})
-        row: Any = self.images.wire | None
-        after = msgspec.defstruct("Change", [*_frame(), ("after", row, None)], gc=False)
-        before = msgspec.defstruct("Before", [("before", row, None)], gc=False)
+        wire: Any = self.images.wire | None
+        after = msgspec.defstruct("Change", [*_frame(), ("after", wire, None)], gc=False)
+        before = msgspec.defstruct("Before", [("before", wire, None)], gc=False)
         self.blank: Any = after()
         self._after: Callable[[bytes], Any] = msgspec.json.Decoder(after).decode
         self._before: Callable[[bytes], Any] = msgspec.json.Decoder(before).decode

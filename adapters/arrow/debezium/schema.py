@@ -56,6 +56,10 @@ class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
         plain = [f for f in self.fields or () if f.default is UNSET]
         return {f.field or "": f.optional for f in plain if f.optional or (f.name is None and f.type not in NESTED)}
 
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of a row's columns, by name."""
+        return {f.field or "": f.default for f in self.fields or () if f.default is not UNSET}
+
     @property
     def children(self) -> Iterator[ConnectSchema]:
         """The schemas directly below."""

@@ -148,12 +148,38 @@ def test_an_image_counts_alike_whatever_its_columns_are_called(value: int, count
     assert change["_unsent"] == (None if counts else ['a "b"'])
 
 
-def test_an_image_without_schema_does_not_count() -> None:
-    """Nothing says what its connector fills in."""
-    options = {"schema": {"public.t": {"id": "int64", "name": "string"}}, "keys": {"public.t": ["id"]}}
-    gone = json.dumps(payload_of("d", before={"id": 1, "name": "b"})).encode()
-    (change,) = decoded(raw([gone], headers={0: {"__debezium.newkey": b'{"id":2}'}}), options)
-    assert change["_unsent"] == ["name"] and change["name"] == "b"
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [({}, None), ({"status": "old"}, "old"), ({"kind": "a"}, "new"), ({"n": 1}, "new"), ({"name": ""}, "new")],
+)
+def test_an_image_that_is_filled_in_shows_the_key_alone(changed: Any, shown: str | None) -> None:
+    """What may be whole or not stays, as values of columns that were not sent: of columns with a default, or of types of
+    their own, any value that the connector does not fill in."""
+    gone = event([ID, NAME, NOT_NULL, STATUS, KIND, PRICE], op="d", before={"id": 1, **ALL, **changed})
+    (moved,) = decoded(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
+    assert (moved["id"], moved["status"]) == (1, shown)
+
+
+NAMES = ["name", "n"]
+
+
+@pytest.mark.parametrize(
+    ("image", "connector", "identity", "unsent", "shown"),
+    [({"name": "b", "n": 0}, "postgresql", None, NAMES, "b"), ({"name": "", "n": 0}, "postgresql", None, NAMES, None),
+     ({"name": None, "n": None}, "postgresql", None, None, None), ({"name": "b", "n": 0}, "postgresql", "full", None, "b"),
+     ({"name": "b", "n": 0}, "postgresql", "default", NAMES, None), ({"name": "", "n": 0}, "postgresql", "full", None, ""),
+     ({"name": "b", "n": 0}, "postgresql", {"public.*": "full"}, None, "b"),
+     ({"name": "b", "n": 0}, "postgresql", {"public.x": "full"}, NAMES, "b"),
+     ({"name": "b", "n": 0}, "mysql", None, None, "b"), ({"name": "", "n": 0}, "db2", None, None, "")],
+)  # fmt: skip
+def test_an_image_without_schema_is_judged_by_its_values_unless_the_option_says(
+    image: Any, connector: str, identity: Any, unsent: list[str] | None, shown: str | None
+) -> None:
+    options = {"schema": {"public.t": {"id": "int64", "name": "string", "n": "int64"}}, "keys": {"public.t": ["id"]}}
+    gone = payload_of("d", before={"id": 1, **image}, source={"connector": connector, "file": "f", "pos": 1})
+    headers = {0: {"__debezium.newkey": b'{"id":2}'}}
+    (change,) = decoded(raw([json.dumps(gone).encode()], headers=headers), options | {"replica_identity": identity})
+    assert (change["id"], change["_unsent"], change["name"]) == (1, unsent, shown)
 
 
 @pytest.mark.parametrize("header", [b"", b"?", b"{}", b'{"id":null}', b'{"id":"x"}', b'{"id":99999999999999999999}'])
