@@ -16,6 +16,8 @@ that needs a row are kept apart: one of them may be rejected, and the other not.
 Where deletes leave rows (`TableSpec.soft_deletes`) a delete takes the row's values from the changes before it. So where
 these may be older than the target's row, it is the first of its key. A truncate is the first of all: what comes before it is
 written first, and then marked.
+
+The delete half of a key change whose image is doubtful (`departures.is_doubtful`) is the first of its key and transaction.
 """
 
 from __future__ import annotations
@@ -43,8 +45,10 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import TableSpec
 
+from .departures import is_doubtful
 from .names import plainly_named
 
+DOUBTFUL = "_doubtful"
 Key = tuple[object, ...]
 
 
@@ -82,7 +86,8 @@ def _halves(changes: pa.Table) -> list[_Half]:
 
 def segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
     """See `ports.engine.Engine.segments`."""
-    cuts = places_of_cuts(changes, table)
+    doubtful = is_doubtful(changes, [c.name for c in table.values] if table.by_commit else [])
+    cuts = places_of_cuts(changes.append_column(DOUBTFUL, doubtful), table)
     if not cuts:
         return [changes]
     starts, ends = [0, *cuts], [*cuts, changes.num_rows]
@@ -90,7 +95,7 @@ def segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
 
 
 def places_of_cuts(changes: pa.Table, table: TableSpec) -> list[int]:
-    """The row numbers at which a new segment begins. Needs the columns `looked_at` only."""
+    """The row numbers at which a new segment begins. Needs the columns `looked_at` only, and `_doubtful`."""
     if not table.keys or table.by_column or not _may_need_cuts(changes, table):
         return []
     return _cuts(_touches(changes, table))
@@ -102,12 +107,15 @@ def looked_at(table: TableSpec) -> tuple[str, ...]:
 
 
 def _ordering(table: TableSpec) -> tuple[str, ...]:
-    return sequence_columns(table.sequence) if table.ordered_by else ()
+    """What tells the order of changes that arrive in any order; or of which transaction a change is."""
+    return sequence_columns(table.sequence if table.ordered_by else int(table.by_commit))
 
 
 def _may_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
-    """True when some change lacks values, and it is a key change, or a truncate or a delete of its key is there too, or
-    changes may arrive in any order."""
+    """True when some image is doubtful, or some change lacks values, and it is a key change, or a truncate or a delete of
+    its key is there too, or changes may arrive in any order."""
+    if pc.any(changes[DOUBTFUL]).as_py():
+        return True
     is_delete, is_truncate = (pc.equal(changes[OP], op.value) for op in (Op.DELETE, Op.TRUNCATE))
     if table.soft_deletes and pc.any(pc.or_(is_truncate, is_delete) if table.ordered_by else is_truncate).as_py():
         return True
@@ -130,7 +138,8 @@ def _needs(unsent: Sequence[str] | None) -> bool | None:
 
 class _Touch(NamedTuple):
     """What matters of one change. `lacks`: values were not sent; `needs`: so that there must be a row. `sequence`: empty
-    where changes arrive in order. `first`: where deletes leave rows, a delete or a truncate."""
+    where changes arrive in order. `first`: where deletes leave rows, a delete or a truncate. `doubtful`: a delete. `commit`:
+    of its transaction, where it is known."""
 
     op: str
     key: Key
@@ -140,25 +149,37 @@ class _Touch(NamedTuple):
     sequence: SequenceKey
     needs: bool
     first: bool
+    doubtful: bool
+    commit: SequenceKey
 
 
 def _touches(changes: pa.Table, table: TableSpec) -> list[_Touch]:
     keys = zip(*(changes[k].to_pylist() for k in table.keys), strict=True)
-    columns = (changes[n].to_pylist() for n in (OP, MOVED_FROM, UNSENT, MOVED_TO))
+    columns = (changes[n].to_pylist() for n in (OP, MOVED_FROM, UNSENT, MOVED_TO, DOUBTFUL))
     ordering = _ordering(table)
     places = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
     return [
-        _touch(key, op, tuple(old.values()) if old else None, unsent, departs=bool(departs), place=place, table=table)
-        for key, op, old, unsent, departs, place in zip(keys, *columns, places, strict=True)
+        _touch(key, op, old, unsent, marks=(bool(departs), doubtful), place=place, table=table)
+        for key, op, old, unsent, departs, doubtful, place in zip(keys, *columns, places, strict=True)
     ]
 
 
 def _touch(
-    key: Key, op: str, old: Key | None, unsent: Sequence[str] | None, *, departs: bool, place: SequenceKey, table: TableSpec
+    key: Key,
+    op: str,
+    old: dict[str, object] | None,
+    unsent: Sequence[str] | None,
+    *,
+    marks: tuple[bool, bool],
+    place: SequenceKey,
+    table: TableSpec,
 ) -> _Touch:
     lacks = unsent is not None and op != Op.DELETE
     first = table.soft_deletes and op in (Op.DELETE, Op.TRUNCATE)
-    return _Touch(op, key, old, lacks, departs, place, lacks and IF_THERE not in (unsent or ()), first)
+    departs, doubtful = marks
+    needs = lacks and IF_THERE not in (unsent or ())
+    place, commit = (place, ()) if table.ordered_by else ((), place)
+    return _Touch(op, key, tuple(old.values()) if old else None, lacks, departs, place, needs, first, doubtful, commit)
 
 
 class _Segment:
@@ -166,6 +187,7 @@ class _Segment:
 
     def __init__(self) -> None:
         self.touched: dict[Key, int] = {}
+        self.commits: dict[Key, SequenceKey] = {}
         self.leaving: dict[Key, int] = {}
         self.founded: set[Key] = set()  # What the target holds of these keys is void, and not all values came since.
         self.lacking = False
@@ -177,6 +199,8 @@ class _Segment:
         if change.op == Op.TRUNCATE:
             return i if self.lacking or change.first else None
         if change.first and change.sequence and change.key in self.touched:
+            return i
+        if change.doubtful and self.commits.get(change.key) == change.commit:
             return i
         at = self.leaving.get(change.old, i) if change.old else i
         if change.sequence < self.awaiting.get(change.key, ()) or (change.lacks and self._hides(i, at, change)):
@@ -194,6 +218,7 @@ class _Segment:
     def add(self, i: int, change: _Touch) -> None:
         """Take the change in."""
         self.touched.setdefault(change.key, i)
+        self.commits[change.key] = change.commit
         self.lacking = self.lacking or change.lacks
         if change.lacks:
             self.needy[change.key] = change.needs

@@ -3,16 +3,17 @@ frames that stay on the executors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
-from replicator.domain.change import MOVED_TO, OP, Op
+from replicator.domain.change import ERROR, MOVED_TO, OP, UNSENT, Op
+from replicator.domain.errors import AMBIGUOUS_DELETE
 from replicator.domain.plan import ApplyPlan, Facts
 
 from ..arrow.departures import Whose, looks, read_columns, whose_rows
@@ -49,6 +50,12 @@ class Judging:
         yield pa.record_batch([pa.array(places, pa.int64()), pa.array(others, pa.bool_())], schema=schema)
 
 
+def is_doubtful(names: Sequence[str]) -> Column:
+    """As `arrow.departures.is_doubtful`."""
+    given = sf.array_compact(sf.array(*(sf.when(column(n).isNotNull(), sf.lit(n)) for n in names)).cast("array<string>"))
+    return sf.coalesce(column(MOVED_TO) & sf.arrays_overlap(column(UNSENT), given), sf.lit(False))
+
+
 def left_out(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
     """Numbered changes with `_outcome`: that of deletes which are of other rows is superseded, and `_moved_to` is true only
     where the target's row has to be asked. One shuffle by key, of what is looked at."""
@@ -71,14 +78,25 @@ def left_out(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
     )
 
 
-def without_others(plan: ApplyPlan, facts: Facts, rows: DataFrame, related: DataFrame) -> tuple[DataFrame, int]:
-    """The rows of a rows frame that are not deletes of other rows than the target's, and how many were."""
+def without_others(
+    plan: ApplyPlan, facts: Facts, rows: DataFrame, related: DataFrame
+) -> tuple[DataFrame, int, DataFrame | None]:
+    """The rows of a rows frame that are not deletes of other rows than the target's, how many were, and as rejects those of
+    which that cannot be told."""
     if not (facts.moves and plan.table.by_commit and looks(plan)):
-        return rows, 0
-    r, t = rows.alias("r"), related.alias("t")
+        return rows, 0, None
+    left, others = _parted(plan, rows, related, doubtful=False)
+    if not facts.doubts:
+        return left, others.count(), None
+    told, untold = _parted(plan, left, related, doubtful=True)
+    return told, others.count(), untold.withColumn(ERROR, sf.lit(str(AMBIGUOUS_DELETE)))
+
+
+def _parted(plan: ApplyPlan, rows: DataFrame, related: DataFrame, *, doubtful: bool) -> tuple[DataFrame, DataFrame]:
+    """The rows that are not such, and those that are."""
     key = f"t.{quoted(plan.table.keys[0])}"
-    marked = r.join(t, sf.expr(another_row(plan, SPARK)), "left")
+    marked = rows.alias("r").join(related.alias("t"), sf.expr(another_row(plan, SPARK, doubtful=doubtful)), "left")
     marked = marked.select("r.*", sf.col(key).isNotNull().alias(OTHERS))
     marked = kept(derived(marked, rows, related))
-    left = marked.filter(column(OTHERS)).count()
-    return where(marked, ~column(OTHERS)).drop(OTHERS), left
+    found = derived(marked.filter(column(OTHERS)).drop(OTHERS), marked)
+    return where(marked, ~column(OTHERS)).drop(OTHERS), found

@@ -34,7 +34,7 @@ from .departures import without_others
 from .frames import column, derived, kept, selected, where
 from .known import known_of
 from .marks import SparkMarks
-from .rows import incomplete
+from .rows import as_rejects, incomplete
 from .session import Session
 from .stores import place
 
@@ -67,7 +67,7 @@ class SparkHistories:
         rows = derived(rows.withColumn(PLACE, column(OFFSET)), rows)
         crossing = late_cuts(facts, state)
         related = kept(self._related(snapshot, plan, rows, lowest, crossing, moves=facts.moves))
-        rows, others = without_others(plan, facts, rows, related)
+        rows, others, untold = without_others(plan, facts, rows, related)
         late = state.ledger_high is not None and overlaps(facts, state)
         marks = self._marks.lookup(write.lane, plan, rows, related, state.position, again=write.beside) if late else None
         cuts = united_cuts(state.cuts, facts.cuts)
@@ -85,8 +85,9 @@ class SparkHistories:
         hidden = self._selected(lambda names: marks_select(plan, SPARK, found, names["events"]), made)
         recorded = facts.highest if self._marks.record(write.lane, plan, derived(hidden, events)) else None
         incomplete = seen.get(INCOMPLETE, 0)
-        counts = Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=incomplete, superseded=others)
-        rejects = _rejected(plan, rows, events) if incomplete else None
+        rejected = incomplete + (untold.count() if untold else 0)
+        counts = Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=rejected, superseded=others)
+        rejects = as_rejects(_rejected(plan, rows, events) if incomplete else None, untold)
         return Versions(kept(derived(written, events)), rejects, counts, recorded)
 
     def _selected(self, select: object, relations: Mapping[str, DataFrame]) -> DataFrame:

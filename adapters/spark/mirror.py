@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ from .frames import column, derived, kept, mapped, selected, where
 from .histories import SparkHistories
 from .ledger import SparkTombstoneLedger
 from .marks import SparkMarks
-from .rows import POSITION, incomplete, to_rows
+from .rows import POSITION, as_rejects, incomplete, to_rows
 from .session import Session
 from .stores import place
 from .trim import untouched
@@ -91,12 +91,12 @@ class SparkMirror:
         if plan.history:
             kept_apart = Counts(rejected=counts.rejected, duplicate=left_out) + truncated(facts, state, truncates)
             staged = self._history(snapshot, state, replace(write, plan=plan), good, applied_at, any_rows=counts.applied > 0)
-            rejects = _as_rejects(unfit, staged.rejects)
+            rejects = as_rejects(unfit, staged.rejects)
             return replace(staged, counts=staged.counts + kept_apart, rejects=rejects)
         if plan.by_column:
             staged = self._by_column(snapshot, state, replace(write, plan=plan), good, any_rows=counts.applied > 0)
             left = Counts(rejected=counts.rejected, duplicate=left_out)
-            return replace(staged, counts=staged.counts + left, rejects=_as_rejects(unfit, staged.rejects))
+            return replace(staged, counts=staged.counts + left, rejects=as_rejects(unfit, staged.rejects))
         if state.owed and state.forgotten is not None and plan.repair.ledger:
             self._ledger.forget(write.lane, plan, state.forgotten.high)
         partitions = _met(snapshot, plan, good) if counts.applied else {}
@@ -110,7 +110,7 @@ class SparkMirror:
         operation = None if idle else write_stage(plan, good, clear, partitions)
         refused = counts.rejected + let_in.rejected
         counts = verdicts + Counts(rejected=refused, duplicate=left_out) + truncated(facts, state, truncates)
-        rejects = _as_rejects(let_in.late, unfit, given_up, holes)
+        rejects = as_rejects(let_in.late, unfit, given_up, holes)
         return Staged(operation, moved_on(plan, state, facts, recorded, write.at), counts, rejects)
 
     def _history(
@@ -134,7 +134,7 @@ class SparkMirror:
         done = self._histories.versions(snapshot, state, write, good, applied_at)
         counts = done.counts + Counts(rejected=empty)
         operation = write_stage(plan, done.write, None, {}, cuts) if done.counts.applied or cuts else None
-        rejects = _as_rejects(holes, done.rejects)
+        rejects = as_rejects(holes, done.rejects)
         return Staged(operation, moved_on(plan, state, facts, done.recorded), counts, rejects)
 
     def _by_column(
@@ -165,7 +165,7 @@ class SparkMirror:
         if not needs_repair(write.plan, write.folded.facts, state):
             return rows, None, Counts(applied=counts.applied)
         known = related()
-        rows, others = without_others(write.plan, write.folded.facts, rows, known)
+        rows, others, untold = without_others(write.plan, write.folded.facts, rows, known)
         ledger = self._remembered(write, rows, state)
         relations = {"rows": rows, "related": known} | ({} if ledger is None else {"ledger": ledger})
         resent = resent_below(write.plan, state, write.span)
@@ -191,9 +191,9 @@ class SparkMirror:
             applied=seen.get(APPLY, 0),
             superseded=seen.get(SUPERSEDED, 0) + others,
             duplicate=seen.get(DUPLICATE, 0),
-            rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0),
+            rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0) + (untold.count() if untold else 0),
         )
-        return where(done, column(VERDICT) == APPLY), derived(given_up, done), verdicts
+        return where(done, column(VERDICT) == APPLY), as_rejects(derived(given_up, done), untold), verdicts
 
     def _related(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
         """The rows of `snapshot` in these partitions."""
@@ -334,12 +334,3 @@ def _counted(rows: DataFrame) -> Counts:
     error = column(ERROR)
     good, bad = rows.agg(sf.count_if(error.isNull()), sf.count_if(error.isNotNull())).collect()[0]
     return Counts(applied=good, rejected=bad)
-
-
-def _as_rejects(*rejected: DataFrame | None) -> DataFrame | None:
-    """Rejected rows by their places, with `_error`; None where there can be none."""
-    columns = [column(name) for name in (*POSITION, ERROR)]
-    known = [frame for frame in rejected if frame is not None]
-    if not known:
-        return None
-    return derived(reduce(DataFrame.unionAll, [frame.select(columns) for frame in known]), *known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -117,3 +118,12 @@ def incomplete() -> Column:
     before, after = str(not_sent([NAMES])).split(NAMES)
     named = sf.concat(sf.lit(before), sf.array_join(column(change.UNSENT), ", "), sf.lit(after))
     return sf.when(sf.size(column(change.UNSENT)) == 0, sf.lit(str(not_sent([])))).otherwise(named)
+
+
+def as_rejects(*rejected: DataFrame | None) -> DataFrame | None:
+    """Rejected rows by their places, with `_error`; None where there can be none."""
+    columns = [column(name) for name in (*POSITION, change.ERROR)]
+    known = [frame for frame in rejected if frame is not None]
+    if not known:
+        return None
+    return derived(reduce(DataFrame.unionAll, [frame.select(columns) for frame in known]), *known)

@@ -19,18 +19,17 @@ from .fold import was_sent
 from .repair import after, from_columns
 
 
-def another_row(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False) -> str:
+def another_row(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, doubtful: bool = False) -> str:
     """The delete `r` is of another row than `t`, the target's row of its key, or its version there at the time: a change of
     the same transaction made that, and it holds other values than the image of the delete. `as_text`: the types may have no
-    equality."""
+    equality. `doubtful`: so it is if its image is whole, which is not known."""
     c, count, keys = dialect.column, plan.table.sequence, plan.table.keys
     mine, starts = ([c(relation, n) for n in cdc_sequence_columns(count)] for relation in ("r", "t"))
     commits = [starts[0], *([c("t", last_sequence_columns(count)[0])] if plan.history else [])]
     of_both = 'CAST({} AS TEXT) COLLATE "C"' if as_text else "{}"
+    counts = {n: f"{'NOT ' if doubtful else ''}{was_sent(dialect, c('r', UNSENT), n)}" for n in plan.shown}
     differs = [
-        f"({was_sent(dialect, c('r', UNSENT), n)} AND "
-        f"{of_both.format(c('t', n))} IS DISTINCT FROM {of_both.format(c('r', n))})"
-        for n in plan.shown
+        f"({counts[n]} AND {of_both.format(c('t', n))} IS DISTINCT FROM {of_both.format(c('r', n))})" for n in plan.shown
     ]
     terms = [
         *(f"{c('t', k)} = {c('r', k)}" for k in keys),
@@ -40,6 +39,9 @@ def another_row(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False) -> 
         after(mine, starts),
         f"({' OR '.join(differs) or 'FALSE'})",
     ]
+    if doubtful:
+        given = [f"({when} AND {c('r', n)} IS NOT NULL)" for n, when in counts.items()]
+        terms.append(f"({' OR '.join(given) or 'FALSE'})")
     if plan.history:
         ends = [c("t", n) for n in end_sequence_columns(count)]
         terms.append(f"({ends[0]} IS NULL OR {after(ends, mine)})")
@@ -55,25 +57,30 @@ def asks(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.is_valid(rows[from_columns(plan)[-1]]))
 
 
-def without_others(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> tuple[pa.Table, int]:
-    """The rows that are not such, and how many were. `related`: the target's rows of their keys, more do no harm, with the
-    values of `plan.shown`."""
+def without_others(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> tuple[pa.Table, int, pa.Table]:
+    """The rows that are not such, how many were, and those of which that cannot be told. `related`: the target's rows of
+    their keys, more do no harm, with the values of `plan.shown`."""
     if not pc.any(asked := asks(plan, rows)).as_py():
-        return rows, 0
+        return rows, 0, rows.slice(0, 0)
     there: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in related.to_pylist():
         there.setdefault(tuple(row[k] for k in plan.table.keys), []).append(row)
-    left = []
+    left, untold = [], []
     for i in pc.indices_nonzero(asked).to_pylist():
         (row,) = rows.slice(i, 1).to_pylist()
-        if any(_is_another(plan, row, other) for other in there.get(tuple(row[k] for k in plan.table.keys), ())):
+        unsent = frozenset(row[UNSENT] or ())
+        whole, doubtful = ({n: row[n] for n in plan.shown if (n in unsent) is lacks} for lacks in (False, True))
+        others = [o for o in there.get(tuple(row[k] for k in plan.table.keys), ()) if _may_be_another(plan, row, o)]
+        if any(differ(whole, other) for other in others):
             left.append(i)
-    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array(left, pa.int64())))
-    return rows.filter(kept), len(left)
+        elif any(v is not None for v in doubtful.values()) and any(differ(doubtful, other) for other in others):
+            untold.append(i)
+    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array([*left, *untold], pa.int64())))
+    return rows.filter(kept), len(left), rows.take(pa.array(untold, pa.int64()))
 
 
-def _is_another(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:
-    """As `another_row`."""
+def _may_be_another(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:
+    """As `another_row`, whatever the values are."""
     names = cdc_sequence_columns(plan.table.sequence)
     mine, starts = tuple(row[n] for n in names), tuple(other[n] for n in names)
     if None in starts or starts >= mine or other.get(CDC_DELETED):
@@ -84,6 +91,4 @@ def _is_another(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> 
         if None not in ends and ends <= mine:
             return False
         commits.add(other[last_sequence_columns(plan.table.sequence)[0]])
-    unsent = row[UNSENT] or ()
-    image = {n: row[n] for n in plan.shown if n not in unsent}
-    return mine[0] in commits and differ(image, other)
+    return mine[0] in commits

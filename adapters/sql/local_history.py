@@ -36,7 +36,7 @@ from .duck import session
 from .history import events_select, marks_select, versions_select
 from .history_events import CHANGE, KIND, PLACE, Known
 from .local_numbers import numbers_of, numbers_of_rows
-from .local_repair import incomplete_sentences, unsent_names, with_error
+from .local_repair import incomplete_sentences, unsent_names, with_ambiguity, with_error
 from .relatable import relatable
 from .repair import APPLY, DUPLICATE, INCOMPLETE, VERDICT, from_columns
 
@@ -73,7 +73,7 @@ def versions(
     sequence of `rows` (more do no harm), with the target's columns. `marks`: what is remembered of these keys (more do no
     harm), with the target's columns and `_op`; None when nothing of it lies at or above `lowest`. `cuts`: all truncates.
     """
-    rows, others = without_others(plan, rows, related)
+    rows, others, untold = without_others(plan, rows, related)
     pool = _Pool(plan, rows, related, marks)
     numbers, known = _numbered(pool, history, lowest, cuts)
     with session() as connection:
@@ -93,8 +93,8 @@ def versions(
         pool.written(found, history),
         pc.greater_equal(found[PLACE], 0),
         pool.remembered(hidden),
-        _with_reasons(rejected),
-        _counts(verdicts[VERDICT]) + Counts(superseded=others),
+        pa.concat_tables([_with_reasons(rejected), with_ambiguity(untold)]),
+        _counts(verdicts[VERDICT]) + Counts(superseded=others, rejected=untold.num_rows),
     )
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, OP, RESET, UNSENT, Op
+from replicator.domain.errors import AMBIGUOUS_DELETE
 from replicator.domain.plan import CDC_DELETED, ApplyPlan, Counts, LaneState, cdc_sequence_columns, resent_below
 from replicator.domain.retention import Forgetting, can_be_late, late
 from replicator.domain.sequence import Sequence
@@ -42,7 +43,7 @@ def repair(write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa
     `ledger`: key columns and `_cdc_seq_*`, the highest per key, or None when nothing is remembered.
     """
     plan, resent = write.plan, resent_below(write.plan, state, write.span)
-    rows, others = without_others(plan, rows, related)
+    rows, others, untold = without_others(plan, rows, related)
     tables = {"changes": rows, "related": related} | ({} if ledger is None else {"ledger": ledger})
     forgetting = can_be_late(plan, write.folded.facts, state)
     select = places_select(plan, ledger=ledger is not None, floor=state.floor, resent=resent, forgetting=forgetting)
@@ -51,17 +52,22 @@ def repair(write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa
     apply = pc.equal(outcome, APPLY)
     completed = _completed(plan, rows, related, verdicts) if plan.repair.complete else rows
     rejected = rows.filter(pc.equal(outcome, INCOMPLETE))
-    rejects = [with_error(rejected, incomplete_sentences(rejected))]
+    rejects = [with_error(rejected, incomplete_sentences(rejected)), with_ambiguity(untold)]
     if forgetting is not None:
         too_late = rows.filter(pc.equal(outcome, LATE))
         rejects.append(with_error(too_late, [str(late(write.lane.id))] * too_late.num_rows))
-    counts = _counts(outcome) + Counts(superseded=others)
+    counts = _counts(outcome) + Counts(superseded=others, rejected=untold.num_rows)
     return Repaired(completed.filter(apply), pa.concat_tables(rejects), counts)
 
 
 def with_error(rows: pa.Table, sentences: list[str]) -> pa.Table:
     """`rows` as rejects."""
     return rows.append_column(ERROR, pa.array(sentences, pa.string()))
+
+
+def with_ambiguity(rows: pa.Table) -> pa.Table:
+    """Deletes of which it cannot be told whose row they are of, as rejects."""
+    return with_error(rows, [str(AMBIGUOUS_DELETE)] * rows.num_rows)
 
 
 def _verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], select: str) -> pa.Table:

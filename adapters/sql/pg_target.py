@@ -167,6 +167,12 @@ class Target:
         where = another_row(self.plan, POSTGRES, as_text=True)
         return self._once("leave", lambda: f"DELETE FROM {quoted(self.stage)} AS r USING {self.relation} AS t WHERE {where}")
 
+    def untold(self) -> bytes:
+        """The numbers of staged deletes of which it cannot be told whether they are of other rows than the target's."""
+        where = another_row(self.plan, POSTGRES, as_text=True, doubtful=True)
+        row, stage = quoted(ROW), quoted(self.stage)
+        return self._once("untold", lambda: f"SELECT r.{row} FROM {stage} AS r, {self.relation} AS t WHERE {where}")
+
     def verdicts(self) -> bytes:
         """How many of the completed rows got which verdict."""
         query = f"SELECT {quoted(VERDICT)}, count(*) FROM {quoted(self.repaired)} GROUP BY 1"

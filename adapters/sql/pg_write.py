@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.errors import AMBIGUOUS_DELETE, DataLoss, Fatal
 from replicator.domain.event_log import already_logged
 from replicator.domain.plan import (
     Counts,
@@ -148,7 +148,7 @@ class Writing:
         if bulk:
             self._cursor.execute(target.analyze(whole=repairing), prepare=False)
         with planning(self._cursor, bulk=bulk):
-            left -= self._left_out(facts, outcome)
+            left -= self._left_out(rows, facts, outcome)
             if repairing:
                 left = self._repaired(rows, left, write, before, outcome)
             if bulk and repairing:
@@ -182,7 +182,7 @@ class Writing:
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
         with planning(self._cursor, bulk=bulk):
-            left -= self._left_out(facts, outcome)
+            left -= self._left_out(rows, facts, outcome)
             seen = versions.judge(facts.lowest, outcome.state.cuts, crossing, late=late, moves=facts.moves)
             duplicate, incomplete = seen.get(DUPLICATE, 0), seen.get(INCOMPLETE, 0)
             outcome.counts += Counts(applied=left - duplicate - incomplete, duplicate=duplicate)
@@ -277,13 +277,19 @@ class Writing:
             _reject(outcome, rows.rejects(self._cursor, self._target, why))
         return left - superseded - duplicate - given_up
 
-    def _left_out(self, facts: Facts, outcome: Outcome) -> int:
-        """How many staged rows are deletes of other rows than the target's (`departures`)."""
+    def _left_out(self, rows: Rows, facts: Facts, outcome: Outcome) -> int:
+        """How many staged rows are deletes of other rows than the target's (`departures`), or may be."""
         if not (facts.moves and self._target.plan.table.by_commit and looks(self._target.plan)):
             return 0
         found = self._cursor.execute(self._target.leave(), prepare=False).rowcount
         outcome.counts += Counts(superseded=found)
-        return found
+        if not facts.doubts:
+            return found
+        untold = [number for (number,) in self._cursor.execute(self._target.untold(), prepare=False)]
+        if untold:
+            _reject(outcome, rows.rejects(self._cursor, self._target, dict.fromkeys(untold, str(AMBIGUOUS_DELETE))))
+            self._take_out(self._target.stage, untold)
+        return found + len(untold)
 
     def _merged(self, rows: Rows, left: int, outcome: Outcome, repaired: bool, bulk: bool) -> None:
         refused = self._refused(rows, repaired=repaired, bulk=bulk)
@@ -305,11 +311,12 @@ class Writing:
     def _forget(self, refused: Sequence[Refused], repaired: bool) -> None:
         """A delete that the database refused is not remembered."""
         if refused:
-            relation = sql.Identifier(self._target.repaired if repaired else self._target.stage)
-            numbers = [one.number for one in refused]
-            self._cursor.execute(
-                sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(relation, sql.Identifier(ROW)), (numbers,)
-            )
+            relation = self._target.repaired if repaired else self._target.stage
+            self._take_out(relation, [one.number for one in refused])
+
+    def _take_out(self, relation: str, numbers: list[int]) -> None:
+        query = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(sql.Identifier(relation), sql.Identifier(ROW))
+        self._cursor.execute(query, (numbers,))
 
     def _given_up(self, rows: Rows, refused: Sequence[Refused], outcome: Outcome) -> int:
         """Rejects what the database refused; returns how many rows that were."""

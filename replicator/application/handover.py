@@ -203,6 +203,8 @@ def _hides(earlier: Write[F], later: Write[F]) -> bool:
     a, b = earlier.folded.facts, later.folded.facts
     if earlier.plan.by_column:
         return False  # Nothing is taken from another change.
+    if b.doubts:
+        return True  # It is for the target's row to tell, or to reject the delete.
     if earlier.plan.soft_deletes and (b.clear_below is not None or (earlier.plan.table.ordered_by and b.deletes)):
         return True  # What is marked must have been written before.
     founds = b.moves or a.moves or a.deletes or a.clear_below is not None

@@ -80,9 +80,9 @@ def changes_schema(table: TableSpec) -> pa.Schema:
     event time at the source, of the years 1 to 9999, or null. `_topic`, `_partition`, `_offset` identify the record.
     `_tx` transaction id or null. `_error` null, or `CODE: sentence` of `errors.Reject`: such a row is a reject and its
     other values do not count. `_unsent` names the columns whose value was not sent (unchanged TOAST, partial image),
-    null when all were; on the delete half of a key change also those of which that is not known. `_moved_from` is the old
-    key on the create half of a key change, `_moved_to` is true on its delete half; both null otherwise. For `d` the
-    columns hold the before image as sent; for `t` all are null.
+    null when all were; on the delete half of a key change also those of which that is not known: such a doubtful image has
+    values in them. `_moved_from` is the old key on the create half of a key change, `_moved_to` is true on its delete half;
+    both null otherwise. For `d` the columns hold the before image as sent; for `t` all are null.
     """
     moved = [pa.field(MOVED_FROM, key_struct(table))] if table.keys else []
     return pa.schema(
@@ -108,7 +108,9 @@ FOLDED = (pa.field(RESET, pa.bool_(), nullable=False),)
 void: values that were not sent must not be taken from it."""
 
 
-OF_FOLDS = frozenset({"_a", "_i", "_row", "_last", "_void", "_outcome", "_moved", "_live", "_copy", "_falls", "_reading"})
+OF_FOLDS = frozenset(
+    {"_a", "_i", "_row", "_last", "_void", "_outcome", "_moved", "_live", "_copy", "_falls", "_reading", "_doubtful"}
+)
 WORKING = OF_FOLDS | {"_place", "_verdict", "_late", "_mark", "_k", "_f", "_m", "_w"}
 NUMBERED = re.compile(r"_(?:from_|seq_|v|p)\d+")
 """Names that engines and sinks give to columns of their own while they relate rows to each other. Engines fold the case of

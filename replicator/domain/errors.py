@@ -108,6 +108,7 @@ class RejectCode:
     CRASHED = "CRASHED"  # decoding it ended the program, again and again: it was not decoded
     FORGOTTEN = "FORGOTTEN"  # in an event log, in place of the record of a row that was forgotten; never a dead letter
     NO_EVENT = "NO_EVENT"  # an event of an outbox that the store of events cannot keep
+    AMBIGUOUS = "AMBIGUOUS"  # a row left its key, and another one may have taken it before: the image does not tell
     UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"  # the schema registry does not have the schema that the record names
 
 
@@ -126,3 +127,11 @@ class Reject:
         """Read what `str` wrote; text without a code counts as malformed input."""
         code, found, sentence = text.partition(": ")
         return cls(code, sentence) if found else cls(RejectCode.MALFORMED, text)
+
+
+AMBIGUOUS_DELETE = Reject(
+    RejectCode.AMBIGUOUS,
+    "a row took this key earlier in the transaction, and the record does not tell whether that row left it again or the one "
+    "before it: its image may be whole, or filled in by the connector",
+)
+"""Of the delete half of a key change."""

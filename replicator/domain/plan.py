@@ -211,6 +211,7 @@ class Facts:
 
     `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded row
     lacks a value; `moves`: some folded row has an old key, or is a delete of which the target's row has to be asked;
+    `doubts`: so it is for a delete whose image may not be whole;
     `deletes`: some folded row is a delete; `clear_below`: the sequence of the last truncate, `cleared_at` its event time;
     `newest` the greatest event time in microseconds since 1970, or None. `cuts`: for a history, every truncate, in order of
     sequence. `deleted`: the highest sequence of a delete, of all changes of the batch.
@@ -222,6 +223,7 @@ class Facts:
     highest: Sequence | None = None
     unsent: bool = False
     moves: bool = False
+    doubts: bool = False
     deletes: bool = False
     clear_below: Sequence | None = None
     cleared_at: int | None = None
@@ -312,6 +314,7 @@ def united_facts(parts: Iterable[Facts]) -> Facts:
         highest=highest(*(f.highest for f in several)),
         unsent=any(f.unsent for f in several),
         moves=any(f.moves for f in several),
+        doubts=any(f.doubts for f in several),
         deletes=any(f.deletes for f in several),
         newest=max((f.newest for f in several if f.newest is not None), default=None),
         oldest=min((f.oldest for f in several if f.oldest is not None), default=None),

@@ -30,6 +30,8 @@ BY_CODE = {
     RejectCode.CRASHED: "Report it, with the record, and replay it once a release decodes it.",
     RejectCode.NO_EVENT: "Have the service write what a stored event needs (docs/outbox.md), and this one again under a "
     "new id; or raise the bound under `limits` that it names, and replay it.",
+    RejectCode.AMBIGUOUS: "Write `replica_identity: full` or `replica_identity: default` for the source, as the table has "
+    "it in PostgreSQL (`\\d+ TABLE` in psql; docs/deletes.md), and replay the record.",
     RejectCode.UNKNOWN_SCHEMA: "Have the registry know the schema again.",
     RejectCode.HELD: "Replay it together with the record of its key before it: `replicator dlq replay`.",
 }

@@ -127,7 +127,7 @@ def _frame_row(event: Event, change: Change, table: TableSpec, topic: str) -> di
         OFFSET: event.offset,
         TX: None,
         ERROR: None,
-        UNSENT: sorted(change.unsent) or None,
+        UNSENT: sorted(change.unsent) or (sorted(change.image.keys() - {*table.keys}) if change.doubtful else None),
         MOVED_FROM: moved,
         MOVED_TO: True if change.moved_to else None,
         **change.image,
@@ -231,12 +231,13 @@ def scrambled(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
 
 
 def at_once(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
-    """Histories of a source that looks at its keys when a statement ends, and sends deletes with the whole row."""
+    """Histories of a source that looks at its keys when a statement ends, and sends deletes with the whole row; of some it
+    cannot be told whether it does."""
 
-    def looking(history: History) -> History:
-        return replace(history, shape=replace(history.shape, at_once=True, full=True))
+    def looking(history: History, doubtful: bool) -> History:
+        return replace(history, shape=replace(history.shape, at_once=True, full=True, doubtful=doubtful))
 
-    return any_history(keys).map(looking)
+    return st.builds(looking, any_history(keys), st.booleans())
 
 
 def any_history(keys: tuple[str, ...], disorder: int = 0, first: Sequence[str] = ()) -> st.SearchStrategy[History]:

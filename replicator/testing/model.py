@@ -43,8 +43,9 @@ class Change:
     `op`: c create, u update, r read by a snapshot, d delete, t truncate. `image`: the values as sent; a column that is
     missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
     did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
-    `kept`: columns in which a NULL leaves what the row of the key holds, if there is one. `at`: what versions show of where
-    they begin and end, if not the event time. `made`: columns whose values do not come from the source.
+    `doubtful`: the image of a delete may be another than the row. `kept`: columns in which a NULL leaves what the row of the
+    key holds, if there is one. `at`: what versions show of where they begin and end, if not the event time. `made`: columns
+    whose values do not come from the source.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
     without a key), and may be another one when the change is sent again. `partition`: the ordered
     log it came in. `arrived`: when it came to the target, by a clock that the test gives.
@@ -64,6 +65,7 @@ class Change:
     at: Any = None
     made: frozenset[str] = frozenset()
     arrived: datetime | None = None
+    doubtful: bool = False
 
     @property
     def shown(self) -> Any:
@@ -82,7 +84,7 @@ class Outcome(StrEnum):
     APPLIED = "applied"
     SUPERSEDED = "superseded"  # older than what is known of its key or of the whole table
     DUPLICATE = "duplicate"  # seen before
-    REJECTED = "rejected"  # INCOMPLETE: values were not sent and there is nothing to take them from; or LATE; or SEQUENCE
+    REJECTED = "rejected"  # INCOMPLETE: values were not sent and there is nothing to take them from; LATE; and others
     FILTERED = "filtered"  # the configuration leaves it out
 
 
@@ -106,7 +108,7 @@ class Scd1:
       old row as it was: as the delete half found it, or as it is when that half has not come yet.
     - A delete half of a key change takes the row that its image shows. Where the last change of the living row belongs to
       the same transaction and left other values, it is another row, which took the key before that one left it: it stays,
-      and the delete is superseded.
+      and the delete is superseded; or rejected, if its image is doubtful.
     - A NULL in a column that is kept leaves what the living row of the key holds; without one it is NULL.
     - A truncate removes every row below its sequence; every change at or below it that comes later is superseded.
     - With a retention, deletes up to the highest one that had come a retention ago are forgotten when the first change after
@@ -184,7 +186,7 @@ class Scd1:
 
     def _delete(self, key: Key, change: Change) -> Outcome:
         if shows_another(change, *self._living(key), [c for c in self.columns if c not in self.keys]):
-            return Outcome.SUPERSEDED
+            return Outcome.REJECTED if change.doubtful else Outcome.SUPERSEDED
         self.deletes[key] = change.sequence
         self.departed.pop(key, None)
         _, row = self._living(key)
@@ -337,7 +339,7 @@ class Scd2:
     - A key change is a delete of the old key and a create of the new one. Values that the create did not send come from the
       old key's version that ends there, or is open there, when the create comes.
     - A delete half of a key change that does not show the row which its key has, as in `Scd1`, ends nothing and is
-      superseded. The tracked columns tell.
+      superseded, or rejected. The tracked columns tell.
 
     `untracked`: columns whose change alone begins no version. A version has the bookkeeping of the upsert it began with;
     `_cdc_last_seq_*` is the sequence of the last one that was taken into it.
@@ -358,7 +360,7 @@ class Scd2:
         if change.sequence in known:
             return Outcome.DUPLICATE
         if change.moved_to and shows_another(change, *self._last(key, change.sequence), self.tracked):
-            return Outcome.SUPERSEDED
+            return Outcome.REJECTED if change.doubtful else Outcome.SUPERSEDED
         if change.op not in ("d", "t") and change.unsent:
             base = self._alive(change.moved_from or key, change.sequence)
             if base is None:

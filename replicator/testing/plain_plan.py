@@ -20,7 +20,7 @@ from replicator.domain.change import (
     Op,
     sequence_columns,
 )
-from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.errors import AMBIGUOUS_DELETE, Reject, RejectCode
 from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
 from replicator.domain.plan import (
     CDC_DELETED,
@@ -130,7 +130,7 @@ def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], r
     row = to_row(plan, folded) | marks
     if folded[OP] == Op.TRUNCATE and plan.truncates:
         return _truncate(plan, target, row)
-    verdict = _stale(plan, target, row, related, is_of_another=_is_of_another(plan, folded, related))
+    verdict = _of_another(plan, folded, related) or _stale(plan, target, row, related)
     if verdict is not None:
         return verdict
     if related.late is not None and _is_late(plan, row, related, related.late[0]):
@@ -152,16 +152,22 @@ def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], r
     return APPLIED
 
 
-def _is_of_another(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> bool:
-    """The row left a key that another one had taken before, in one transaction: its image is not that of the target's."""
+def _of_another(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Verdict | None:
+    """The row left a key that another one had taken before, in one transaction: its image is not that of the target's. A
+    reject where the image may not be the row's."""
     there = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
     leaves = plan.fold == "last" and folded[OP] == Op.DELETE and folded[MOVED_TO]
     if there is None or there.get(CDC_DELETED) or not (leaves and plan.table.by_commit):
-        return False
+        return None
     sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
     if sequence[:1] != sequence_of(plan, there)[:1] or sequence_of(plan, there) >= sequence:
-        return False
-    return any(plain(folded[n]) != plain(there[n]) for n in plan.shown if n not in (folded[UNSENT] or ()))
+        return None
+    differing = [n for n in plan.shown if plain(folded[n]) != plain(there[n])]
+    doubtful = {n for n in plan.shown if n in (folded[UNSENT] or ())}
+    if any(n not in doubtful for n in differing):
+        return SUPERSEDED
+    is_doubt = any(folded[n] is not None for n in doubtful)
+    return Verdict("rejected", AMBIGUOUS_DELETE) if is_doubt and differing else None
 
 
 def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
@@ -209,9 +215,7 @@ def _truncate(plan: ApplyPlan, target: PlainTarget, row: Row) -> Verdict:
     return APPLIED
 
 
-def _stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget, *, is_of_another: bool) -> Verdict | None:
-    if is_of_another:
-        return SUPERSEDED
+def _stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget) -> Verdict | None:
     if plan.repair.guard == "absent":
         return DUPLICATE if _is_there(plan, row, related) else None
     there = related.find(plan.repair.identity, tuple(row[n] for n in plan.repair.identity))

@@ -59,6 +59,7 @@ class Shape:
     `scramble`: records arrive in any order, those of one key too (every value is sent then, unless `parts`).
     `at_once`: the source looks at its keys when a statement ends. So a move to a key that is taken moves that row on, and
     rows exchange their keys, or pass them round, without another key: a row may come before the one leaves that had its key.
+    `doubtful`: nobody can tell whether the images of rows that leave their key are whole, and some are not.
     """
 
     key: str = "int"
@@ -76,6 +77,7 @@ class Shape:
     scramble: int | None = None
     parts: bool = False
     at_once: bool = False
+    doubtful: bool = False
 
     @property
     def keeps_order(self) -> bool:
@@ -160,8 +162,10 @@ class SourceTable:
         return self.remove(s.key)
 
     def remove(self, number: int, new: int | None = None) -> None:
-        """The delete half of a key change, or a delete."""
-        self.leave(number, self.live.pop(number), new)
+        """The delete half of a key change, or a delete. Where images are doubtful some are filled in."""
+        row = self.live.pop(number)
+        filled_in = self.shape.doubtful and new is not None and self.lsn % 16 == 0
+        self.leave(number, self.values(0) if filled_in else row, new)
 
     def leave(self, number: int, image: Mapping[str, Any], new: int | None) -> None:
         """The records of `remove`."""
@@ -319,6 +323,8 @@ class SourceTable:
         sequence = self.sequence() if key else self.sequence(self.order)
         counted = not key and self.shape.partitions == 1
         change = Change(op, sequence, image, unsent, moved_from, moved_to is not None, self.now(), counted=counted)
+        if self.shape.doubtful and moved_to is not None and any(value is not None for value in sent.values()):
+            change = replace(change, doubtful=True)
         self.record(Event(self.partition(number), 0, self.version, key or None, change, moved_to))
 
     def record(self, event: Event) -> None:

@@ -28,7 +28,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Folded
 
-from ...arrow.departures import looks, without_others
+from ...arrow.departures import is_doubtful, looks, without_others
 from ...arrow.names import plainly_named
 from ...sql.dialect import DUCKDB
 from ...sql.duck import session
@@ -233,6 +233,7 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
         highest=_extreme(changes, names, "descending"),
         unsent=_lacks(frame[UNSENT], plan),
         moves=_moves(frame, plan),
+        doubts=_doubts(frame, plan),
         deletes=bool(pc.any(pc.equal(frame[OP], Op.DELETE.value)).as_py()),
         clear_below=_extreme(truncates, names, "descending"),
         cleared_at=_time_of_last(truncates),
@@ -246,6 +247,11 @@ def _facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts:
 def _moves(frame: pa.Table, plan: ApplyPlan) -> bool:
     told = [n for n in (MOVED_FROM, *([MOVED_TO] if looks(plan) else [])) if n in frame.column_names]
     return any(frame[name].null_count < frame.num_rows for name in told)
+
+
+def _doubts(frame: pa.Table, plan: ApplyPlan) -> bool:
+    """Some delete is to be asked of the target's row whose image may not be whole."""
+    return plan.table.by_commit and looks(plan) and bool(pc.any(is_doubtful(frame, plan.shown)).as_py())
 
 
 def _deleted(changes: pa.Table, names: tuple[str, ...]) -> Sequence | None:

@@ -28,7 +28,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Folded
 
 from ...arrow.departures import looks
-from ...spark.departures import left_out
+from ...spark.departures import is_doubtful, left_out
 from ...spark.frames import column, derived, kept, selected
 from ...spark.known import Known, knowing, known_of, look
 from ...sql.dialect import SPARK
@@ -46,7 +46,7 @@ def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
     numbered = _numbered(changes)
     marked = _last_per_key(numbered, plan, known) if plan.fold == "last" else _distinct(numbered, plan, known)
     marked = kept(derived(marked, changes))
-    seen = _seen(marked, plan)
+    seen = _seen(marked, plan, halves=known.halves > 0)
     rows = marked.filter(column(ROW))
     if plan.by_column:
         rows = rows.sort(PLACE)  # What becomes of a change depends on which came before it, and the windows moved them.
@@ -156,13 +156,14 @@ def _distinct(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
     return marked.withColumn(ROW, column(OUTCOME) == KEPT)
 
 
-def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
+def _seen(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
     """The one job: counts over all changes, and facts over the rows among them."""
     row, outcome = column(ROW), column(OUTCOME)
     sequence = _sequence(plan) if plan.table.sequence else sf.lit(None)
     clears = row & (column(OP) == Op.TRUNCATE.value)
     moves = row & column(MOVED_FROM).isNotNull() if MOVED_FROM in marked.columns else sf.lit(False)
     moves = moves | (row & column(MOVED_TO).isNotNull()) if looks(plan) else moves
+    doubts = row & is_doubtful(plan.shown) if halves and plan.table.by_commit and looks(plan) else sf.lit(False)
     return marked.agg(
         sf.count_if(row).alias("rows"),
         sf.count_if(outcome == EQUAL).alias("duplicate"),
@@ -177,6 +178,7 @@ def _seen(marked: DataFrame, plan: ApplyPlan) -> Row:
         sf.count_if(row & column(UNSENT).isNotNull()).alias("partial"),
         sf.count_if(row & ~sf.array_contains(UNSENT, IF_THERE)).alias("unsent"),
         sf.count_if(moves).alias("moves"),
+        sf.count_if(doubts).alias("doubts"),
         sf.count_if(row & (column(OP) == Op.DELETE.value)).alias("deletes"),
         sf.max(sf.unix_micros(column(TS))).alias("newest"),
     ).collect()[0]
@@ -188,6 +190,7 @@ def _facts(seen: Row, plan: ApplyPlan) -> Facts:
         highest=_tuple(seen["highest"]),
         unsent=seen["unsent"] > 0,
         moves=seen["moves"] > 0,
+        doubts=seen["doubts"] > 0,
         deletes=seen["deletes"] > 0,
         clear_below=_tuple(seen["clear_below"]) if plan.truncates else None,
         cleared_at=seen["cleared_at"] if plan.truncates else None,

@@ -10,7 +10,8 @@ from pyspark.sql import functions as sf
 from replicator.domain.change import OP, UNSENT, Op
 from replicator.domain.table import TableSpec
 
-from ...arrow.moves import looked_at, places_of_cuts
+from ...arrow.moves import DOUBTFUL, looked_at, places_of_cuts
+from ...spark.departures import is_doubtful
 from ...spark.frames import column, derived, kept, to_arrow
 from ...spark.known import known_of
 
@@ -35,12 +36,18 @@ def _asks(table: TableSpec) -> Column:
     """Where deletes leave rows: the changes for which there may be cuts."""
     op, lacks = column(OP), column(UNSENT).isNotNull()
     is_delete = op == Op.DELETE.value
-    return (op == Op.TRUNCATE.value) | (is_delete if table.ordered_by else sf.lit(False)) | (lacks & ~is_delete)
+    asks = (op == Op.TRUNCATE.value) | (is_delete if table.ordered_by else sf.lit(False)) | (lacks & ~is_delete)
+    return asks | _doubtful(table)
+
+
+def _doubtful(table: TableSpec) -> Column:
+    return is_doubtful([c.name for c in table.values]) if table.by_commit else sf.lit(False)
 
 
 def _cut(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     placed = kept(derived(changes.withColumn(PLACE, sf.monotonically_increasing_id()), changes))
-    seen = to_arrow(placed.select([column(n) for n in (*looked_at(table), PLACE)]))
+    looked = [column(n) for n in (*looked_at(table), PLACE)]
+    seen = to_arrow(placed.select([*looked, _doubtful(table).alias(DOUBTFUL)]))
     places = [seen[PLACE][i].as_py() for i in places_of_cuts(seen, table)]
     bounds = list(zip([None, *places], [*places, None], strict=True))
     return [changes] if not places else [_between(placed, start, end) for start, end in bounds]

@@ -1,0 +1,119 @@
+"""Rows whose keys change together, in records that do not tell whether the images of deletes are whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from replicator.cli import main
+
+CONFIG = """\
+pipeline: shop
+sources: {s: {format: debezium_json, transport: archive, path: ./in%s}}
+sinks: {lake: {kind: delta, path: ./lake}}
+dead_letters: {path: ./dead}
+tables:
+  - match: public.t
+    source: s
+    keys: [id]
+    schema: {id: int64, c: string}
+    to: [{sink: lake}, {sink: lake, into: h, policy: scd2}]
+http: {address: "127.0.0.1:0"}
+"""
+Row = tuple[int, str]
+Record = tuple[str, int, str, int, int, int | None]
+"""Operation, key, value, commit, place in the log, and the key that the row had or gets."""
+BEFORE = 50
+BORN: list[Record] = [("c", 1, "a", BEFORE, 100, None), ("c", 2, "b", BEFORE, 200, None)]
+SHIFT: list[Record] = [
+    ("d", 1, "a", 1950, 2000, 2), ("c", 2, "a", 1950, 2000, 1), ("d", 2, "b", 1950, 2100, 3), ("c", 3, "b", 1950, 2100, 2),
+]  # fmt: skip
+SEVERAL_COMMITS: list[Record] = [*SHIFT[:2], ("d", 2, "b", 2050, 2100, 3), ("c", 3, "b", 2050, 2100, 2)]
+CHAIN: list[Record] = [
+    ("d", 1, "new", 1950, 2000, 9), ("c", 9, "a", 1950, 2000, 1),
+    ("d", 9, "new", 1950, 2100, 3), ("c", 3, "a", 1950, 2100, 9),
+]  # fmt: skip
+"""Under REPLICA IDENTITY DEFAULT the image is the key, and the default of the column."""
+SHIFTED: list[Row] = [(2, "a"), (3, "b")]
+CHAINED: list[Row] = [(2, "b"), (3, "a")]
+
+
+def configure(more: str = "") -> None:
+    Path("config").mkdir(exist_ok=True)
+    Path("config/replicator.yaml").write_text(CONFIG % more)
+
+
+def feed(name: str, first: int, records: Sequence[Record]) -> None:
+    Path("in").mkdir(exist_ok=True)
+    lines = [json.dumps(record(first + i, one)) for i, one in enumerate(records)]
+    Path(f"in/{name}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def record(offset: int, change_of: Record) -> dict[str, Any]:
+    op, key, value, commit, lsn, other = change_of
+    row = {"id": key, "c": value}
+    place = {
+        "sequence": json.dumps([str(commit), str(lsn)]),
+        "lsn": lsn,
+        "txId": 600 if commit == 50 else 700,
+        "ts_ms": 1_700_000_000_000 + lsn,
+    }
+    source = {"connector": "postgresql", "name": "cdc", "db": "d", "schema": "public", "table": "t", **place}
+    change = {"before": row if op == "d" else None, "after": None if op == "d" else row, "source": source, "op": op}
+    name = "__debezium.newkey" if op == "d" else "__debezium.oldkey"
+    headers = [] if other is None else [[name, json.dumps({"id": other})]]
+    made = {"key": json.dumps({"id": key}), "value": json.dumps(change), "headers": headers}
+    return {"topic": "cdc.public.t", "partition": 0, "offset": offset, "timestamp": 1_700_000_000_000 + offset, **made}
+
+
+def ask(*words: str) -> Any:
+    done = CliRunner().invoke(main, [*words, "--json", "-q"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["result"]
+
+
+def current() -> tuple[list[Row], list[Row]]:
+    """The rows of both targets now."""
+    rows, versions = (DeltaTable(f"lake/{name}").to_pyarrow_table().to_pylist() for name in "th")
+    still = [row for row in versions if row["__END_AT"] is None]
+    return sorted((r["id"], r["c"]) for r in rows), sorted((r["id"], r["c"]) for r in still)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("is_said", [False, True])
+@pytest.mark.parametrize("is_chain", [False, True])
+def test_what_cannot_be_told_is_a_reject_that_the_option_lets_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_chain: bool, is_said: bool, cut: bool
+) -> None:  # fmt: skip
+    records, right, fitting = (CHAIN, CHAINED, "default") if is_chain else (SHIFT, SHIFTED, "full")
+    monkeypatch.chdir(tmp_path)
+    configure(f", replica_identity: {fitting}" if is_said else "")
+    at = 2 if cut else len(records)
+    feed("0", 0, BORN + records[:at])
+    ask("run", "--until-caught-up")
+    if cut:
+        feed("1", 4, records[at:])
+        ask("run", "--until-caught-up")
+    letters = sorted(ask("dlq", "list"), key=lambda letter: letter["lane"], reverse=True)
+    assert [(letter["code"], letter["lane"]) for letter in letters] == [
+        ("AMBIGUOUS", f"lake.{n}") for n in "th" if not is_said
+    ]
+    assert all(set(right) <= set(rows) for rows in current())
+    if not is_said:
+        configure(f", replica_identity: {{'public.*': {fitting}}}")
+        ask("dlq", "replay")
+    assert current() == (right, right)
+
+
+def test_transactions_whose_commits_differ_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    configure()
+    feed("0", 0, BORN + SEVERAL_COMMITS)
+    ask("run", "--until-caught-up")
+    assert current() == (SHIFTED, SHIFTED)
