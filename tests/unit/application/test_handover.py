@@ -60,6 +60,15 @@ def test_what_is_to_be_marked_is_written_before():
         assert [len(group) for (group,) in rounds(items)] == expected
 
 
+def test_a_delete_in_doubt_begins_a_write() -> None:
+    """What the changes before it made of its key stands in the target then, and tells, or has it rejected."""
+    items = [handed(run_of(), [change(at, "c", 1)], at, at + 1) for at in range(4)]
+    write = items[2].write
+    doubted = replace(write, folded=replace(write.folded, facts=replace(write.folded.facts, doubts=True)))
+    items[2] = replace(items[2], write=doubted)
+    assert [len(group) for (group,) in rounds(items)] == [2, 2]
+
+
 def test_rounds_keep_the_order_within_a_lane():
     a, b = run_of(), run_of("a.other")
     other = plan_for("append", PLAN.table)
