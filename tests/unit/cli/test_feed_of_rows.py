@@ -9,7 +9,7 @@ import pytest
 from cli_program import run_program
 from deltalake import DeltaTable
 from employees import FEED, STAYS, VERSIONS, add
-from next_layer import LONG_ON_SPARK, ON_SPARK, run
+from next_layer import LONG_ON_SPARK, run
 
 CONFIG = """\
 pipeline: staff
@@ -61,7 +61,7 @@ def history(folder: Path) -> list[tuple]:
     return sorted((r["id"], r["name"], r["role"], r["__START_AT"], r["__END_AT"]) for r in rows)
 
 
-@pytest.mark.parametrize("engine", ["local", ON_SPARK])
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_employees_current_and_historical(tmp_path: Path, engine: str) -> None:
     """In one batch, and what is late after it."""
     late = [FEED[5], FEED[7]]
