@@ -170,7 +170,7 @@ KEYS = {
     "local time": (pa.timestamp("us"), datetime(2024, 2, 29, 1, 2, 3, 4)),
     "time": (pa.time64("us"), datetime(2024, 1, 1, 23, 59, 59, 1).time()),
 }
-FEW = ("bytes", "instant", "decimal", "unsigned")
+FEW = ("bytes", "decimal")
 
 
 @pytest.mark.parametrize("kind", [*FEW, *(pytest.param(kind, marks=pytest.mark.long) for kind in KEYS if kind not in FEW)])

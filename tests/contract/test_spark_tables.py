@@ -90,7 +90,7 @@ HISTORIES = {
     ("named", "history"),
     [
         pytest.param("by-key", "moving", marks=pytest.mark.long),
-        ("by-key", "unkeyed"),
+        pytest.param("by-key", "unkeyed", marks=pytest.mark.long),
         pytest.param("all", "random", marks=pytest.mark.long),
         ("clustered", "moving"),
         pytest.param("clustered", "unkeyed", marks=pytest.mark.long),
@@ -251,7 +251,7 @@ def test_late_changes_whoever_wrote_before(lake):
     assert [number for _, number, _ in lake.values()] == [0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("through_driver", [0, 10])
+@pytest.mark.parametrize("through_driver", [0, pytest.param(10, marks=pytest.mark.long)])
 def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, monkeypatch):
     """By executors where they are many: either engine finds them."""
     monkeypatch.setattr(ledger, "THROUGH_DRIVER", through_driver)
@@ -364,6 +364,7 @@ def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
     assert lake.values() == [("NL", 1, "v1")] and clusters(lake) == ["country", "v"]
 
 
+@pytest.mark.long
 def test_a_clustered_table_is_exchanged(lake):
     """By Spark, in one commit that is the lane's; the lane goes on, and clusters it again."""
     of = lane(cluster_by=("country",))
