@@ -39,6 +39,8 @@ DEFAULTS: Mapping[str, str] = {
     # Tables of a small deployment: a task per core instead of Spark's 200 and Delta's 50.
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.databricks.delta.snapshotPartitions": str(CORES),
+    # Into so many tasks a VACUUM splits what it finds, also of a table of ten files: Spark's 10,000 take minutes.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(8 * CORES),
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
     # A batch's statements have more than Spark's 100 pieces of code: each was compiled, and warmed up, again in every batch.
