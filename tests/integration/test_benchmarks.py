@@ -30,7 +30,7 @@ TINY = {
     "projections": "--rows 2000 --groups 20 --rounds 1",
     "gold": "--rows 2000 --groups 20 --rounds 1",
     "replay": "--events 1000 --rounds 1 --policy scd1",
-    "policies": "--rows 20000 --changes 100 --columns 5 --runs 1 --keys uniform --sinks delta-rs postgres",
+    "policies": "--rows 20000 --changes 100 --columns 5 --runs 1 --keys uniform --policy scd1 --sinks delta-rs postgres",
     "spark": "--events 1000 --batches 500 --workers 1",
 }
 """Options that make a command small. They follow those of the documentation, and the last value of an option counts."""
