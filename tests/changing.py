@@ -116,6 +116,15 @@ class Project:
             raise done.exception
         return {**json.loads(done.stdout), "exit": done.exit_code}
 
+    def configure(self, *changes: tuple[str, str]) -> None:
+        """Replace texts of the config, each of which must be there."""
+        config = self.folder / "config" / "replicator.yaml"
+        text = config.read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        config.write_text(text)
+
     def run(self) -> dict[str, dict[str, Any]]:
         """Until caught up; the lanes by id."""
         answer = self.ask("run", "--until-caught-up")

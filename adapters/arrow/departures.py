@@ -57,6 +57,8 @@ def without_others(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, int]:
 def is_doubtful(changes: pa.Table, names: Sequence[str]) -> pa.Array:
     """True for delete halves of key changes whose image has values of `names` that may not be the row's."""
     asked = pc.and_(pc.fill_null(changes[MOVED_TO], False), pc.is_valid(changes[UNSENT]))
+    if not pc.any(asked).as_py():
+        return pa.repeat(False, changes.num_rows)
     places = pc.indices_nonzero(asked).to_pylist()
     unsent = {i: set(changes[UNSENT][i].as_py()).intersection(names) for i in places}
     found = {i for i, lacking in unsent.items() if any(changes[n][i].is_valid for n in lacking)}

@@ -27,15 +27,6 @@ def fed(folder, columns, keys, said=""):
     return project
 
 
-def configure(project, *changes):
-    config = project.folder / "config" / "replicator.yaml"
-    text = config.read_text()
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    config.write_text(text)
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -57,7 +48,7 @@ def test_a_key_that_will_not_do(tmp_path, case):
     project = fed(tmp_path, columns, keys, said)
     lane = project.run()["lake.t"]
     assert lane["status"] == "suspended" and step in lane["next_step"]
-    configure(project, change)
+    project.configure(change)
     lane = project.run()["lake.t"]
     assert (lane["status"], lane["position"]) == ("running", {"cdc.public.t": {"0": 2}}), lane["error"]
     assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
@@ -67,10 +58,10 @@ def test_key_columns_that_differ_in_case(tmp_path):
     """Another key is none in a lake yet, whose columns may not be called so either; the next sentence says what to do."""
     project = fed(tmp_path, [ID, OTHER], [ID, OTHER])
     assert "Or name another key with `keys`." in project.run()["lake.t"]["next_step"]
-    configure(project, KEYED)
+    project.configure(KEYED)
     step = project.run()["lake.t"]["next_step"]
     assert "or leave it out with `columns: {'ID': drop}`" in step
-    configure(project, (KEYED[1], f"{KEYED[1]} columns: {{ID: drop}},"))
+    project.configure((KEYED[1], f"{KEYED[1]} columns: {{ID: drop}},"))
     assert project.run()["lake.t"]["status"] == "running"
     assert project.rows("lake", "t") == [{"id": 0}, {"id": 1}]
 
@@ -80,7 +71,7 @@ def test_rows_that_were_written_by_another_key(tmp_path, follow):
     """The changes of a table whose keys the config says otherwise."""
     project = fed(tmp_path, [ID, NAME], [ID])
     project.run()
-    configure(project, (ENTRY, f"{ENTRY} keys: [name],"))
+    project.configure((ENTRY, f"{ENTRY} keys: [name],"))
     lane = project.run()["lake.t"]
     assert lane["status"] == "suspended" and "'scd1 by id'" in lane["error"]
     if follow == "resync":
@@ -90,7 +81,7 @@ def test_rows_that_were_written_by_another_key(tmp_path, follow):
         said = re.search(r"another name with `into` \(config/replicator\.yaml:(\d+)\)", lane["next_step"])
         lines = (tmp_path / "config" / "replicator.yaml").read_text().splitlines()
         assert said is not None and ENTRY in lines[int(said[1]) - 1]
-        configure(project, (TO, f"{TO}, into: second"))
+        project.configure((TO, f"{TO}, into: second"))
     table = "t" if follow == "resync" else "second"
     assert project.run()[f"lake.{table}"]["status"] == "running"
     assert project.rows("lake", table) == [{"id": 1, "name": "a"}]
@@ -103,7 +94,7 @@ def test_a_row_to_forget_by_a_key_that_is_not_known(tmp_path, follow):
     said = project.ask(*forget)
     assert said["error"]["next_step"] == "Say `keys` in its entry under `tables`, or run the pipeline first."
     if follow == "keys":
-        configure(project, KEYED)
+        project.configure(KEYED)
     else:
         project.run()
     assert project.ask(*forget)["exit"] == 0
@@ -113,8 +104,7 @@ def test_a_row_to_forget_by_a_key_that_is_not_known(tmp_path, follow):
 
 def test_the_history_of_a_row_without_a_key(tmp_path):
     project = fed(tmp_path, [ID, NAME], [], ", policy: append")
-    configure(
-        project,
+    project.configure(
         ("  lake:", "  raw: {kind: event_log, path: ./events}\n  lake:"),
         ("to: [", "to: [{sink: raw}, "),
     )
@@ -126,7 +116,7 @@ def test_the_history_of_a_row_without_a_key(tmp_path):
         return answer["error"]["next_step"]
 
     assert refused("1") == "Say `keys` in its entry under `tables`."
-    configure(project, KEYED)
+    project.configure(KEYED)
     assert refused("1", "a") == "Give a value for each, in this order."
     assert refused("one") == "Write it as `query` shows it."
     assert project.ask("history", "public.t", "1")["exit"] == 0

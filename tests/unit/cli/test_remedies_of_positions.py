@@ -28,18 +28,9 @@ def item(number: int, offset: int | None = None) -> Mapping[str, Any]:
     return {**made, "offset": number if offset is None else offset}
 
 
-def configure(project: Project, *changes: tuple[str, str]) -> None:
-    config = project.folder / "config" / "replicator.yaml"
-    text = config.read_text()
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    config.write_text(text)
-
-
 def made(folder: Path, *changes: tuple[str, str]) -> Project:
     project = Project(folder, {"t": ""})
-    configure(project, *changes)
+    project.configure(*changes)
     project.feed("a", [item(0), item(1)])
     return project
 
@@ -182,7 +173,7 @@ def test_the_positions_of_an_event_log_are_gone(tmp_path):
 def test_a_log_that_holds_the_records_of_another_pipeline(tmp_path, follow):
     project = made(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
     runs(project)
-    configure(project, ("pipeline: changing", "pipeline: other"), (LAKE, LAKE.replace("./lake", "./second")))
+    project.configure(("pipeline: changing", "pipeline: other"), (LAKE, LAKE.replace("./lake", "./second")))
     project.feed("b", [item(2)])
     _, step = stopped(project, lane="raw.recorded")
     if follow == "skip":
@@ -191,7 +182,7 @@ def test_a_log_that_holds_the_records_of_another_pipeline(tmp_path, follow):
         assert project.ask(*f"{said[1]}0:2".split())["exit"] == 0
     else:
         assert step.startswith("Name another place for this log")
-        configure(project, ("./events", "./others"))
+        project.configure(("./events", "./others"))
     runs(project)
     found = DeltaTable(str(tmp_path / ("events" if follow == "skip" else "others"))).to_pyarrow_table()
     assert sorted(found["offset"].to_pylist()) == [0, 1, 2]
@@ -242,7 +233,7 @@ def feed(project: Project, step: str) -> None:
     """Reads the table by its change data feed."""
     assert "Write `changes: feed` for this source (the table needs delta.enableChangeDataFeed)" in step
     switch_on(str(project.folder / "plain" / "t"))
-    configure(project, ("path: ./plain/t}", "path: ./plain/t, changes: feed}"))
+    project.configure(("path: ./plain/t}", "path: ./plain/t, changes: feed}"))
     follows("resync")(project, step)
 
 
