@@ -66,6 +66,7 @@ def test_deletes_are_forgotten_after_a_time(tmp_path):
     assert lanes["lake.kept"]["tombstones"] == {"retention": None, "forgotten": None}
     ledgers = {into: opened(Lake.at(str(tmp_path / "lake")).tombstones(into)).count() for into in ("products", "kept")}
     assert ledgers == {"products": 1, "kept": 2}
+    time.sleep(1.2)
     lanes, _ = run(tmp_path, record(5, 1_600, 1), record(6, 2_050, 2))
     assert [lanes[n]["counts"]["rejected"] for n in ("lake.products", "lake.kept")] == [1, 0]
     stored = json.loads(run_program(tmp_path, "status", "--json").stdout)["result"]["lanes"]
