@@ -15,6 +15,7 @@ from psycopg import sql
 from replicator.domain.errors import AMBIGUOUS_DELETE, DataLoss, Fatal
 from replicator.domain.event_log import already_logged
 from replicator.domain.plan import (
+    EVENT_ID,
     Counts,
     Cut,
     Facts,
@@ -35,6 +36,7 @@ from ..arrow.departures import looks
 from .pg_columns import ColumnsInServer, changed_keys
 from .pg_connection import planning
 from .pg_history import VersionsInServer
+from .pg_names import quoted
 from .pg_refused import Refused, Waiting, merge_bisecting
 from .pg_supply import Entered, Rows, RowsInMemory, Supply, numbered
 from .pg_target import ROW, Target
@@ -97,6 +99,8 @@ class Writing:
         refuse_gap(write, before.position)
         if self._target.event_log and before == LaneState():
             self._refuse_known(write)
+        if self._target.plan.policy == "append" and before == LaneState():
+            self._refuse_written(write)
         if is_applied(write, before):
             return Outcome(before, Counts(duplicate=write.folded.rows))
         entered = write.folded.frame.entered(write, before, self._target, applied_at, careful=self._careful)
@@ -134,6 +138,19 @@ class Writing:
             self._cursor.execute(query.encode(), (place.topic, place.partition, start))
             if self._cursor.fetchone():
                 raise already_logged(write.lane.id, place.topic)
+
+    def _refuse_written(self, write: Write[Supply]) -> None:
+        """Raise DataLoss when the table has rows that were appended before: a lane without a position appends them again."""
+        query = f"SELECT 1 FROM {self._target.relation} WHERE {quoted(EVENT_ID)} IS NOT NULL LIMIT 1"
+        if self._cursor.execute(query.encode()).fetchone():
+            lane = write.lane.id
+            raise DataLoss(
+                f"table {self._target.relation} has rows that were appended before, and they would be appended again: "
+                f"_replicator.positions has no position of lane {lane}",
+                next_step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes "
+                f"resync {lane}`, or keep its rows and go on behind a position: `replicator lanes skip {lane} --until "
+                "TOPIC:PARTITION:OFFSET`.",
+            )
 
     def _write(self, rows: Rows, write: Write[Supply], before: LaneState, outcome: Outcome) -> None:
         plan, target, facts = self._target.plan, self._target, write.folded.facts
