@@ -17,7 +17,7 @@ from replicator.domain.errors import ReplicatorError
 from replicator.ports.monitor import Views
 
 from .html import render
-from .serving import Serving, has_token
+from .serving import Serving, has_token, known_hosts
 
 
 class MetricsText(Protocol):
@@ -53,7 +53,7 @@ class PageMonitor:
 
     def app(self, views: Views) -> Starlette:
         """The application, for a server or a test client."""
-        hosts = ["127.0.0.1", "localhost", "::1", "testserver"] if self._options.token is None else ["*"]
+        hosts = known_hosts(self._options.address) if self._options.token is None else ["*"]
         guarded = self._guarded
         routes = [
             Route("/", guarded(lambda _: HTMLResponse(render(views.status())))),
@@ -64,7 +64,6 @@ class PageMonitor:
             Route("/readyz", lambda request: self._ready(views, request)),
             Route("/lanes/{lane:path}", guarded(lambda request: _control(views, request)), methods=["POST"]),
         ]
-        # A page on another site must not reach this one under its own host name (DNS rebinding).
         return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])
 
     def _ready(self, views: Views, request: Request) -> Response:

@@ -20,10 +20,9 @@ from replicator.ports.server import Emit
 
 from .commands import Commands
 from .reads import EncodedSlashes, Reads, refused
-from .serving import Serving
+from .serving import Serving, known_hosts
 
 DRAIN_SECONDS = 30
-HERE = ("127.0.0.1", "localhost", "::1", "[::1]", "testserver")
 
 
 class ServerOptions(BaseModel):
@@ -61,9 +60,9 @@ class HttpServer:
             *Reads(reads, self._token, self._options.max_rows, takes_events=emit is not None).routes(),
             *(Commands(emit, self._token, self._options.message_bytes).routes() if emit else ()),
         ]
-        # A page on another site must not read this one under its own host name (DNS rebinding).
         slashes = Middleware(EncodedSlashes)
-        hosts = [Middleware(TrustedHostMiddleware, allowed_hosts=list(HERE))] if not self._token else []
+        here = Middleware(TrustedHostMiddleware, allowed_hosts=known_hosts(self._options.address))
+        hosts = [] if self._token else [here]
         return Starlette(routes=routes, middleware=[*hosts, slashes], exception_handlers={HTTPException: refused})
 
     def _refuse_strangers(self, emit: Emit | None) -> None:

@@ -22,6 +22,12 @@ from .connections import BoundedProtocol
 START_SECONDS = 10.0
 
 
+def known_hosts(address: str) -> list[str]:
+    """The names under which a browser on this machine reaches HOST:PORT. A page on another site must not read what has no
+    token under its own host name (DNS rebinding)."""
+    return ["127.0.0.1", "localhost", "::1", "[::1]", address.rpartition(":")[0], "testserver"]
+
+
 class Serving:
     """Serves one application at a time at HOST:PORT; `section` of the config says the address. `drain`: seconds that
     requests which have begun get at the end."""

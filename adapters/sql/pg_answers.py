@@ -83,12 +83,12 @@ class AnsweredConnection(psycopg.Connection):
         if seconds < self._next:
             return
         working = is_working(self.info.dsn, self.info.password, self._pid)
-        if working is None and (self._hurried or seconds > self.limit):
-            self._end(seconds, ", and does not answer on another connection either")
-        if working is False and self._suspected:
-            self._end(seconds, ", though it has nothing left to do for this connection")
-        self._suspected = seconds if working is False else 0.0
-        self._next = seconds + (SURE_AFTER if working is False else LOOK_AFTER)
+        doubtful = not working and (working is False or self._hurried or seconds > self.limit)
+        if doubtful and self._suspected:
+            idle, unknown = "though it has nothing left to do for this connection", "and takes no other connection either"
+            self._end(seconds, f", {unknown if working is None else idle}")
+        self._suspected = seconds if doubtful else 0.0
+        self._next = seconds + (SURE_AFTER if doubtful else LOOK_AFTER)
 
     def _end(self, seconds: float, why: str) -> None:
         self.pgconn.finish()

@@ -165,8 +165,8 @@ def _shown(report: dict[str, Any], width: int) -> Any:
 def _config(report: dict[str, Any]) -> list[str]:
     """Files of the config that say something else by now."""
     changed = (report.get("config") or {}).get("changed", ())
-    said = "the daemon goes by what it said at the start. `replicator check`, `replicator plan`, then restart the daemon"
-    return [line for file in changed for line in ("", f"{file} was changed: {said}.")]
+    said = "The daemon still uses what it read at its start: run `replicator check` and `replicator plan`, then restart it."
+    return [line for file in changed for line in ("", f"{file} has changed since the daemon started. {said}")]
 
 
 def _table(report: dict[str, Any]) -> list[str]:

@@ -6,7 +6,10 @@ import re
 
 from .errors import Reject, RejectCode
 
-FIX_SOURCE = "Correct it at the source: its next change replaces what is missing. Or forget it: `replicator dlq purge`."
+FIX_SOURCE = (
+    "Correct the row at the source: its next change brings the targets up to date. Or delete the record: "
+    "`replicator dlq purge`."
+)
 OTHER_FORMAT = "See whether the source's `format` is what the records are, and correct it."
 ONE_PART = (
     "Only the part that the reason names cannot be read; `format` is right. If that part is a column, declare the columns "
@@ -25,15 +28,16 @@ BY_CODE = {
     RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, and replay the record. "
     + FIX_SOURCE,
     RejectCode.INCOMPLETE: "Replay the record that made the row first, if it was rejected too; or load the table again.",
-    RejectCode.LATE: "A longer `watermark` or `tombstone_retention` lets it in.",
-    RejectCode.TOO_LARGE: "Raise the bound under `limits`.",
+    RejectCode.LATE: "Load the lane again with `replicator lanes resync LANE`. A longer `watermark` or "
+    "`tombstone_retention` lets such changes in from then on.",
+    RejectCode.TOO_LARGE: "Raise what it exceeds under `limits` (`message_bytes`, `columns`, `depth`), and replay it.",
     RejectCode.CRASHED: "Report it, with the record, and replay it once a release decodes it.",
     RejectCode.NO_EVENT: "Have the service write what a stored event needs (docs/outbox.md), and this one again under a "
     "new id; or raise the bound under `limits` that it names, and replay it.",
     RejectCode.AMBIGUOUS: "Write `replica_identity: full` or `replica_identity: default` for the source, as the table has "
     "it in PostgreSQL (`\\d+ TABLE` in psql; docs/deletes.md), and replay the record.",
-    RejectCode.UNKNOWN_SCHEMA: "Have the registry know the schema again.",
-    RejectCode.HELD: "Replay it together with the record of its key before it: `replicator dlq replay`.",
+    RejectCode.UNKNOWN_SCHEMA: "Register the schema in the schema registry again, then replay the record.",
+    RejectCode.HELD: "Replay the earlier rejected record of its key: `replicator dlq replay` replays both in their order.",
 }
 
 

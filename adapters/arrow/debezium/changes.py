@@ -211,8 +211,10 @@ class Block:
 
     def _is_whole(self, given: Mapping[str, Any], identity: str | None, connector: str | None) -> bool:
         """An image with these values is known to be the whole row."""
-        if identity is not None or connector in WHOLE:
-            return identity != "default"
+        if identity == "full" or connector in WHOLE:
+            return True
+        if identity == "default":
+            return False
         told = [(value, self.reader.telling[name]) for name, value in given.items() if name in self.reader.telling]
         return any(nullable or not _is_filled_in(value, None) for value, nullable in told)
 

@@ -85,4 +85,4 @@ def _deletes(settings: Mapping[str, str]) -> bool:
 
 
 def _step(partition: TopicPartition, what: str = "ms") -> str:
-    return f"Start the daemon or mend the lane; raise retention.{what} of topic {partition.topic} until it has caught up."
+    return f"Start the daemon or repair the lane; raise retention.{what} of topic {partition.topic} until it has caught up."

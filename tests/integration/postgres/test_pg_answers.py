@@ -103,13 +103,25 @@ def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> 
         assert sink.lanes.session.generation == 1
 
 
+def test_one_look_that_fails_ends_no_statement(
+    path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the server has too many clients for a moment."""
+    _, dsn = path
+    looks, look = iter([None]), pg_answers.is_working
+    monkeypatch.setattr(pg_answers, "is_working", lambda *asked: next(looks, look(*asked)))
+    with opened(dsn, answer_timeout=0.1) as sink, sink.lanes.session.using("waiting") as cursor:
+        assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
+    assert next(looks, "looked") == "looked"
+
+
 def test_where_nobody_can_be_asked_there_is_a_limit(path: tuple[Middlebox, str], quick: None) -> None:
     box, dsn = path
     feed = Feed(TABLE)
     with opened(dsn, answer_timeout=3) as sink:
         put(sink, feed.write(row(1)))
         box.closed, began = True, time.monotonic()
-        with pytest.raises(Retryable, match="on another connection either"):
+        with pytest.raises(Retryable, match="no other connection either"):
             sink.apply([feed.write(row(2))], no_rejects)
         assert time.monotonic() - began > 3
 

@@ -170,7 +170,8 @@ NAMES = ["name", "n"]
      ({"name": "b", "n": 0}, "postgresql", "default", NAMES, None), ({"name": "", "n": 0}, "postgresql", "full", None, ""),
      ({"name": "b", "n": 0}, "postgresql", {"public.*": "full"}, None, "b"),
      ({"name": "b", "n": 0}, "postgresql", {"public.x": "full"}, NAMES, "b"),
-     ({"name": "b", "n": 0}, "mysql", None, None, "b"), ({"name": "", "n": 0}, "db2", None, None, "")],
+     ({"name": "b", "n": 0}, "mysql", None, None, "b"), ({"name": "", "n": 0}, "db2", None, None, ""),
+     ({"name": "b", "n": 0}, "oracle", "default", None, "b")],
 )  # fmt: skip
 def test_an_image_without_schema_is_judged_by_its_values_unless_the_option_says(
     image: Any, connector: str, identity: Any, unsent: list[str] | None, shown: str | None

@@ -144,9 +144,19 @@ def test_another_host_name_is_refused_without_a_token(daemon, host):
     assert not daemon.commands
 
 
-@pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1:8090", "localhost"])
+@pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1:8090", "localhost", "[::1]:8090"])
 def test_this_machine_is_answered(daemon, host):
     assert daemon.client().get("/status.json", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("address", ["[::1]:0", "127.0.0.2:0"])
+def test_the_page_is_reached_at_its_address(daemon, address):
+    page = PageMonitor({"address": address}, PrometheusTelemetry())
+    try:
+        with urlopen(f"{page.start(daemon.views())}/livez") as answer:
+            assert answer.status == 200
+    finally:
+        page.close()
 
 
 def test_a_token_is_asked_of_everybody(daemon):
