@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 from avro_of_connect import avro_schema
 from rows_folder import put
 
 PER_FILE = 4
+AVRO = ".avro"
+BYTES = {"type": "bytes", "optional": True}
+"""What a ByteArrayConverter gives the connector."""
+TEXT = {"type": "string"}
+HEADERS = {
+    "type": "array",
+    "items": {"type": "struct", "fields": [{"field": "key", **TEXT}, {"field": "value", **TEXT}]},
+}
 
 
 def written(value: bytes | None, *, as_text: bool = False) -> str:
@@ -28,6 +37,12 @@ def put_records(folder: Path, rows: list[dict[str, Any]], ending: str = ".json")
     first = rows[0]
     stem = f"{first['topic']}+{first['partition']}+{first['offset']:010}"
     at = folder / first["topic"] / f"partition={first['partition']}"
+    if ending == AVRO:
+        pairs = [[{"key": h["name"], "value": h["value"].decode()} for h in row["headers"] or ()] for row in rows]
+        put(at / f"{stem}.headers{AVRO}", avro(HEADERS, pairs))
+        put(at / f"{stem}.keys{AVRO}", avro(BYTES, [row["key"] for row in rows], "deflate"))
+        put(at / f"{stem}{AVRO}", avro(BYTES, [row["value"] for row in rows], "bzip2"))
+        return
     headers = [{"headers": [{"key": h["name"], "value": h["value"].decode()} for h in row["headers"] or ()]} for row in rows]
     # Values come last, so that nobody reads them without what lies beside them.
     put(at / f"{stem}.headers{ending}", "".join(f"{json.dumps(one)}\n" for one in headers).encode())
@@ -42,6 +57,13 @@ def parquet(connect: dict[str, Any], table: pa.Table, *, name: str = "parquet.av
     with pq.ParquetWriter(out, table.schema, store_schema=False) as writer:
         writer.write_table(table, row_group_size=2)
         writer.add_key_value_metadata({name: json.dumps(avro_schema(connect))})
+    return out.getvalue()
+
+
+def avro(connect: dict[str, Any], values: list[Any], codec: str = "null", block: int = 64_000) -> bytes:
+    """A file as AvroFormat makes it of values as Avro has them, with the schema in its header."""
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(avro_schema(connect)), values, codec, block)
     return out.getvalue()
 
 

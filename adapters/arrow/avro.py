@@ -5,6 +5,7 @@ Schemas must have been looked at: not recursive, without items that take no byte
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
@@ -27,12 +28,12 @@ class _Counted(BytesIO):
 
     def __init__(self, data: bytes, reads: int) -> None:
         super().__init__(data)
-        self._left = reads
+        self.left = reads
 
     def read(self, size: int | None = -1, /) -> bytes:
         """See `BytesIO.read`. Raises Unfit after too many calls."""
-        self._left -= 1
-        if self._left < 0:
+        self.left -= 1
+        if self.left < 0:
             raise Unfit(RejectCode.TOO_LARGE, "it holds more values than a record may have")
         return super().read(size)
 
@@ -41,7 +42,27 @@ def datum(data: bytes, schema: Any, columns: int | None, *, named: bool = False)
     """What `data` holds as `schema` (parsed), and the bytes behind it. `columns`: how many a record may have, where items of
     arrays may be much larger than their bytes; None where they cannot. `named`: branches of unions are named. Raises Unfit
     for more values than that, one of FAULTS for bytes that are no such datum."""
-    long = columns is not None and len(data) > FREE_BYTES
-    stream = _Counted(data, READS + READS_PER_COLUMN * (columns or 0)) if long else BytesIO(data)
+    stream = _stream(data, columns)
     found = schemaless_reader(stream, schema, None, return_record_name=named)
     return found, data[stream.tell() :]
+
+
+def data_in(block: bytes, count: int, schema: Any, columns: int | None) -> Iterator[Any]:
+    """So many values that follow each other and fill `block`, each as of `datum`. Raises as that, and EOFError for bytes
+    behind the last one."""
+    stream = _stream(block, columns)
+    for _ in range(count):
+        if isinstance(stream, _Counted):
+            stream.left = _reads(columns)
+        yield schemaless_reader(stream, schema, None)
+    if stream.tell() < len(block):
+        raise EOFError("there are bytes behind the last value")
+
+
+def _stream(data: bytes, columns: int | None) -> BytesIO:
+    long = columns is not None and len(data) > FREE_BYTES
+    return _Counted(data, _reads(columns)) if long else BytesIO(data)
+
+
+def _reads(columns: int | None) -> int:
+    return READS + READS_PER_COLUMN * (columns or 0)

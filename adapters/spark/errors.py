@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from replicator.domain.errors import DecoderDied, EnvironmentProblem, Fatal, ReplicatorError, Retryable
+from replicator.domain.errors import ConfigProblem, DecoderDied, EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
 from ..delta.errors import RESTORE, FileGone
 from ..delta.store_errors import KEYS
@@ -46,9 +46,11 @@ OF_STORES = (
     (("s3a.AWSRedirectException", "s3a.AWSBadRequestException"), "the object store of a sink cannot answer", ASK),
 )
 """What is said of a store that will not do by itself what was asked, as Hadoop's file system names it."""
-OWN = re.compile(r"^(?:\S*\.)?(EnvironmentProblem|Retryable): (.+)$", re.MULTILINE)
+OWN = re.compile(r"^(?:\S*\.)?(ConfigProblem|EnvironmentProblem|Retryable): (.+)$", re.MULTILINE)
 """What this program said itself, on an executor."""
-OWN_KINDS: dict[str, type[ReplicatorError]] = {kind.__name__: kind for kind in (EnvironmentProblem, Retryable)}
+OWN_KINDS: dict[str, type[ReplicatorError]] = {
+    kind.__name__: kind for kind in (ConfigProblem, EnvironmentProblem, Retryable)
+}
 GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\] .*?(\w+:/\S+)\. ")
 """A data file that a version of a table names, by its place, in which characters are escaped."""
 DIED = "Python worker exited unexpectedly"

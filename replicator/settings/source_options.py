@@ -109,7 +109,8 @@ def _of_archive(name: str, source: dict[str, Any]) -> Iterator[Problem]:
     at, of_sinks = ("sources", name), text(source, "files") == "connect"
     if of_sinks and text(source, "format") in NOT_IN_SINKS:
         sentence = (
-            f"{place(at)}: files of sinks hold JSON, lines of text or Parquet, and no records of {quoted(source['format'])}"
+            f"{place(at)}: files of sinks hold JSON, lines of text, Avro or Parquet, and no records of "
+            f"{quoted(source['format'])}"
         )
         hint = "Debezium's events are `format: debezium_json` there, whatever they were in the topic"
         yield Problem((*at, "format"), "inapplicable", sentence, hint)

@@ -12,7 +12,7 @@ class TestConnectFilesSource(SourceContract):
 
     odd_times = ()
 
-    @pytest.fixture(autouse=True, params=[(1, ".json"), (6, ".json.gz"), (1000, ".json")])
+    @pytest.fixture(autouse=True, params=[(1, ".json"), (6, ".json.gz"), (1000, ".json"), (6, ".avro")])
     def folder(self, tmp_path, request):
         self.path, (self.batch_records, self.ending) = tmp_path, request.param
 

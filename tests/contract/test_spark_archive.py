@@ -18,7 +18,7 @@ from debezium_events import column
 from dms_folder import DmsFolder, ReadsDms
 from pyspark.sql import DataFrame
 from rows_folder import put
-from sink_folder import SinkFolder, parquet
+from sink_folder import BYTES, SinkFolder, avro, parquet
 from spark_case import OPTIONS, OnSpark, engine
 from test_source_archive import Folder
 from variants import READ_TESTS
@@ -31,7 +31,7 @@ from adapters.sources.files.spark.folders import archive_spark_source
 from adapters.spark.frames import to_arrow
 from replicator.application.archive_files import write_archive
 from replicator.domain.change import RAW
-from replicator.domain.errors import DataLoss, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
 from replicator.testing.contract import EXAMPLES, SEED
@@ -41,6 +41,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
 
 T = TopicPartition("t", 0)
+AVRO_FILES = Path(__file__).parents[1] / "golden" / "connect_avro"
+BOMB = avro(BYTES, [bytes(4 << 20)], "deflate")
 
 
 def rows_of(frame: DataFrame) -> pa.Table:
@@ -102,13 +104,13 @@ class TestConnectFilesSparkSource(SourceContract):
     always = READ_TESTS
     odd_times = ()
 
-    @pytest.fixture(autouse=True)
-    def folder(self, tmp_path):
-        self.path = tmp_path
+    @pytest.fixture(autouse=True, params=[".json.gz", ".avro"])
+    def folder(self, tmp_path, request):
+        self.path, self.ending = tmp_path, request.param
 
     def new_stream(self):
         engine()
-        return SinkFolder(self.path, archive_spark_source, {"batch_records": 6, **OPTIONS}, ".json.gz")
+        return SinkFolder(self.path, archive_spark_source, {"batch_records": 6, **OPTIONS}, self.ending)
 
     def to_arrow(self, frame):
         return rows_of(frame)
@@ -120,15 +122,41 @@ def test_parquet_of_a_sink_is_read_as_in_process(tmp_path):
     table = pa.table({"id": range(5), "at": pa.array(range(5), pa.int32())})
     put(tmp_path / "t+0+7.snappy.parquet", parquet(connect, table))
     put(tmp_path / "t+0+7.keys.json.gz", b"".join(b"%d\n" % n for n in range(5)))
+    found = read_by_both(tmp_path)
+    assert [(row["offset"], row["key"]) for row in found] == [(7 + n, b"%d" % n) for n in range(5)]
+
+
+def test_avro_of_a_sink_is_read_as_in_process(tmp_path):
+    for file, name in (("t+0+7.avro", "events.snappy"), ("t+0+7.keys.avro", "extra.keys"), ("t+0+10.avro", "extra.bytes")):
+        put(tmp_path / file, (AVRO_FILES / f"{name}.avro").read_bytes())
+    put(tmp_path / "t+0+10.keys.avro", (AVRO_FILES / "extra.keys.avro").read_bytes())
+    found = read_by_both(tmp_path)
+    assert [(row["offset"], row["key"]) for row in found] == [(7 + n, b"key %d" % (n % 3)) for n in range(6)]
+    assert found[3]["value"] == b"\0\n\0\xff"
+
+
+def test_avro_that_cannot_be_read_on_executors_says_so(tmp_path):
+    content = (AVRO_FILES / "events.null.avro").read_bytes()
     engine()
-    options: dict[str, Any] = {"path": str(tmp_path), "files": "connect"}
+    cases = [(content[:-9], EnvironmentProblem, "ends too early"), (BOMB, ConfigProblem, "has a block")]
+    for broken, kind, sentence in cases:
+        put(tmp_path / "t+0+7.avro", broken)
+        source = archive_spark_source({"path": str(tmp_path), "files": "connect", "message_bytes": 1024, **OPTIONS})
+        with pytest.raises(kind, match=sentence):
+            source.run(Position(), lambda _: None, threading.Event(), once=True)
+
+
+def read_by_both(folder: Path) -> list[dict[str, Any]]:
+    """What is read by executors, which is what is read in process."""
+    engine()
+    options: dict[str, Any] = {"path": str(folder), "files": "connect"}
     found: list[list[dict[str, Any]]] = []
     for source, local in ((archive_source(options), True), (archive_spark_source({**options, **OPTIONS}), False)):
         frames: list[Any] = []
         source.run(Position(), lambda batch, kept=frames: kept.append(batch.frame), threading.Event(), once=True)
         found.append(pa.concat_tables(frame if local else rows_of(frame) for frame in frames).to_pylist())
-    assert [(row["offset"], row["key"]) for row in found[0]] == [(7 + n, b"%d" % n) for n in range(5)]
     assert found[1] == found[0]
+    return found[0]
 
 
 @dataclass

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import msgspec
 from confluent_kafka.schema_registry import Schema
-from fastavro import parse_schema
-from fastavro.schema import SchemaParseException
 
 from replicator.domain.errors import Reject, RejectCode
 
-from ...arrow.connect.nodes import Mend
-from ...arrow.connect.schema import Translation, refused
-from ...arrow.json.faults import UNREADABLE, Unfit, malformed
-from ...arrow.json.framing import CLOSING, MARK, OPENING
+from ...arrow.connect.schema import refused
+from ...arrow.connect.value_schema import NO_SCHEMA, ValueSchema, read_schema
+from ...arrow.json.faults import Unfit, malformed
 from ...arrow.json.limits import Limits
 from ...registry.client import Registry, UnknownSchema
 from ...registry.options import RegistryOptions
@@ -29,26 +24,15 @@ MISSING_SECONDS = 1.0
 """How long a registry is not asked again for a schema that it did not have."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """One schema. `avro`: what bodies are read with. `opening`: the text before a payload, which holds Connect's schema.
-    `columns`: the limit of `adapters.arrow.avro.datum`."""
-
-    avro: Any
-    opening: bytes
-    mend: Mend | None
-    columns: int | None
-
-
 class Schemas:
     """The schemas of one registry, asked for once each."""
 
     def __init__(self, registry: Registry, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._registry, self._limits, self._clock = registry, limits, clock
-        self._known: dict[int, Known | Reject] = {}
+        self._known: dict[int, ValueSchema | Reject] = {}
         self._missing: dict[int, float] = {}
 
-    def of(self, number: int) -> Known | Reject:
+    def of(self, number: int) -> ValueSchema | Reject:
         """The schema of that id, or why it cannot be used. Raises what `Registry.schema` raises."""
         found = self._known.get(number)
         if found is not None:
@@ -74,7 +58,7 @@ def _missing(number: int) -> Reject:
     return Reject(RejectCode.UNKNOWN_SCHEMA, f"the schema registry has no schema of the id {number}, which the record names")
 
 
-def known_of(schema: Schema, limits: Limits) -> Known | Reject:
+def known_of(schema: Schema, limits: Limits) -> ValueSchema | Reject:
     """What a registered schema says of records; never raises for what it says."""
     try:
         return _read(schema, limits)
@@ -82,11 +66,11 @@ def known_of(schema: Schema, limits: Limits) -> Known | Reject:
         return unfit.reject
     except RecursionError:
         return refused("is nested too deeply", RejectCode.TOO_LARGE).reject
-    except (*UNREADABLE, SchemaParseException, TypeError, KeyError):
+    except NO_SCHEMA:
         return malformed("its schema is no Avro schema")
 
 
-def _read(schema: Schema, limits: Limits) -> Known:
+def _read(schema: Schema, limits: Limits) -> ValueSchema:
     text = schema.schema_str or ""
     if (schema.schema_type or "AVRO") != "AVRO":
         raise Unfit(RejectCode.MALFORMED, f"its schema is of the type {str(schema.schema_type)[:20]!r}, not AVRO")
@@ -94,18 +78,10 @@ def _read(schema: Schema, limits: Limits) -> Known:
         raise refused("refers to other schemas")
     if len(text) > LONGEST_SCHEMA:
         raise refused(f"is longer than {LONGEST_SCHEMA} characters", RejectCode.TOO_LARGE)
-    node = Translation(limits.columns, limits.depth).node(msgspec.json.decode(text))
-    opening = OPENING + msgspec.json.encode(node.connect) + MARK
-    return Known(parse_schema(node.avro), opening, node.mend, limits.columns if node.nests else None)
+    return read_schema(text, limits)
 
 
 @cache
 def schemas_of(options: RegistryOptions, limits: Limits) -> Schemas:
     """The schemas of a registry in this process: decoders come and go, on executors with every task."""
     return Schemas(Registry(options), limits)
-
-
-def written(known: Known, value: Any) -> bytes:
-    """The text of a value with its schema."""
-    mended = value if known.mend is None else known.mend(value)
-    return known.opening + msgspec.json.encode(mended) + CLOSING

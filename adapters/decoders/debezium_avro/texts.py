@@ -13,12 +13,13 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.ports.backfill import TOPICS
 
 from ...arrow.avro import FAULTS, datum
+from ...arrow.connect.value_schema import ValueSchema
 from ...arrow.json.faults import Unfit, malformed
 from ...arrow.json.headers import entries, unread
 from ...arrow.json.limits import Limits, bounded
 from ...arrow.json.lookalikes import named
 from ...arrow.json.pieces import some
-from .schemas import Known, Schemas, written
+from .schemas import Schemas
 
 MAGIC = 0
 FRAME = 5
@@ -100,11 +101,11 @@ class Reading:
         return known if isinstance(known, Reject) else _read(known, data[FRAME:])
 
 
-def _read(known: Known, body: bytes) -> bytes | Reject:
+def _read(known: ValueSchema, body: bytes) -> bytes | Reject:
     """The text of what a body holds, or why it cannot be read."""
     try:
         value, rest = datum(body, known.avro, known.columns)
-        text = written(known, value)
+        text = known.to_text(value)
     except Unfit as unfit:
         return unfit.reject
     except UnicodeError:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.frames import Stop
 
+from .avro import AVRO, messages_in
 from .form import Form, Number
 from .lines import HasLines, LongLine, bounded, size_of
 from .listing import ArchiveFile
@@ -24,7 +25,7 @@ PutRecord = Callable[[Record, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
 PARQUET_ROWS = 8_192
 """Rows of a Parquet file that are turned into records at once."""
-WHOLE = (".gz", ".parquet", ".csv", ".json", ".bin")
+WHOLE = (".gz", ".parquet", ".csv", ".json", ".bin", AVRO)
 """Endings of files that are read anew, from their beginning, when they have changed."""
 
 
@@ -77,6 +78,8 @@ class Reading:
         if file.name.endswith(".parquet"):
             self._parquet(file)
             return 0, 0
+        if file.name.endswith(AVRO):
+            return self._lines(file, messages_in(file, self._form.longest), 0, 0)
         if file.name.endswith(".gz"):
             with file.path.open("rb") as packed, gzip.open(packed) as stream:
                 return self._lines(file, whole(self._bounded(stream), file, growing=self._form.growing), 0, 0)

@@ -13,8 +13,9 @@ from fastavro import parse_schema, schemaless_writer
 from hypothesis import strategies as st
 
 from adapters.arrow.avro import FREE_BYTES
+from adapters.arrow.connect.value_schema import ValueSchema
 from adapters.arrow.json.limits import Limits
-from adapters.decoders.debezium_avro.schemas import LONGEST_SCHEMA, Known, known_of
+from adapters.decoders.debezium_avro.schemas import LONGEST_SCHEMA, known_of
 from adapters.decoders.debezium_avro.texts import _read
 from replicator.domain.errors import Reject
 from replicator.testing.contract import for_all
@@ -33,7 +34,7 @@ def record(**fields: object) -> dict[str, object]:
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
 
-def known(schema: object, limits: Limits = LIMITS) -> Known | Reject:
+def known(schema: object, limits: Limits = LIMITS) -> ValueSchema | Reject:
     return known_of(Schema(schema if isinstance(schema, str) else json.dumps(schema), "AVRO"), limits)
 
 
@@ -103,10 +104,10 @@ def test_schemas_that_refer_to_others_or_are_too_long_are_refused():
 
 def test_as_deep_as_a_record_may_be_is_good():
     found = known(nested(60), Limits(depth=500))
-    assert isinstance(found, Known)
+    assert isinstance(found, ValueSchema)
     assert isinstance(_read(found, b"\x02" * 60 + b"\x0e"), bytes)
     deeper = known(nested(120), Limits(depth=500))
-    assert isinstance(deeper, Known)
+    assert isinstance(deeper, ValueSchema)
     assert isinstance(_read(deeper, b"\x02" * 120 + b"\x0e"), bytes)
 
 
@@ -133,7 +134,7 @@ def long(value: int) -> bytes:
 )
 def test_bodies_that_claim_more_than_they_hold_cost_nothing(schema, body):
     found = known(schema)
-    assert isinstance(found, Known)
+    assert isinstance(found, ValueSchema)
     tracemalloc.start()
     said = _read(found, body)
     peak = tracemalloc.get_traced_memory()[1]
@@ -145,7 +146,7 @@ def test_bodies_that_claim_more_than_they_hold_cost_nothing(schema, body):
 @pytest.mark.parametrize("items", [record(b="boolean"), {"type": "array", "items": "int"}, {"type": "map", "values": "int"}])
 def test_small_items_that_become_large_are_bounded(items):
     found = known({"type": "record", "name": "Top", "fields": [{"name": "a", "type": {"type": "array", "items": items}}]})
-    assert isinstance(found, Known)
+    assert isinstance(found, ValueSchema)
     most = FREE_BYTES * 16
     tracemalloc.start()
     said = _read(found, long(most) + b"\0" * (most + 1))
@@ -157,7 +158,7 @@ def test_small_items_that_become_large_are_bounded(items):
 
 def test_a_long_array_of_numbers_is_good():
     found = known(record(a={"type": "array", "items": "int"}))
-    assert isinstance(found, Known)
+    assert isinstance(found, ValueSchema)
     assert isinstance(_read(found, long(1_000_000) + b"\2" * 1_000_000 + b"\0"), bytes)
 
 
@@ -197,7 +198,7 @@ def whole() -> bytes:
 
 def test_what_is_not_changed_is_read():
     found = known(WHOLE)
-    assert isinstance(found, Known)
+    assert isinstance(found, ValueSchema)
     said = _read(found, whole())
     assert isinstance(said, bytes)
     payload = {"i": 7, "s": "text", "d": [0.5, None, "NaN"], "m": {"a": "AQI="}, "p": [[1, "Infinity"]], "e": "BLUE"}
@@ -213,7 +214,7 @@ def test_a_decimal_below_the_point_is_read():
     """A scale that Avro's own library does not take."""
     decimal = {"type": "bytes", "logicalType": "decimal", "scale": -2, "precision": 64, "connect.version": 1}
     found = known(record(a={**decimal, "connect.name": "org.apache.kafka.connect.data.Decimal"}))
-    assert isinstance(found, Known)
+    assert isinstance(found, ValueSchema)
     said = json.loads(_read(found, b"\2\1"))
     assert said["payload"] == {"a": "AQ=="}
     (field,) = said["schema"]["fields"]
@@ -222,7 +223,7 @@ def test_a_decimal_below_the_point_is_read():
 
 def test_mutated_bodies_are_read_or_refused():
     found, body = known(WHOLE), whole()
-    assert isinstance(found, Known)
+    assert isinstance(found, ValueSchema)
 
     @for_all(at=st.integers(0, len(body)), junk=st.binary(max_size=12), cut=st.integers(0, 4))
     def check(at, junk, cut):

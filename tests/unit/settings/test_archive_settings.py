@@ -34,7 +34,7 @@ def test_which_files_are_read(folder, more, name, settle):
     [
         ("    files: connected\n", "debezium_json", "unknown_value", "files"),
         ("    settle: 1 minute\n", "debezium_json", "inapplicable", "means nothing for recorded topics"),
-        ("    files: connect\n", "dts_avro", "inapplicable", "files of sinks hold JSON, lines of text or Parquet"),
+        ("    files: connect\n", "dts_avro", "inapplicable", "files of sinks hold JSON, lines of text, Avro or Parquet"),
     ],
 )
 def test_mistakes(folder, more, form, code, sentence):

@@ -7,11 +7,13 @@ offsets they had. Where the connector passed over records, those behind them hav
 
 **Values.** A line of `.json` is the value (`JsonFormat`). One that is a JSON text stands for what the text says: so are
 messages written that are text to the connector (`StringConverter`). A line of `.bin` (`ByteArrayFormat`) is the message as
-it was. A row of Parquet (`ParquetFormat`) becomes the JSON of the value with its schema, which the file names (`parquet`).
+it was. A record of Avro (`AvroFormat`) and a row of Parquet (`ParquetFormat`) become the JSON of the value with its schema,
+which the file names (`..avro`, `parquet`); text and bytes in Avro are messages as they were.
 
-**Keys and headers** lie beside, in `TOPIC+PARTITION+OFFSET.keys.json` and `.headers.json`, line by line (`store.kafka.keys`,
-`store.kafka.headers`). Once a partition has them, a file without them is not complete. Keys without values, which are
-tombstones (`behavior.on.null.values: write`), are refused: nothing says where among the values they belong.
+**Keys and headers** lie beside, in `TOPIC+PARTITION+OFFSET.keys.json` or `.keys.avro`, and `.headers` alike, in the order of
+the values (`store.kafka.keys`, `store.kafka.headers`). Once a partition has them, a file without them is not complete. Keys
+without values, which are tombstones (`behavior.on.null.values: write`), are refused: nothing says where among the values
+they belong.
 
 **Time.** That of a record is its file's last write.
 """

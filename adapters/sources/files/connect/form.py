@@ -11,6 +11,7 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.moments import FIRST_MS, LAST_MS
 
+from ..avro import AVRO, NULL
 from ..batches import Columns
 from ..form import LONGEST, Number
 from ..lines import LongLine
@@ -31,12 +32,17 @@ class _Headers(msgspec.Struct):
     headers: list[_Header]
 
 
+class _TypedHeaders(msgspec.Struct):
+    payload: list[_Header]
+
+
 _text = msgspec.json.Decoder(str).decode
 _headers = msgspec.json.Decoder(_Headers).decode
+_typed_headers = msgspec.json.Decoder(_TypedHeaders).decode
 
 
 class SinkLines:
-    """`Form` of JSON lines, lines of messages and Parquet."""
+    """`Form` of JSON lines, lines of messages, Avro and Parquet."""
 
     suffixes: tuple[str, ...] = SUFFIXES
     divisible = growing = False
@@ -65,7 +71,7 @@ class SinkLines:
         found = self._record(file, at)
         if isinstance(found, ValueError):
             return found
-        if not line.strip() and not file.name.endswith(RAW):
+        if not line.strip() and not file.name.endswith((*RAW, AVRO)):
             return None
         return found._replace(value=_message(file, line))
 
@@ -83,7 +89,7 @@ class SinkLines:
         try:
             key = self._part(file, "keys", at)
             headers = self._part(file, "headers", at)
-            said = None if headers is None else [(one.key, _bytes(one.value)) for one in _headers(headers).headers]
+            said = None if headers is None else [(one.key, _bytes(one.value)) for one in _headers_of(file, headers)]
         except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
             return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
         time = file.stamp[1] // 1_000_000
@@ -137,8 +143,16 @@ class _Beside:
         return line
 
 
+def _headers_of(file: SinkFile, line: bytes) -> list[_Header]:
+    """What a record of a file of headers holds: of JSON a struct around them, of Avro themselves."""
+    is_typed = file.headers is not None and file.headers.name.endswith(AVRO)
+    return _typed_headers(line).payload if is_typed else _headers(line).headers
+
+
 def _message(file: ArchiveFile, line: bytes) -> bytes | None:
     """The message that a line stands for. One that is no JSON stays as it is: a decoder says so."""
+    if file.name.endswith(AVRO):
+        return None if line == NULL else line
     if file.name.endswith(RAW):
         return line.removesuffix(b"\n")
     text = line.strip()

@@ -9,17 +9,18 @@ from typing import NamedTuple
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import TopicPartition
 
+from ..avro import AVRO
 from ..listing import FilePath
 
 PARQUET = ".parquet"
-SUFFIXES = (".json", ".json.gz", ".bin", ".bin.gz", PARQUET)
-OTHERS = (".avro", ".keys.parquet", ".headers.parquet", ".snappy", ".zip")
+SUFFIXES = (".json", ".json.gz", ".bin", ".bin.gz", AVRO, PARQUET)
+OTHERS = (".keys.parquet", ".headers.parquet", ".snappy", ".zip")
 """Of files that sinks write too, and that cannot be read."""
 RAW = (".bin", ".bin.gz")
 """Of files whose lines are messages as they were."""
 _NAME = re.compile(
     r"(?P<stem>(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]{1,10})\+(?P<offset>[0-9]{1,19}))(?:\.(?P<part>keys|headers))?"
-    r"(?:(?:\.json|\.bin)(?:\.gz)?|(?:\.(?:snappy|gz|zstd|lz4|lz4raw|lzo|br))?\.parquet)"
+    r"(?:(?:\.json|\.bin)(?:\.gz)?|\.avro|(?:\.(?:snappy|gz|zstd|lz4|lz4raw|lzo|br))?\.parquet)"
 )
 LISTED = 2**17
 """Names that are kept: folders are listed again and again."""
@@ -41,10 +42,10 @@ def named(path: FilePath) -> Named:
     found = _NAME.fullmatch(path.name)
     if path.name.endswith(OTHERS) or (found and found["part"] and path.name.endswith(PARQUET)):
         raise ConfigProblem(
-            f"{path} is in a format that is not read: values are read as JSON, lines of messages or Parquet, and keys and "
-            "headers as JSON or lines",
-            next_step="Let the connector write JsonFormat, as `keys.format.class` and `headers.format.class` too, in "
-            "another folder.",
+            f"{path} is in a format that is not read: values are read as JSON, lines of messages, Avro or Parquet, and keys "
+            "and headers as JSON, lines or Avro",
+            next_step="Let the connector write AvroFormat or JsonFormat, as `keys.format.class` and "
+            "`headers.format.class` too, in another folder.",
         )
     if found is None or int(found["partition"]) >= 2**31 or int(found["offset"]) >= 2**62:
         raise ConfigProblem(

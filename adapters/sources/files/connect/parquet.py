@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Context, Decimal
-from functools import lru_cache
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem
 
-from ....arrow.connect.nodes import Mend, Node
-from ....arrow.connect.schema import Translation
-from ....arrow.json.faults import UNREADABLE, Unfit
-from ....arrow.json.framing import CLOSING, MARK, OPENING
-from ....arrow.json.limits import Limits
+from ....arrow.connect.nodes import Mend
+from ....arrow.connect.value_schema import NO_SCHEMA
+from ..avro import STEP, reason_of, schema_of
 from ..listing import ArchiveFile
 
 SCHEMAS = (b"parquet.avro.schema", b"avro.schema")
@@ -28,7 +24,6 @@ SCHEMAS = (b"parquet.avro.schema", b"avro.schema")
 KNOWN = (t.is_boolean, t.is_integer, t.is_floating, t.is_string, t.is_binary, t.is_fixed_size_binary, t.is_decimal)
 EXACT = Context(prec=100)
 """More digits than Parquet's decimals have."""
-STEP = "Let the connector write `format.class` JsonFormat, in another folder."
 
 
 def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
@@ -37,40 +32,32 @@ def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
     if said is None:
         raise ConfigProblem(f"{file.path} does not name the schema of its records (parquet.avro.schema)", next_step=STEP)
     try:
-        names = [field["field"] for field in _node(said).connect.get("fields", ())]
-    except (*UNREADABLE, KeyError, TypeError) as error:
-        reason = error.reject.sentence if isinstance(error, Unfit) else "its schema is no Avro schema"
-        raise ConfigProblem(f"{file.path} cannot be read: {reason}", next_step=STEP) from None
+        names = [field["field"] for field in schema_of(said).connect.get("fields", ())]
+    except NO_SCHEMA as error:
+        raise ConfigProblem(f"{file.path} cannot be read: {reason_of(error)}", next_step=STEP) from None
     if names != schema.names:
         raise ConfigProblem(f"{file.path} has other columns than the schema that it names", next_step=STEP)
     for field in schema:
         if _as_written(field.type) is None:
             raise ConfigProblem(
-                f"column {field.name!r} of {file.path} is of type {field.type}, which Connect does not have", next_step=STEP
+                f"column {field.name!r} of {file.path} is of type {field.type}, which Connect does not have",
+                next_step=STEP,
             )
 
 
 def messages(chunk: pa.RecordBatch) -> list[bytes]:
     """The messages of some rows of a file that was not refused."""
-    node = _node(_schema_in(chunk.schema) or b"")
+    written = schema_of(_schema_in(chunk.schema) or b"")
     columns = []
     for column in chunk.columns:
         values, mend = column.cast(_as_written(column.type)).to_pylist(), _as_connect(column.type)
         columns.append(values if mend is None else list(map(mend, values)))
-    opening = OPENING + msgspec.json.encode(node.connect) + MARK
     rows = (dict(zip(chunk.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
-    return [opening + msgspec.json.encode(row if node.mend is None else node.mend(row)) + CLOSING for row in rows]
+    return [written.to_text(row) for row in rows]
 
 
 def _schema_in(schema: pa.Schema) -> bytes | None:
     return next((said for name in SCHEMAS if (said := (schema.metadata or {}).get(name)) is not None), None)
-
-
-@lru_cache(64)
-def _node(said: bytes) -> Node:
-    """What an Avro schema stands for; raises what reading hostile JSON raises. Decoders look at limits."""
-    limits = Limits()
-    return Translation(limits.columns, limits.depth).node(msgspec.json.decode(said))
 
 
 def _as_written(kind: pa.DataType) -> pa.DataType | None:

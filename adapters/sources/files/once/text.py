@@ -8,6 +8,7 @@ from typing import IO, BinaryIO, cast
 
 from replicator.domain.errors import EnvironmentProblem
 
+from ..avro import AVRO, messages_in
 from ..form import Form
 from ..lines import bounded
 from ..listing import ArchiveFile
@@ -22,8 +23,12 @@ def first_row(form: Form, file: ArchiveFile) -> bytes:
 
 
 def lines_of(form: Form, file: ArchiveFile) -> Iterator[bytes]:
-    """The lines of a file of text with their ends. EnvironmentProblem when it cannot be read, or is not whole."""
+    """The lines of a file of text with their ends, or the messages of an Avro file. EnvironmentProblem when it cannot be
+    read, or is not whole."""
     try:
+        if file.name.endswith(AVRO):
+            yield from messages_in(file, form.longest)
+            return
         with file.path.open("rb") as stored, _plain(file, stored) as stream:
             yield from form.lines(whole(bounded(stream, form.longest), file, growing=False))
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from ..avro import AVRO
 from ..form import Form
 from ..listing import ArchiveFile
 from ..reading import parquet
@@ -36,7 +37,7 @@ def cut(form: Form, file: ArchiveFile, begun: int, lines: int, size: int) -> Ite
     file = replace(file, path=file.path.absolute())
     if file.name.endswith(".parquet"):
         yield from _groups(form, file, size)
-    elif file.name.endswith(".gz"):
+    elif file.name.endswith((".gz", AVRO)):
         yield Piece(file, 0, file.size, 0, 0, file.size * EXPANDS)
     elif not form.divisible:
         yield Piece(file, begun, file.size, begun, lines, file.size - begun)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 
+from ..avro import AVRO, messages_in
 from ..batches import Columns
 from ..form import Form
 from ..lines import bounded, size_of
@@ -96,8 +97,7 @@ class Scan:
         yield gathered.frame()
 
     def _records(self) -> Iterator[Record]:
-        stream = self._compressed() if self._piece.file.name.endswith(".gz") else self._plain()
-        for line in self._form.lines(stream):
+        for line in self._form.lines(self._lines_of(self._piece.file)):
             record = record_of(self._form, self._piece.file, line, self._number)
             if isinstance(record, ValueError):
                 if self._form.growing and not line.endswith(b"\n"):
@@ -108,6 +108,11 @@ class Scan:
             self._lines += 1
             if record is not None:
                 yield record
+
+    def _lines_of(self, file: ArchiveFile) -> Iterator[bytes]:
+        if file.name.endswith(AVRO):
+            return messages_in(file, self._form.longest)
+        return self._compressed() if file.name.endswith(".gz") else self._plain()
 
     def _compressed(self) -> Iterator[bytes]:
         with self._piece.file.path.open("rb") as packed, gzip.open(packed) as stream:
