@@ -106,15 +106,24 @@ def _of_files(name: str, source: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _of_archive(name: str, source: dict[str, Any]) -> Iterator[Problem]:
-    at, of_sinks = ("sources", name), text(source, "files") == "connect"
-    if of_sinks and text(source, "format") in NOT_IN_SINKS:
+    at, files = ("sources", name), text(source, "files")
+    if files in ("connect", "lines") and text(source, "format") in NOT_IN_SINKS:
         sentence = (
             f"{place(at)}: files of sinks hold JSON, lines of text, Avro or Parquet, and no records of "
             f"{quoted(source['format'])}"
         )
         hint = "Debezium's events are `format: debezium_json` there, whatever they were in the topic"
         yield Problem((*at, "format"), "inapplicable", sentence, hint)
-    if "settle" in source and not of_sinks:
+    if files == "lines" and "topic" not in source:
+        sentence = f"missing key 'topic' in {place(at)}: lines of a file do not say of which topic they are"
+        yield Problem(at, "missing", sentence, "for example topic: cdc.public.orders")
+    if files == "lines" and (text(source, "path") or "").startswith(("s3://", "s3a://")):
+        sentence = f"{place(at)}: with 'files: lines' the path is the file that the connector appends to"
+        yield Problem((*at, "path"), "inapplicable", sentence, "name a file on this machine; objects do not grow")
+    if "topic" in source and files != "lines":
+        sentence = f"key 'topic' in {place(at)} means nothing without 'files: lines': files say of which topics they are"
+        yield Problem((*at, "topic"), "inapplicable", sentence, "remove it")
+    if "settle" in source and files != "connect":
         sentence = f"key 'settle' in {place(at)} means nothing for recorded topics, which are read while they grow"
         yield Problem((*at, "settle"), "inapplicable", sentence, "remove it")
 

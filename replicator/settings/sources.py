@@ -168,8 +168,11 @@ class ArchiveSettings(RecordSettings):
     transport: Literal["archive"]
     path: LakePath
     """A file, folder or glob, or s3://BUCKET/FOLDER."""
-    files: Literal["recorded", "connect"] | None = None
-    """recorded (the default): what `replicator record` writes; connect: files of sinks, as TOPIC+PARTITION+OFFSET.json."""
+    files: Literal["recorded", "connect", "lines"] | None = None
+    """recorded (the default): what `replicator record` writes; connect: files of sinks, as TOPIC+PARTITION+OFFSET.json;
+    lines: the one file of Kafka's file sink, which has a value in each line."""
+    topic: str | None = Field(None, min_length=1)
+    """With files lines: what to call the topic of its records."""
     settle: Duration | None = None
     """With files connect: how long nobody must have written to a file before it is read; 10 seconds when not said."""
     mode: Mode | None = None

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from debezium_events import column
 from dms_folder import DmsFolder, ReadsDms
+from line_file import LineFile, ReadsLineFile
 from pyspark.sql import DataFrame
 from rows_folder import put
 from sink_folder import BYTES, SinkFolder, avro, parquet
@@ -111,6 +112,23 @@ class TestConnectFilesSparkSource(SourceContract):
     def new_stream(self):
         engine()
         return SinkFolder(self.path, archive_spark_source, {"batch_records": 6, **OPTIONS}, self.ending)
+
+    def to_arrow(self, frame):
+        return rows_of(frame)
+
+
+class TestLineFileSparkSource(ReadsLineFile, SourceContract):
+    """`LineFileSparkSource`."""
+
+    always = READ_TESTS
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path):
+        self.path = tmp_path / "items.txt"
+
+    def new_stream(self):
+        engine()
+        return LineFile(self.path, archive_spark_source, {"batch_records": 6, **OPTIONS})
 
     def to_arrow(self, frame):
         return rows_of(frame)

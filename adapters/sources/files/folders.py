@@ -8,29 +8,32 @@ from typing import Any
 from .check import ArchiveCheck
 from .connect import ConnectFilesCheck, ConnectFilesSource
 from .dms.source import DmsFilesCheck, DmsFilesSource
+from .line_file import LineFileCheck, LineFileSource
 from .rows import RowsFilesCheck, RowsFilesSource
 from .source import ArchiveSource
 
 ROWS = "rows"
-FILES, CONNECT = "files", "connect"
+FILES, RECORDED, CONNECT, LINES = "files", "recorded", "connect", "lines"
+SOURCES = {RECORDED: ArchiveSource, CONNECT: ConnectFilesSource, LINES: LineFileSource}
+CHECKS = {RECORDED: ArchiveCheck, CONNECT: ConnectFilesCheck, LINES: LineFileCheck}
 
 
-def split_files(options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Whether an archive consists of files of Kafka Connect's sinks, and the other options."""
+def split_files(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What an archive consists of: recorded topics, or files of Kafka Connect's sinks; and the other options."""
     own = dict(options)
-    return own.pop(FILES, None) == CONNECT, own
+    return str(own.pop(FILES, None) or RECORDED), own
 
 
 def archive_source(options: Mapping[str, object]) -> ArchiveSource:
     """The source of recorded topics, in files of ours or in those of Kafka Connect's sinks."""
-    of_sinks, own = split_files(options)
-    return ConnectFilesSource(own) if of_sinks else ArchiveSource(own)
+    files, own = split_files(options)
+    return SOURCES[files](own)
 
 
 def archive_check(name: str, options: Mapping[str, Any]) -> ArchiveCheck:
     """What `doctor` looks at there."""
-    of_sinks, own = split_files(options)
-    return ConnectFilesCheck(name, own) if of_sinks else ArchiveCheck(name, own)
+    files, own = split_files(options)
+    return CHECKS[files](name, own)
 
 
 def files_source(options: Mapping[str, object]) -> DmsFilesSource | RowsFilesSource:

@@ -25,14 +25,15 @@ PutRecord = Callable[[Record, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
 PARQUET_ROWS = 8_192
 """Rows of a Parquet file that are turned into records at once."""
-WHOLE = (".gz", ".parquet", ".csv", ".json", ".bin", AVRO)
-"""Endings of files that are read anew, from their beginning, when they have changed."""
+PACKED = (".gz", ".parquet")
+"""Endings of files that are read anew, from their beginning, when they have grown."""
 
 
 class Progress:
-    """How far each file was read, so that a growing file is not read again from its beginning."""
+    """How far each file was read, so that a growing file is not read again from its beginning. `growing`: as of a form."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, growing: bool) -> None:
+        self._growing = growing
         self._left: dict[str, tuple[ArchiveFile, int, int]] = {}
 
     def begin(self, file: ArchiveFile) -> tuple[int, int] | None:
@@ -40,7 +41,7 @@ class Progress:
         before, at, lines = self._left.get(file.label, (None, 0, 0))
         if before == file:
             return None
-        if before is None or _is_anew(before, file, at):
+        if before is None or not self._growing or _is_anew(before, file, at):
             return 0, 0
         return at, lines
 
@@ -50,7 +51,7 @@ class Progress:
 
 
 def _is_anew(before: ArchiveFile, file: ArchiveFile, at: int) -> bool:
-    return before.stamp[0] != file.stamp[0] or file.size < at or file.name.endswith(WHOLE)
+    return before.stamp[0] != file.stamp[0] or file.size < at or file.name.endswith(PACKED)
 
 
 class Reading:
@@ -58,7 +59,7 @@ class Reading:
 
     def __init__(self, form: Form, put: PutRecord, put_frame: PutFrame, stop: Stop) -> None:
         self._form, self._put, self._put_frame, self._stop = form, put, put_frame, stop
-        self._progress = Progress()
+        self._progress = Progress(growing=form.growing)
 
     def read(self, file: ArchiveFile) -> None:
         """Put what is new in `file`."""

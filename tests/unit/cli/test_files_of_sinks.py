@@ -71,3 +71,33 @@ def test_events_of_a_sink_become_rows(tmp_path: Path, engine: str) -> None:
     assert sorted(sum(lane["counts"].values()) for lane in lanes) == [1, 2]
     assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "price")) == ([(2, "new")], [(1, "2.56")])
     assert not any(sum(lane["counts"].values()) for lane in run(tmp_path, engine)["result"]["lanes"])
+
+
+LINES = """\
+pipeline: shop
+sources:
+  sink: {format: debezium_json, transport: archive, path: ./events.txt, files: lines, topic: everything}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./dead_letters}
+tables:
+  - {match: public.*, source: sink, keys: [id], schema: {id: int64, name: string}, to: [{sink: lake}]}
+http: {address: "127.0.0.1:0"}
+"""
+GOLDEN = Path(__file__).parents[2] / "golden" / "connect_file" / "events.txt"
+
+
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
+def test_lines_of_the_file_sink_become_rows(tmp_path: Path, engine: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(LINES)
+    file, whole = tmp_path / "events.txt", GOLDEN.read_bytes()
+    first = b"".join(whole.splitlines(keepends=True)[:2])
+    file.write_bytes(first + b'{"before"')
+    assert run(tmp_path, engine)["result"]["lanes"]
+    assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "name")) == ([(1, "é☃")], [(7, "u")])
+    file.write_bytes(whole)
+    run(tmp_path, engine)
+    assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "name")) == ([(2, "two")], [(7, "u")])
+    file.write_bytes(b"\n".join(reversed(whole.splitlines())) + b"\n" + whole)
+    assert "begins with another line" in json.dumps(run(tmp_path, engine, code=4))

@@ -20,6 +20,7 @@ def add(folder, more: str, form: str = "debezium_json") -> None:
         ("", "ArchiveSource", None),
         ("    files: recorded\n", "ArchiveSource", None),
         ("    files: connect\n", "ConnectFilesSource", 10.0),
+        ("    files: lines\n    topic: cdc.public.orders\n", "LineFileSource", None),
         ("    files: connect\n    settle: 1 minute\n    mode: batch\n", "ConnectFilesSource", 60.0),
     ],
 )
@@ -34,6 +35,10 @@ def test_which_files_are_read(folder, more, name, settle):
     [
         ("    files: connected\n", "debezium_json", "unknown_value", "files"),
         ("    settle: 1 minute\n", "debezium_json", "inapplicable", "means nothing for recorded topics"),
+        ("    files: lines\n", "debezium_json", "missing", "missing key 'topic'"),
+        ("    files: lines\n    topic: t\n    settle: 1 minute\n", "debezium_json", "inapplicable", "while they grow"),
+        ("    topic: t\n", "debezium_json", "inapplicable", "means nothing without 'files: lines'"),
+        ("    files: lines\n    topic: t\n", "debezium_avro", "inapplicable", "no records of"),
         ("    files: connect\n", "dts_avro", "inapplicable", "files of sinks hold JSON, lines of text, Avro or Parquet"),
     ],
 )
@@ -41,3 +46,11 @@ def test_mistakes(folder, more, form, code, sentence):
     add(folder, more, form)
     found = [f for f in folder.findings() if f.code == code]
     assert found and sentence in str(found[0])
+
+
+def test_an_object_does_not_grow(folder):
+    text = folder.file.read_text()
+    path = next(line for line in text[text.index(ARCHIVE) :].splitlines() if line.strip().startswith("path:"))
+    stored = f"{ARCHIVE}    files: lines\n    topic: t\n"
+    folder.write(text.replace(ARCHIVE, stored, 1).replace(path, "    path: s3://bucket/topics", 1))
+    assert "objects do not grow" in " ".join(str(f) for f in folder.findings() if f.code == "inapplicable")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..connect import ConnectFilesSource
-from ..folders import ROWS, split_files
+from ..folders import CONNECT, LINES, RECORDED, ROWS, split_files
+from ..line_file import LineFileSource
 from ..rows import RowsFilesSource
 from .dms import DmsFilesSparkSource
 from .source import ArchiveSparkSource
@@ -19,10 +20,17 @@ class ConnectFilesSparkSource(ConnectFilesSource, ArchiveSparkSource):
     """`ConnectFilesSource` whose frames are `pyspark.sql.DataFrame`; one task reads a file."""
 
 
+class LineFileSparkSource(LineFileSource, ArchiveSparkSource):
+    """`LineFileSource` whose frames are `pyspark.sql.DataFrame`."""
+
+
+SOURCES = {RECORDED: ArchiveSparkSource, CONNECT: ConnectFilesSparkSource, LINES: LineFileSparkSource}
+
+
 def archive_spark_source(options: Mapping[str, object]) -> ArchiveSparkSource:
     """The source of recorded topics, in files of ours or in those of Kafka Connect's sinks."""
-    of_sinks, own = split_files(options)
-    return ConnectFilesSparkSource(own) if of_sinks else ArchiveSparkSource(own)
+    files, own = split_files(options)
+    return SOURCES[files](own)
 
 
 def files_spark_source(options: Mapping[str, object]) -> DmsFilesSparkSource | RowsFilesSparkSource:

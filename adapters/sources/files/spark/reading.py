@@ -80,7 +80,7 @@ class Plan:
 
     def __init__(self, form: Form, size: int) -> None:
         self._form, self._size = form, max(SMALLEST, size)
-        self._progress = Progress()
+        self._progress = Progress(growing=form.growing)
         self._files: dict[str, tuple[ArchiveFile, int, int]] = {}
 
     def pieces(self, files: Iterable[ArchiveFile]) -> list[Piece]:

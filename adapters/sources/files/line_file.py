@@ -1,0 +1,149 @@
+"""The one growing file of Kafka Connect's file sink (FileStreamSink), read as one partition of a topic.
+
+A line is the value of a record, as text; a line `null` is one without a value. Keys, partitions, offsets and topics are not
+in the file: the topic is what the options say, the partition 0, and the offset the number of the line, from 0. A blank line
+stands for nothing. A line without its end is still being written. The file is known by its first line: another one in its
+place is refused, as is one that became shorter, for their lines have the offsets of lines that were read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Batch, Stop
+
+from .avro import NULL
+from .check import ArchiveCheck
+from .form import LONGEST, Form, Number
+from .listing import ArchiveFile, Place, found_files
+from .options import ArchiveOptions
+from .reading import PACKED, unusable
+from .records import Record
+from .source import RELOAD, ArchiveSource
+
+TOPIC = "topic"
+FIRST_LINE = 64 * 1024
+"""Bytes of the first line by which a file is known."""
+ANOTHER = "is not the file that was read: it begins with another line"
+
+
+class TopicLines:
+    """`Form` of such a file."""
+
+    suffixes: tuple[str, ...] = ("",)
+    divisible = growing = True
+    deep = False
+    longest = LONGEST
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """See `Form.files`: the one file."""
+        is_file = isinstance(path, str) and not Path(path).is_dir() and not path.endswith(PACKED)
+        found = list(found_files(path, self.suffixes)) if is_file else []
+        if len(found) != 1:
+            raise ConfigProblem(
+                f"{path} is not one file of lines on this machine",
+                next_step="Let `path` be the connector's `file`; each file is a source of its own.",
+            )
+        return found
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        """See `Form.lines`."""
+        return iter(stream)
+
+    def record(self, _: ArchiveFile, line: bytes, number: Number) -> Record | ValueError | None:
+        """See `Form.record`."""
+        if not line.endswith(b"\n"):
+            return ValueError("it has no end")
+        value = line.strip()
+        return Record(self.topic, 0, number() - 1, None, None, None, None if value == NULL else value) if value else None
+
+    def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
+        """See `Form.frame`: there are none."""
+        raise Fatal(f"{file.path} holds text")
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `Form.refuse`: no file of this form is one."""
+
+
+class LineFileSource(ArchiveSource):
+    """A `Source` over such a file; frames are `pyarrow.Table`. Options: those of `ArchiveSource`, and `topic`."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        super().__init__(options)
+        self._topic = str(options[TOPIC])
+        self._read: tuple[ArchiveFile, str] | None = None
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:
+        """See `ArchiveSource.read_options`."""
+        own = dict(options)
+        topic = own.pop(TOPIC, None)
+        if not isinstance(topic, str) or not topic:
+            raise ConfigProblem(f"The options of a source of files are not valid: {TOPIC}: must be a name.")
+        return ArchiveOptions.read(own), TopicLines(topic)
+
+    def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
+        """As the port says; with `once` up to the end of the file as it is now."""
+        super().run(start, partial(self._apply, apply_batch), stop, once=once)
+
+    def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
+        """As the port says."""
+        super().read(start, until, partial(self._apply, apply_batch), stop)
+
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
+        """As the port says; the identity of the topic is the first line of the file."""
+        found = dict(super().losses(position, identity))
+        [file] = self._listed()
+        before, now = identity.get(self._topic), first_line(file)
+        if before and now and before != now:
+            found |= {place: f"{file.path} {ANOTHER}." for place in position if place.topic == self._topic}
+        return found
+
+    def _files(self, start: Position) -> list[ArchiveFile]:
+        """The file. DataLoss when it is another one than before, or shorter."""
+        with self._lock:
+            files = super()._files(start)
+            [file], now = files, first_line(files[0])
+            before, known = self._read or (file, now)
+            if file.size < before.size:
+                raise DataLoss(
+                    f"{file.path} became shorter: it had {before.size} bytes, and has {file.size}", next_step=RELOAD
+                )
+            if known and now != known:
+                raise DataLoss(f"{file.path} {ANOTHER}", next_step=RELOAD)
+            self._read = file, now
+        return files
+
+    def _apply(self, apply_batch: Any, batch: Batch[Any]) -> None:
+        known = self._read[1] if self._read else ""
+        apply_batch(replace(batch, identity={self._topic: known}) if known else batch)
+
+
+def first_line(file: ArchiveFile) -> str:
+    """What tells the file from others: a digest of its first line; empty while that is not written to its end."""
+    try:
+        with file.path.open("rb") as stream:
+            line = stream.readline(FIRST_LINE)
+    except OSError as error:
+        raise unusable(file, error) from error
+    return hashlib.sha256(line).hexdigest() if line.endswith(b"\n") or len(line) == FIRST_LINE else ""
+
+
+class LineFileCheck(ArchiveCheck):
+    """`ports.diagnosis.Check`; the options of `LineFileSource`."""
+
+    source = LineFileSource
