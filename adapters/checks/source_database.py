@@ -52,6 +52,13 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p
       AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END)
 ORDER BY 1, a.attnum"""
 """Columns that a delete does not send; and whether an update that leaves them as they are may not send them either."""
+IDENTITIES = """
+SELECT n.nspname || '.' || c.relname, c.relreplident = 'f',
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"""
+"""Whether a table's deletes hold the whole row, and whether its keys may be taken before they are free."""
 UNSENT = {
     "deletes": "deletes do not send it, and are rejected",
     "updates": "an update that leaves a large value as it is does not send it, and is rejected",
@@ -60,7 +67,8 @@ UNSENT = {
 
 class SourceDatabaseCheck:
     """`ports.diagnosis.Check`; options `dsn`, `publication`, `slot`, `tables`: the names and globs that are wanted, and
-    `whole_rows`: by `match` the `columns` that a `key` of a `lane` needs of all changes, `of` deletes or of updates."""
+    `whole_rows`: by `match` the `columns` that a `key` of a `lane` needs of all changes, `of` deletes or of updates.
+    `replica_identity`: as the source says it."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
@@ -69,6 +77,7 @@ class SourceDatabaseCheck:
         self._slot = str(options["slot"])
         self._wanted = tuple(options.get("tables", ()))
         self._whole_rows = tuple(options.get("whole_rows", ()))
+        self._identity = options.get("replica_identity")
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
@@ -92,6 +101,7 @@ class SourceDatabaseCheck:
         )
         yield from self._publications(connection)
         yield from self._not_sent(ask(connection, LACKED))
+        yield from self._identities(ask(connection, IDENTITIES))
         yield from slot_state(self._name, connection, self._slot)
 
     def _publications(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
@@ -149,6 +159,28 @@ class SourceDatabaseCheck:
                         f"Lane {need['lane']} needs column {column} of {table} for `{need['key']}`: {UNSENT[need['of']]}."
                     )
                     yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {table} REPLICA IDENTITY FULL;")
+
+    def _identities(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
+        """Tables whose `replica_identity` is said wrong; or not said where rows may be lost by it (docs/deletes.md)."""
+        for table, is_full, is_deferrable in tables:
+            if not any(matches(name, table) for name in self._wanted):
+                continue
+            said = self._identity
+            if isinstance(said, Mapping):
+                said = said.get(best(said, table))
+            fits = "full" if is_full else "default"
+            if said is not None and said != fits:
+                sentence = (
+                    f"Table {table} has REPLICA IDENTITY {fits.upper()}, and the source says `replica_identity: {said}`."
+                )
+            elif said is None and is_full and is_deferrable:
+                sentence = (
+                    f"Keys of {table} are deferrable, so rows may exchange them, and nothing says that deletes are whole."
+                )
+            else:
+                continue
+            step = f"Write `replica_identity: {{{table}: {fits}}}` for the source."
+            yield Diagnosis("warning", self._name, sentence, step)
 
     def _decides(self, match: str, table: str) -> bool:
         """The match is the one of the config by which the table goes."""

@@ -89,7 +89,10 @@ def _named_lanes(loaded: Loaded) -> Iterator[Lane]:
 def _of_database(loaded: Loaded, name: str, kind: str) -> dict[str, Any]:
     """What the check of a source's database is told of the tables that are wanted of it."""
     told: dict[str, Any] = {"tables": [table.match for table in loaded.settings.tables if table.source == name]}
-    return {**told, "whole_rows": list(_whole_rows(loaded, name))} if kind == "source_database" else told
+    if kind == "source_database":
+        told |= {"whole_rows": list(_whole_rows(loaded, name))}
+        told |= {"replica_identity": loaded.settings.sources[name].replica_identity}
+    return told
 
 
 def _whole_rows(loaded: Loaded, name: str) -> Iterator[dict[str, Any]]:

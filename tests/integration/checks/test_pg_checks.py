@@ -244,3 +244,30 @@ def test_rows_of_which_a_lane_needs_more_than_is_sent(shop):
     assert not [d for d in looked(shop, whole_rows=needs, tables=["public.*", "public.notes"]) if "Lane" in d.sentence]
     run(shop, "ALTER TABLE notes REPLICA IDENTITY FULL")
     assert not [d for d in looked(shop, whole_rows=needs) if "Lane" in d.sentence]
+
+
+@pytest.mark.parametrize(
+    ("said", "changed", "about"),
+    [
+        (None, "", ()),
+        ("default", "", ()),
+        ("full", "", ("Table public.orders has REPLICA IDENTITY DEFAULT", "public.orders: default")),
+        ({"public.*": "full"}, "", ("Table public.orders has REPLICA IDENTITY DEFAULT", "public.orders: default")),
+        (None, "REPLICA IDENTITY FULL", ()),
+        ("default", "REPLICA IDENTITY FULL", ("Table public.orders has REPLICA IDENTITY FULL", "public.orders: full")),
+        (None, "DEFERRABLE", ("Keys of public.orders are deferrable", "public.orders: full")),
+        ({"public.orders": "full"}, "DEFERRABLE", ()),
+    ],
+)
+def test_what_the_config_says_of_replica_identity(shop, said, changed, about):
+    if changed == "DEFERRABLE":
+        run(
+            shop,
+            "ALTER TABLE orders DROP CONSTRAINT orders_pkey, ADD PRIMARY KEY (id) DEFERRABLE",
+            "ALTER TABLE orders REPLICA IDENTITY FULL",
+        )
+    elif changed:
+        run(shop, f"ALTER TABLE orders {changed}")
+    warned = [d for d in looked(shop, replica_identity=said) if "replica_identity" in d.next_step]
+    assert len(warned) == bool(about)
+    assert all(about[0] in d.sentence and about[1] in d.next_step for d in warned)
