@@ -146,4 +146,4 @@ def test_status_says_that_a_running_daemon_goes_by_another_config(project):
     assert report()["config"] == {"files": [str(file)], "changed": []} and told_of_config(report()) == []
     file.write_text(file.read_text() + "# more\n")
     assert report()["config"]["changed"] == [str(file)]
-    assert f"{file} was changed" in told_of_config(report())[1] and "restart" in told_of_config(report())[1]
+    assert f"{file} has changed" in told_of_config(report())[1] and "restart" in told_of_config(report())[1]
