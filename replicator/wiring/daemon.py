@@ -23,6 +23,7 @@ from replicator.domain.position import Position
 from replicator.ports.monitor import Views
 from replicator.settings import Loaded
 
+from .adapters import state_folder
 from .daemon_page import PageAddress, known_pages
 from .digests import digest_of, swap_said
 
@@ -56,7 +57,7 @@ def views(
         now = _contents(loaded)
         config = {"files": list(now), "changed": [file for file, digest in now.items() if digest != read[file]]}
         more = {"config": config, "projections": keeper.report(), "snapshots": snapshotting.report()}
-        return {"pipeline": loaded.settings.pipeline, **state, **taken, **more}
+        return {"pipeline": loaded.settings.pipeline, "state": _state(loaded), **state, **taken, **more}
 
     def command(action: str, lane: str, until: str | None) -> None:
         commands: Mapping[str, Callable[[], Future[None] | None]] = {
@@ -142,8 +143,13 @@ def ask_status(loaded: Loaded) -> dict[str, Any] | None:
     return None if found is None else found[1]
 
 
+def _state(loaded: Loaded) -> str:
+    return str(state_folder(loaded).resolve())
+
+
 def _find(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
-    """The page of the daemon of this configuration, and its status. Other programs may have its port."""
+    """The page of the daemon of this configuration, and its status. Other programs may have its port, and so may the daemon
+    of another configuration with this pipeline's name: it has another folder of state."""
     for page in known_pages(loaded):
         try:
             answer = _ask(page, "/status.json")
@@ -151,7 +157,9 @@ def _find(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
             if page.pid:
                 continue
             raise
-        if answer is not None and answer.get("pipeline") == loaded.settings.pipeline:
+        if answer is None or answer.get("pipeline") != loaded.settings.pipeline:
+            continue
+        if page.pid or answer.get("state", _state(loaded)) == _state(loaded):
             return page, answer
     return None
 

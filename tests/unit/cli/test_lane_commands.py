@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 
 import pytest
 from cli_program import PROGRAM
@@ -103,10 +104,12 @@ def test_a_command_waits_for_its_lane_but_not_for_ever():
 class Silent(BaseHTTPRequestHandler):
     """A daemon that tells its status and answers no command."""
 
+    state: ClassVar[dict[str, str]] = {}
+
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b'{"pipeline": "shop", "lanes": []}')
+        self.wfile.write(json.dumps({"pipeline": "shop", "lanes": [], **self.state}).encode())
 
     def do_POST(self):
         self.close_connection = True
@@ -115,11 +118,23 @@ class Silent(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def test_a_daemon_that_breaks_off_is_not_taken_for_none(project):
+@pytest.fixture
+def silent(project):
+    """The configuration whose page is that daemon's."""
     server = HTTPServer(("127.0.0.1", 0), Silent)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http.address=127.0.0.1:{server.server_port}"
-    loaded = load(project / "config" / "replicator.yaml", overrides=[address])
-    with pytest.raises(EnvironmentProblem, match="did not say what became of lane"):
-        daemon.ask_control(loaded, "resync", "lake.orders", None)
+    yield load(project / "config" / "replicator.yaml", overrides=[f"http.address=127.0.0.1:{server.server_port}"])
     server.shutdown()
+
+
+def test_a_daemon_that_breaks_off_is_not_taken_for_none(silent):
+    with pytest.raises(EnvironmentProblem, match="did not say what became of lane"):
+        daemon.ask_control(silent, "resync", "lake.orders", None)
+
+
+def test_the_daemon_of_another_configuration_is_left_alone(silent, monkeypatch):
+    """It has the port and the pipeline's name of this one, as two copies of an example do."""
+    assert daemon.ask_status(silent) is not None
+    monkeypatch.setattr(Silent, "state", {"state": "/srv/other/state/shop"})
+    assert daemon.ask_status(silent) is None
+    assert daemon.ask_control(silent, "resync", "lake.orders", None) is False
