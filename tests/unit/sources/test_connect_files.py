@@ -81,6 +81,7 @@ def values(folder: Path, start: Position | None = None, **more: Any) -> list[tup
         ("orders+0+7.avro", ("orders", 0, 7, None)),
         ("orders+0+7.keys.avro", ("orders", 0, 7, "keys")),
         ("orders+0+7.snappy.parquet", ("orders", 0, 7, None)),
+        ("orders+3+0000000007+0000000009.avro", ("orders", 3, 7, None)),
         ("orders+0+7.parquet", ("orders", 0, 7, None)),
     ],
 )
@@ -93,6 +94,13 @@ def test_names(name, expected):
     ("name", "sentence"),
     [
         ("orders-0-42.json", "is no file of a sink"),
+        ("orders+0+42+43.txt", "sinks to HDFS name files of StringFormat"),
+        ("orders-0-42", "named as Aiven's sinks name files"),
+        ("orders-0-0000000042.gz", "named as Aiven's sinks name files"),
+        ("orders_0_42.avro", "named as Cloudera's sinks name files: by the last offset"),
+        ("000000000042_1700000000000_1700000001000.json", "named as Lenses' sinks name files"),
+        ("orders(0_000000000042).json", "named as Lenses' sinks name files"),
+        ("orders+0+42+x.json", "its name is not like orders"),
         ("orders+0+42.values.json", "is no file of a sink"),
         ("orders+2147483648+42.json", "is no file of a sink"),
         ("orders+0+9223372036854775807.json", "is no file of a sink"),
@@ -114,6 +122,7 @@ def test_files_that_are_none_of_the_sink_are_passed_over(topics):
     put(topics / "_SUCCESS.json", b"x")
     put(topics / ".tmp.json", b"x")
     put(topics / "README.md", b"x")
+    put(topics / "notes-42.txt", b"x")
     assert values(topics) == [(0, b'{"a": 1}')]
     assert isinstance(archive_check("sink", {"path": str(topics), "files": "connect"}), ConnectFilesCheck)
 
@@ -180,6 +189,15 @@ def test_records_that_the_connector_passed_over_leave_holes(topics):
 def test_two_files_that_begin_alike_are_refused(topics):
     sink(topics, 0, "{}\n")
     sink(topics, 0, "{}\n", inside="hour=01")
+    with pytest.raises(ConfigProblem, match="begin with the same record"):
+        read(topics)
+
+
+def test_files_of_a_sink_to_hdfs_name_their_last_offset_too(topics):
+    sink(topics, 0, "{}\n{}\n", "+0000000004.json")
+    sink(topics, 5, "{}\n", "+0000000005.json")
+    assert values(topics) == [(0, b"{}"), (1, b"{}"), (5, b"{}")]
+    sink(topics, 5, "{}\n")
     with pytest.raises(ConfigProblem, match="begin with the same record"):
         read(topics)
 

@@ -12,7 +12,7 @@ from replicator.domain.position import TopicPartition
 
 from ..listing import ArchiveFile, Place, found_files
 from ..once.settled import SETTLED_SECONDS
-from .names import OTHERS, SUFFIXES, named
+from .names import is_of_sink, named
 
 PARTS = ("keys", "headers")
 
@@ -34,7 +34,7 @@ class SinkFile(ArchiveFile):
 def sink_files(path: Place) -> list[ArchiveFile]:
     """The files of values, by partition and offset. ConfigProblem for a file of another kind, for two that begin with one
     record, and for keys or headers of no file."""
-    found = [f for f in found_files(path, (*SUFFIXES, *OTHERS), deep=True) if not f.name.startswith((".", "_"))]
+    found = [f for f in found_files(path, ("",), deep=True) if is_of_sink(f.name) and not f.name.startswith((".", "_"))]
     beside = {(_records(file), part): file for file in found if (part := named(file.path).part) is not None}
     values = [file for file in found if named(file.path).part is None]
     values.sort(key=lambda file: (named(file.path).place, named(file.path).first, file.label))
