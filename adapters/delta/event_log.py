@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -210,8 +211,7 @@ class _Appending(Clearing):
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> Staged:
         """Every row above the position, in order. Redelivery is told by the position alone."""
-        if state == LaneState():
-            refuse_known(snapshot, write)
+        refuse_known(snapshot, write, state.position)
         frame, trimmed = untouched(write.folded.frame, state.position, POSITION)
         rows, unfit = fit(placed(_dated(frame)), schema_of(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
@@ -247,13 +247,27 @@ def _of_topics(topics: Sequence[str]) -> str:
     return f'"topic" IN ({", ".join(text_literal(t) for t in topics)})'
 
 
-def refuse_known(snapshot: DeltaTable, write: Write[pa.Table]) -> None:
-    """Raise DataLoss when the log has records that the write stands for, or later ones."""
+def refuse_known(snapshot: DeltaTable, write: Write[Any], applied: Position) -> None:
+    """Raise DataLoss when the log has records that the write stands for, or later ones, of partitions that the lane begins
+    with it."""
     for place, start in write.span.start.items():
+        if place in applied:
+            continue
         where = f'"topic" = {text_literal(place.topic)} AND "partition" = {place.partition} AND "offset" >= {start}'
         reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=["offset"], predicate=where))
         if any(batch.num_rows for batch in reader):
-            raise already_logged(write.lane.id, place.topic)
+            raise already_logged(write.lane.id, place, _ends(snapshot))
+
+
+def _ends(snapshot: DeltaTable) -> Position:
+    """Behind the last record of each partition."""
+    ends: dict[TopicPartition, int] = {}
+    for batch in pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(POSITION))):
+        found = pa.table(batch).group_by(["topic", "partition"]).aggregate([("offset", "max")])
+        for row in found.to_pylist():
+            place = TopicPartition(row["topic"], row["partition"])
+            ends[place] = max(ends.get(place, 0), row["offset_max"] + 1)
+    return Position(ends)
 
 
 def _dated(frame: pa.Table) -> pa.Table:

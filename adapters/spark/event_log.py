@@ -23,8 +23,7 @@ class SparkAppending(Clearing):
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> Staged:
         """Every row above the position. Redelivery is told by the position alone."""
-        if state == LaneState():
-            refuse_known(snapshot, write)
+        refuse_known(snapshot, write, state.position)
         frame, trimmed = untouched(write, state.position, POSITION)
         moment = sf.coalesce(column("timestamp"), column("ingested_at"))
         rows = derived(frame.withColumn(DAY, sf.to_date(moment)), frame)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from replicator.domain.errors import AMBIGUOUS_DELETE, DataLoss, Fatal
+from replicator.domain.errors import AMBIGUOUS_DELETE, AlreadyWritten, DataLoss, Fatal
 from replicator.domain.event_log import already_logged
 from replicator.domain.plan import (
     EVENT_ID,
@@ -26,7 +26,7 @@ from replicator.domain.plan import (
     resent_below,
     united_cuts,
 )
-from replicator.domain.position import Position
+from replicator.domain.position import Position, TopicPartition
 from replicator.domain.retention import can_be_late, deletes_after, forgetting, late, recalls
 from replicator.domain.sequence import SequenceValue
 from replicator.domain.watermark import reached_after
@@ -97,10 +97,8 @@ class Writing:
         """Do the write on top of `state`, the lane's committed state (locked by the caller)."""
         before = state or LaneState()
         refuse_gap(write, before.position)
-        if self._target.event_log and before == LaneState():
-            self._refuse_known(write)
-        if self._target.plan.policy == "append" and before == LaneState():
-            self._refuse_written(write)
+        if self._target.event_log or self._target.plan.policy == "append":
+            self._refuse_written(write, before.position)
         if is_applied(write, before):
             return Outcome(before, Counts(duplicate=write.folded.rows))
         entered = write.folded.frame.entered(write, before, self._target, applied_at, careful=self._careful)
@@ -131,25 +129,28 @@ class Writing:
                 self._cursor.execute(self._target.forget_rows(after.forgotten), prepare=False)
         return after
 
-    def _refuse_known(self, write: Write[Supply]) -> None:
-        """Raise DataLoss when the log has records that the write stands for, or later ones."""
-        query = f'SELECT 1 FROM {self._target.relation} WHERE topic = %s AND partition = %s AND "offset" >= %s LIMIT 1'
+    def _refuse_written(self, write: Write[Supply], applied: Position) -> None:
+        """Raise DataLoss when the table has what the write stands for, or later changes, of partitions that the lane begins
+        with it: they would be appended again."""
+        target, lane = self._target, write.lane.id
+        places = target.relation if target.event_log else _places_of_rows(target.relation)
+        query = f"""SELECT 1 FROM {places}
+            WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""
         for place, start in write.span.start.items():
-            self._cursor.execute(query.encode(), (place.topic, place.partition, start))
-            if self._cursor.fetchone():
-                raise already_logged(write.lane.id, place.topic)
-
-    def _refuse_written(self, write: Write[Supply]) -> None:
-        """Raise DataLoss when the table has rows that were appended before: a lane without a position appends them again."""
-        query = f"SELECT 1 FROM {self._target.relation} WHERE {quoted(EVENT_ID)} IS NOT NULL LIMIT 1"
-        if self._cursor.execute(query.encode()).fetchone():
-            lane = write.lane.id
-            raise DataLoss(
-                f"table {self._target.relation} has rows that were appended before, and they would be appended again: "
-                f"_replicator.positions has no position of lane {lane}",
-                next_step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes "
-                f"resync {lane}`, or keep its rows and go on behind a position: `replicator lanes skip {lane} --until "
-                "TOPIC:PARTITION:OFFSET`.",
+            begins = (f"{place.topic}-{place.partition}-", place.topic, place.partition, start)
+            if place in applied or not self._cursor.execute(query.encode(), begins).fetchone():
+                continue
+            ends = f'SELECT topic, partition, max("offset") + 1 FROM {places} GROUP BY 1, 2'
+            known = Position({TopicPartition(t, p): end for t, p, end in self._cursor.execute(ends.encode())})
+            if target.event_log:
+                raise already_logged(lane, place, known)
+            raise AlreadyWritten(
+                f"table {target.relation} has rows that were appended before, and they would be appended again: "
+                f"_replicator.positions has no position of lane {lane} in {place}",
+                lane=lane,
+                step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes resync "
+                f"{lane}`, or keep its rows and go on behind them",
+                ends=known,
             )
 
     def _write(self, rows: Rows, write: Write[Supply], before: LaneState, outcome: Outcome) -> None:
@@ -341,6 +342,12 @@ class Writing:
             sentences = {one.number: str(one.reject) for one in refused}
             _reject(outcome, rows.rejects(self._cursor, self._target, sentences))
         return len(refused)
+
+
+def _places_of_rows(relation: str) -> str:
+    """The rows of a table that was appended to, each with where its change came from, as it is said in a FROM clause."""
+    return f"""(SELECT r.{quoted(EVENT_ID)} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
+        FROM {relation} r, regexp_match(r.{quoted(EVENT_ID)}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
 
 
 def refuse_gap(write: Write[Any], applied: Position) -> None:

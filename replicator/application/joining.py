@@ -13,7 +13,6 @@ from replicator.ports.frames import Lane
 from replicator.ports.source import Source
 
 from .rules import TransactionRules
-from .skipping import as_option
 
 
 def beside(lane: Lane, into: str) -> Lane:
@@ -68,7 +67,7 @@ def refuse_lost(source: Source[Any], lane: Lane, live: LaneState | None, rebuilt
     if lost:
         sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
         raise DataLoss(
-            f"the event log ends at {as_option(place)}, from where lane {lane.id} could not go on: {sentences}",
+            f"the event log ends at {place.as_option()}, from where lane {lane.id} could not go on: {sentences}",
             next_step="See that the event log's lane goes on (`replicator lanes list`), and repeat the command.",
         )
 

@@ -13,13 +13,13 @@ from enum import StrEnum
 import structlog
 
 from replicator.domain import retention
-from replicator.domain.errors import ExitCode
+from replicator.domain.errors import AlreadyWritten, ExitCode
 from replicator.domain.plan import Counts, Deleted
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 from replicator.ports.telemetry import Telemetry
 
-from .problem import Problem
+from .problem import Problem, problem_of
 from .rules import EVENT_LOG_POLICY
 from .schemas import LaneSchema
 
@@ -170,6 +170,8 @@ class Lanes:
     def suspend(self, run: LaneRun, problem: Problem, error: BaseException | None = None) -> None:
         """Stop the lane for a reason; what it has in flight is void."""
         with self._lock:
+            if isinstance(error, AlreadyWritten):  # Its sink does not know what the lane reads.
+                problem = problem_of(error.of(run.begun))
             run.problem, run.retrying = problem, None
             self._void(run, LaneStatus.SUSPENDED)
         log.error(

@@ -27,7 +27,6 @@ from .remembering import remembered
 from .rules import CONTINUE, RulesFor, TransactionRules
 from .schemas import LaneSchema, refuse_changed_rule
 from .shared import Shared
-from .skipping import as_option
 from .workers import Worker
 
 log = structlog.get_logger(__name__)
@@ -344,7 +343,7 @@ def _overtaken(lane: Lane) -> EnvironmentProblem:
 
 def _loss(lane: Lane, lost: Mapping[TopicPartition, str], start: Position) -> Problem:
     sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
-    until = as_option(start.only(lost))
+    until = start.only(lost).as_option()
     accept = f"; `replicator lanes skip {lane.id} --until {until}` accepts the loss" if until else ""
     error = DataLoss(
         f"Lane {lane.id} cannot go on without losing changes: {sentences}.",

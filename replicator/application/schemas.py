@@ -27,7 +27,6 @@ from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
 
 from .catalog import AS_IT_IS, Taken, planned
-from .skipping import as_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +336,7 @@ def _reload(lane: Lane, turn: Turn) -> str:
         else "Load"
     )
     return (
-        f"{keep} the table again without its older records. The new schema begins at {as_option(turn.version.position)}. "
+        f"{keep} the table again without its older records. The new schema begins at {turn.version.position.as_option()}. "
         f"See that source {lane.source} begins there or later (`start_from`, or what it retains), "
         f"`replicator drop {lane.id}`, and start again. `replicator backfill` brings the rows that do not change."
     )

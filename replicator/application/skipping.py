@@ -97,12 +97,7 @@ def _refuse_beyond(source: Source[Any], at: Standing, until: Position) -> None:
 
 
 def _place_step(end: Position, until: Position) -> str:
-    return f"The source ends at {as_option(end.only(until)) or 'no record of them'}."
-
-
-def as_option(position: Position) -> str:
-    """As `--until` takes it."""
-    return ",".join(f"{p.topic}:{p.partition}:{offset}" for p, offset in sorted(position.items()))
+    return f"The source ends at {end.only(until).as_option() or 'no record of them'}."
 
 
 def _refused(lane: Lane, why: str, step: str) -> ConfigProblem:

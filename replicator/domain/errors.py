@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from .position import Position
+
 
 class ExitCode(IntEnum):
     """What the process tells its caller."""
@@ -78,6 +80,20 @@ class DataLoss(Fatal):
     """Going on would silently skip or double changes, so nothing goes on; `next_step` names the accepting command."""
 
     exit_code = ExitCode.DATA_LOSS
+
+
+class AlreadyWritten(DataLoss):
+    """A target holds records that a lane has not written, and would have twice. `ends`: behind the last of each partition.
+    `next_step` ends with a command that lets the lane go on there."""
+
+    def __init__(self, sentence: str, *, lane: str, step: str, ends: Position) -> None:
+        super().__init__(sentence, next_step=f"{step}: `replicator lanes skip {lane} --until {ends.as_option()}`.")
+        self._lane, self._step, self._ends = lane, step, ends
+
+    def of(self, begun: Position) -> AlreadyWritten:
+        """The same error, whose command names the partitions that the lane reads, which began there for it."""
+        ends = Position({place: end for place, end in self._ends.items() if begun.get(place, end) < end})
+        return AlreadyWritten(self.sentence, lane=self._lane, step=self._step, ends=ends)
 
 
 class Fenced(Fatal):

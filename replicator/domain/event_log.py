@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from .errors import DataLoss
+from .errors import AlreadyWritten
 from .expr import AllOf, source
 from .plan import ApplyPlan, Clause, Repair
 from .policies import TIMESTAMP
+from .position import Position, TopicPartition
 from .table import Column, TableSpec
 
 EVENT_LOG: tuple[Column, ...] = (
@@ -36,19 +37,21 @@ EMPTIED = tuple(column.name for column in EVENT_LOG if column.name not in KEEPS)
 """What an emptied record has no values in: its place stays, since a log is read by places, and the times."""
 
 
-def already_logged(lane: str, topic: str) -> DataLoss:
-    """Why a lane that has written nothing may not begin: its records would be in the log twice."""
-    return DataLoss(
-        f"the event log holds records of topic {topic} that lane {lane} has not written, and they would come again",
-        next_step="Name another place for this log, or let the lane go on behind them: "
-        f"`replicator lanes skip {lane} --until {topic}:PARTITION:OFFSET`.",
+def already_logged(lane: str, place: TopicPartition, ends: Position) -> AlreadyWritten:
+    """Why a lane that has written nothing of a partition may not begin it: its records would be in the log twice. `ends`:
+    behind the last record of each partition in the log."""
+    return AlreadyWritten(
+        f"the event log holds records of topic {place.topic} that lane {lane} has not written, and they would come again",
+        lane=lane,
+        step="Name another place for this log, or let the lane go on behind what it holds",
+        ends=ends,
     )
 
 
 def event_log_plan() -> ApplyPlan:
     """Insert every row. Its frame is the event-log frame itself; redelivery is told by the position alone.
 
-    So a lane without a state may not write what another has written to the same log: see `already_logged`.
+    So a lane may not begin a partition of which another has written records to the same log: see `already_logged`.
     """
     return ApplyPlan(
         policy="event_log",

@@ -51,6 +51,10 @@ class Position(Mapping[TopicPartition, int]):
             out.setdefault(topic, {})[str(partition)] = offset
         return out
 
+    def as_option(self) -> str:
+        """As `--until` of commands takes it."""
+        return ",".join(f"{topic}:{partition}:{offset}" for (topic, partition), offset in sorted(self.offsets.items()))
+
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, int]]) -> Position:
         """Read what `to_json` wrote."""

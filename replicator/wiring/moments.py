@@ -12,7 +12,6 @@ from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
 from replicator.application.rules import event_log_lane
 from replicator.application.schemas import Altered, altered_behind
-from replicator.application.skipping import as_option
 from replicator.domain.borders import Border
 from replicator.domain.errors import Fatal
 from replicator.domain.plan import LaneState
@@ -107,7 +106,7 @@ def _is_ahead(reader: TellsVersions, table: str, version: int, altered: Mapping[
 
 def as_places(position: Position) -> str:
     """The last places below it, as `history` and `audit` tell places, and `--as-of` takes them."""
-    return as_option(Position({place: offset - 1 for place, offset in position.items()}))
+    return Position({place: offset - 1 for place, offset in position.items()}).as_option()
 
 
 def _refuse_strange(asked: Position, border: Border) -> None:

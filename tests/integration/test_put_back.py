@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from changing import Project, record
 from debezium_events import ID, column
+from deltalake import DeltaTable
 
 COLUMNS = [ID, column("name", "string")]
 TO = "to: [{sink: lake}, {sink: mirror}]"
@@ -86,3 +87,34 @@ def test_positions_in_postgresql_are_gone(tmp_path: Path, postgres_dsn: str, rem
     assert project.ask("lanes", *remedy.split())["exit"] == 0
     assert project.ask("run", "--until-caught-up")["exit"] == 0
     assert names(project, "mirror") == (["a", "b", "c"], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("lane", ["mirror.added", "raw.recorded"])
+def test_what_is_left_of_a_lane_is_skipped_with_one_command(tmp_path: Path, postgres_dsn: str, lane: str) -> None:
+    """Its positions are gone, and a first command names one partition of two: the other one is refused as well, and the
+    message has the command that names all, but for those of other lanes."""
+    project = Project(tmp_path / "project", {"t": ""}, postgres_dsn)
+    log = "  raw: {kind: event_log, path: ./log}\n  mirror:"
+    project.configure(("  mirror:", log), (TO, f"{TO[:-1]}, {{sink: raw}}, {{sink: mirror, into: added, policy: append}}]"))
+    project.feed("a", [change(0, 0, "a"), change(1, 1, "b"), {**change(0, 2, "c"), "partition": 1}])
+    other = "  other: {format: debezium_json, transport: archive, path: ./other}\n  recorded:"
+    project.configure(
+        ("  recorded:", other), ("tables:\n", "tables:\n  - {match: public.u, source: other, to: [{sink: raw}]}\n")
+    )
+    (project.folder / "other").mkdir()
+    project.feed("o", [record("u", 0, COLUMNS, [ID], op="c", after={"id": 1, "name": "o"})], archive="other")
+    project.run()
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("TRUNCATE _replicator.positions")
+    project.configure(("pipeline: changing", "pipeline: renamed"))
+    project.run()
+    assert project.ask("lanes", "skip", lane, "--until", "cdc.public.t:0:2")["exit"] == 0
+    stopped = project.run()[lane]
+    assert stopped["status"] == "suspended"
+    command = stopped["next_step"].split("`")[-2]
+    assert command == f"replicator lanes skip {lane} --until cdc.public.t:0:2,cdc.public.t:1:1"
+    assert project.ask(*command.split()[1:])["exit"] == 0
+    project.feed("b", [change(2, 3, "d")])
+    assert project.run()[lane]["status"] == "running"
+    logged = DeltaTable(project.folder / "log").to_pyarrow_table().num_rows - 1
+    assert (logged if lane == "raw.recorded" else len(names(project, "mirror")[1])) == 4

@@ -181,6 +181,19 @@ def test_records_that_another_lane_wrote_do_not_come_again(log: DeltaEventLog) -
     assert offsets(log) == [5, 6, 7, 8]
 
 
+def test_records_of_a_topic_that_was_not_skipped_do_not_come_again(log: DeltaEventLog) -> None:
+    """The command names every partition of the log, so that one is enough."""
+    for topic, end in (("cdc.items", 8), ("cdc.more", 9)):
+        log.apply([write(5, end, topic=topic)], no_rejects)
+    log.prepare(lane("other"), PLAN)
+    log.skip(lane("other"), LaneState(position=Position({TopicPartition("cdc.items", 0): 8})))
+    with pytest.raises(DataLoss, match=re.escape("records of topic cdc.more that lane raw.other has not written")) as lost:
+        log.apply([write(5, 9, topic="cdc.more", source="other")], no_rejects)
+    assert "`replicator lanes skip raw.other --until cdc.items:0:8,cdc.more:0:9`" in lost.value.next_step
+    log.apply([write(8, 9, source="other")], no_rejects)
+    assert (offsets(log), offsets(log, "cdc.more")) == ([5, 6, 7, 8], [5, 6, 7, 8])
+
+
 def test_a_mirror_is_not_merged_into_the_log(log: DeltaEventLog, path: Path) -> None:
     log.apply([write(5, 8)], no_rejects)
     table = TableSpec("public.cdc_events", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)

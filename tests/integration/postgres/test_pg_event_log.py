@@ -11,7 +11,7 @@ from pg_case import Rejects, fetch, no_rejects
 from adapters.sinks.event_log import event_log_sink
 from replicator.domain.errors import DataLoss
 from replicator.domain.event_log import EVENT_LOG, event_log_plan
-from replicator.domain.plan import Counts, Facts
+from replicator.domain.plan import Counts, Facts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Folded, Lane, Write
 
@@ -114,4 +114,17 @@ def test_records_that_another_lane_wrote_do_not_come_again(postgres_dsn: str) ->
         sink.apply([write(5, 8, lane=other)], no_rejects)
     sink.apply([write(8, 9, lane=other)], no_rejects)
     assert fetch(postgres_dsn, 'SELECT "offset" FROM cdc_raw.cdc_events ORDER BY 1') == [(5,), (6,), (7,), (8,)]
+    sink.close()
+
+
+def test_records_of_a_topic_that_was_not_skipped_do_not_come_again(postgres_dsn: str) -> None:
+    sink = event_log_sink({"dsn": postgres_dsn})
+    other = lane_of("renamed")
+    for lane in (lane_of(), other):
+        sink.prepare(lane, PLAN)
+    sink.apply([write(5, 8), write(5, 9, "cdc.public.b")], no_rejects)
+    sink.skip(other, LaneState(position=Position({TopicPartition("cdc.public.a", 0): 8})))
+    with pytest.raises(DataLoss, match=re.escape("of topic cdc.public.b that lane raw_pg.renamed has not")) as lost:
+        sink.apply([write(5, 9, "cdc.public.b", lane=other)], no_rejects)
+    assert "skip raw_pg.renamed --until cdc.public.a:0:8,cdc.public.b:0:9`" in lost.value.next_step
     sink.close()
