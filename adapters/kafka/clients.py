@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
 
+from confluent_kafka import KafkaError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -16,7 +17,9 @@ from pydantic import (
     field_validator,
 )
 
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, ReplicatorError
+
+from .errors import translated
 
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 
@@ -89,6 +92,11 @@ class ClientOptions(BaseModel):
         secrets = {name: value.get_secret_value() for name, value in self.security.items()}
         own = {name: value for name, value in self.options.items() if name.startswith(SHARED)}
         return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers}
+
+    def translated(self, error: KafkaError, doing: str) -> ReplicatorError:
+        """See `errors.translated`."""
+        found = translated(error, doing, self.whose)
+        return type(found)(self.hide(found.sentence), next_step=found.next_step)
 
     def hide(self, said: str) -> str:
         """`said` without the value of any secret."""

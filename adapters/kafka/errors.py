@@ -33,13 +33,15 @@ REFUSED = frozenset(
 """Errors of who we are or what we may: the same credentials give the same answer."""
 
 CHECK = "Check 'options' and 'security' of {whose}."
-VERSIONS = "Update the broker: it has to be Kafka 0.11 or later."
-DAMAGED = (
-    "Look for damaged files in the broker's log. Without a whole replica, stop the daemon and pass the record with "
-    "`replicator lanes skip LANE --until TOPIC:PARTITION:OFFSET`."
+VERSIONS = "The client or the broker lacks this feature: see the sentence; update the older one."
+SKIP = (
+    "`replicator lanes skip LANE --until TOPIC:PARTITION:N` for each lane that reads the topic; N is the first offset after"
 )
-LOST = "Reload the lane with `replicator lanes resync LANE`, or accept the loss with `replicator lanes skip LANE`."
+DAMAGED = (
+    f"Look for damaged files in the broker's log. Without a whole replica, stop the daemon and run {SKIP} the damaged batch."
+)
 SIZE = "Raise max.message.bytes of the topic and message.max.bytes of the broker with kafka-configs."
+RECORDS = "Check cleanup.policy and message.timestamp.* of the topic."
 ANEW = "Start the program again: the Kafka client has ended for good."
 DISALLOWED = "Check the name of the topic, its settings and the broker's policies for new topics."
 
@@ -78,16 +80,16 @@ LASTING: Mapping[int, str] = {
         ),
         VERSIONS,
     ),
-    **dict.fromkeys((KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE), LOST),
     **dict.fromkeys((KafkaError.INVALID_MSG_SIZE, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE), SIZE),
-    **dict.fromkeys((KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP), DISALLOWED),
+    **dict.fromkeys((KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP), RECORDS),
     **dict.fromkeys(
         (KafkaError._FATAL, KafkaError._FENCED, KafkaError._DESTROY, KafkaError._STATE, KafkaError._READ_ONLY), ANEW
     ),
     KafkaError._BAD_COMPRESSION: DAMAGED,
 }
 """Errors that the same request meets again, and what to do about each. All others are of a broker that is away, starting,
-electing leaders or handing over, or of a client that waits for one: they may pass, however long that takes.
+electing leaders or handing over, or of a client that waits for one: they may pass, however long that takes. Those of an
+offset that the broker does not have (`OFFSETS`) mean something else to each who reads.
 `_BAD_MSG` passes: it is a checksum error, and what is read again may be whole."""
 
 AWAY = (
@@ -97,29 +99,30 @@ AWAY = (
 """A client without TLS is told no more by a listener with it than that the connection ended."""
 NOT_ALLOWED = "Check 'security' of {whose} (security.protocol, sasl.*, ssl.*) and the user's rights at the broker."
 
-
+OFFSETS = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
+"""The broker does not have the offset, or has other records there."""
 ALERT = "SSL alert"
 """In the words of a connection that broke: the broker refused the client's certificate, or the lack of one (RFC 8446,
 section 6.2)."""
 
 
-def refuses(error: KafkaError) -> bool:
-    """Whether it is about who we are or what we may."""
+def is_access_denied(error: KafkaError) -> bool:
+    """True when it is about who we are or what we may."""
     return error.code() in REFUSED or ALERT in error.str()
 
 
-def passes(error: KafkaError) -> bool:
-    """Whether the same request may succeed later, so that the stream may go on by itself."""
-    return error.retriable() or not (refuses(error) or error.code() in LASTING)
+def is_transient(error: KafkaError) -> bool:
+    """True when the same request may succeed later, so that the stream may go on by itself."""
+    return error.retriable() or not (is_access_denied(error) or error.code() in LASTING)
 
 
 def translated(error: KafkaError, doing: str, whose: str = "the source") -> ReplicatorError:
     """The error of the program for `error`, met while `doing` (a sentence's beginning) with the options of `whose`. Never
     holds a secret."""
     sentence = f"{doing}: {error.str()} ({error.name()})."
-    if refuses(error):
+    if is_access_denied(error):
         return EnvironmentProblem(sentence, next_step=NOT_ALLOWED.format(whose=whose))
-    if passes(error):
+    if is_transient(error):
         return Retryable(sentence, next_step=AWAY.format(whose=whose))
     step = LASTING[error.code()]
     kind = ConfigProblem if step is CHECK else Fatal

@@ -164,9 +164,9 @@ def _readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]]:
         every = [name for name, lane in named.items() if lane.policy != "scd1" or form == "debezium_outbox"]
         blind = [name for name, lane in named.items() if lane.tombstones != "delete" and form == "debezium_json"]
         match = "*" if form == "debezium_outbox" else table.match
-        there = found.setdefault(match, {"every": [], "keeping": []})
+        there = found.setdefault(match, {"every": [], "ignores_tombstones": []})
         there["every"] += [*logs, *every]
-        there["keeping"] += [name for name in blind if name not in every]
+        there["ignores_tombstones"] += [name for name in blind if name not in every]
     return found
 
 

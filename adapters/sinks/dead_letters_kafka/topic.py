@@ -11,10 +11,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError, Retryable
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 
 from ...kafka.client_log import client_log
-from ...kafka.errors import error_of, passes, refuses, translated
+from ...kafka.errors import OFFSETS, error_of, is_transient
+from ...kafka.requests import Requests
 from ...kafka.shutdown import close_consumer
 from .messages import Header, Message
 from .options import LARGEST, TopicOptions
@@ -26,12 +27,11 @@ PARTITION = 0
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(LARGEST)}
 """Of a topic that is made here: what was rejected goes when it is purged."""
 CHUNK = 500
-GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 
 class CutMeanwhile(Retryable):
-    """The beginning of the topic was cut while it was read."""
+    """Records of the topic went while it was read or cut: its beginning was cut, or it was made again."""
 
 
 class LettersTopic:
@@ -41,7 +41,7 @@ class LettersTopic:
         self._options = options
         self.name = options.topic
         self._log = client_log(options.hide)
-        self._refused: KafkaError | None = None
+        self._requests = Requests(options)
         self._producer: Any = None
         self._admin: Any = None
 
@@ -158,12 +158,12 @@ class LettersTopic:
             headers = cast("list[Header] | None", message.headers()) or ()
             take(offset, Message(message.key(), message.value(), headers))
             return offset + 1
-        if error.code() in GONE:
-            raise CutMeanwhile(f"the beginning of the topic {self.name} was cut while it was read")
+        if error.code() in OFFSETS:
+            raise self._changed("read")
         if error.code() == KafkaError._PARTITION_EOF:
             # Nothing but marks of transactions lies before it.
             return cast(int, message.offset())
-        if not passes(error):
+        if not is_transient(error):
             raise KafkaException(error)
         return at
 
@@ -171,7 +171,15 @@ class LettersTopic:
         """Delete every message below `offset`, of whomever."""
         with self._asked("could not be cut"):
             (done,) = self._clients().delete_records([KafkaPartition(self.name, PARTITION, offset)]).values()
-            done.result(2 * TIMEOUT)
+            try:
+                done.result(2 * TIMEOUT)
+            except KafkaException as error:
+                if error_of(error).code() in OFFSETS:
+                    raise self._changed("cut") from None
+                raise
+
+    def _changed(self, done: str) -> CutMeanwhile:
+        return CutMeanwhile(f"Records of the topic {self.name} were deleted while it was {done}.", next_step="Try again.")
 
     def _clients(self) -> Any:
         if self._admin is None:
@@ -187,31 +195,23 @@ class LettersTopic:
         return Consumer(self._with_errors(self._options.consumer()), logger=self._log)
 
     def _with_errors(self, settings: dict[str, str]) -> dict[str, Any]:
-        return {**settings, "error_cb": self._remember}
-
-    def _remember(self, error: KafkaError) -> None:
-        """Told of errors outside any call: keeps the one that says why nobody may come in."""
-        if refuses(error):
-            self._refused = error
+        return {**settings, "error_cb": self._requests.remember}
 
     @contextmanager
     def _asked(self, failing: str) -> Iterator[None]:
-        """Errors as the program's own; a refusal that was only told to `_remember` says more than a time-out."""
         doing = f"The topic {self.name} of the dead letters {failing} at {self._options.bootstrap_servers}"
-        try:
-            yield
-        except (KafkaException, TimeoutError) as error:
-            found = error_of(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
-            if self._admin is not None:
-                self._admin.poll(0)
-            if self._refused is not None and not refuses(found):
-                found, self._refused = self._refused, None
-            raise self._said(found, doing) from None
+        with self._requests.request(doing, self._poll):
+            try:
+                yield
+            except KafkaException as error:
+                if error_of(error).code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise EnvironmentProblem(
+                        f"{doing}: a record is larger than max.message.bytes of the topic.",
+                        next_step="Raise it with kafka-configs.",
+                    ) from None
+                raise
 
-    def _said(self, error: KafkaError, doing: str) -> ReplicatorError:
-        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            return EnvironmentProblem(
-                f"{doing}: a record is larger than max.message.bytes of the topic.", next_step="Raise it with kafka-configs."
-            )
-        said = translated(error, doing, self._options.whose)
-        return type(said)(self._options.hide(said.sentence), next_step=said.next_step)
+    def _poll(self) -> None:
+        for client in (self._admin, self._producer):
+            if client is not None:
+                client.poll(0)

@@ -14,7 +14,7 @@ from replicator.ports.diagnosis import Diagnosis
 from .cluster import Cluster, partitions_of
 from .compaction import Readers, compacted
 from .options import KafkaOptions
-from .retention import Behind, kept
+from .retention import Behind, check_retention
 
 COPIES = 3
 """Replicas of a topic that outlive the loss of one broker while another one is down for maintenance."""
@@ -61,7 +61,8 @@ class KafkaCheck:
             firsts, ends = (at(partitions_of(topics)) for at in (cluster.firsts, cluster.ends))
             now = time.time()
             for lane, position in sorted(self._positions.items()):
-                yield from kept(Behind(self._name, lane, position, firsts, ends), settings, cluster.offsets_at, now)
+                behind = Behind(self._name, lane, position, firsts, ends)
+                yield from check_retention(behind, settings, cluster.offsets_at, now)
 
     def _copies(self, cluster: Cluster, names: Sequence[str]) -> Iterator[Diagnosis]:
         copies = cluster.replicas(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -11,12 +12,12 @@ from typing import Any, cast
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, admin
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import TopicPartition
 from replicator.domain.topics import TopicFilter
 
 from ...kafka.client_log import client_log
-from ...kafka.errors import error_of, refuses, translated
+from ...kafka.errors import error_of
+from ...kafka.requests import Requests
 from .options import KafkaOptions
 
 TIMEOUT = 5.0
@@ -52,40 +53,25 @@ class Cluster:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._refused: KafkaError | None = None
+        self._requests = Requests(options)
         self.wanted = TopicFilter(options.topics)
         try:
-            settings: dict[str, Any] = {**options.client(), "error_cb": self.remember}
+            settings: dict[str, Any] = {**options.client(), "error_cb": self._requests.remember}
             self._admin = admin.AdminClient(settings, logger=client_log(options.hide))
         except KafkaException as error:
-            raise self._said(error, "The Kafka client cannot be set up") from None
+            raise options.translated(error_of(error), "The Kafka client cannot be set up") from None
 
     def remember(self, error: KafkaError) -> None:
-        """Told of errors outside any call: keeps the one that says why nobody may come in."""
-        if refuses(error):
-            self._refused = error
+        """See `Requests.remember`; for clients beside this one."""
+        self._requests.remember(error)
 
-    def _said(self, error: KafkaException, doing: str) -> ReplicatorError:
-        """A refusal that was only told to `remember` refuses a time-out better than the time-out."""
-        found = error_of(error)
-        if self._refused is not None and not refuses(found):
-            found, self._refused = self._refused, None
-        said = translated(found, doing)
-        return type(said)(self._options.hide(said.sentence), next_step=said.next_step)
-
-    def _reached(self, doing: str) -> str:
-        return f"{doing} at {self._options.bootstrap_servers}"
+    def _request(self, failing: str) -> AbstractContextManager[None]:
+        return self._requests.request(f"{failing} at {self._options.bootstrap_servers}", lambda: self._admin.poll(0))
 
     def names(self, timeout: float = TIMEOUT) -> tuple[str, ...]:
         """Every topic there is, wanted or not."""
-        doing = self._reached("The topics could not be listed")
-        # Also hands on what the client has logged meanwhile.
-        self._admin.poll(0)
-        try:
+        with self._request("The topics could not be listed"):
             return tuple(self._admin.list_topics(timeout=timeout).topics)
-        except KafkaException as error:
-            self._admin.poll(0)
-            raise self._said(error, doing) from None
 
     def topics(self, timeout: float = TIMEOUT) -> Mapping[str, Topic]:
         """The wanted topics that exist."""
@@ -96,10 +82,9 @@ class Cluster:
         names = sorted(names)
         if not names:
             return {}
-        futures = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
-        doing = self._reached("The topics could not be described")
-        gone = KafkaError.UNKNOWN_TOPIC_OR_PART
-        described = {name: self._result(future, doing, skip=gone) for name, future in futures.items()}
+        with self._request("The topics could not be described"):
+            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+            described = {name: _described(future) for name, future in futures.items()}
         return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items() if d is not None}
 
     def settled(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
@@ -112,25 +97,15 @@ class Cluster:
             time.sleep(0.3)
         return self.topics()
 
-    def _result(self, future: Any, doing: str, skip: int | None = None) -> Any:
-        try:
-            return future.result(TIMEOUT * 2)
-        except KafkaException as error:
-            if error_of(error).code() == skip:
-                return None
-            raise self._said(error, doing) from None
-        except TimeoutError:
-            raise self._said(KafkaException(KafkaError(KafkaError._TIMED_OUT)), doing) from None
-
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: Any, isolation: Any, timeout: float = TIMEOUT
     ) -> dict[TopicPartition, int]:
         request = {KafkaPartition(*p): spec for p in partitions}
         if not request:
             return {}
-        futures = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=timeout)
-        doing = self._reached("Offsets could not be read")
-        return {TopicPartition(p.topic, p.partition): self._result(f, doing).offset for p, f in futures.items()}
+        with self._request("Offsets could not be read"):
+            futures = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=timeout)
+            return {TopicPartition(p.topic, p.partition): _result(f).offset for p, f in futures.items()}
 
     def firsts(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
         """Per partition the offset of the first record that is still there."""
@@ -154,9 +129,9 @@ class Cluster:
 
     def replicas(self, names: Iterable[str]) -> Mapping[str, Replicas]:
         """The replicas of these topics, which exist."""
-        futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
-        doing = self._reached("The topics could not be described")
-        described = {name: self._result(future, doing).partitions for name, future in futures.items()}
+        with self._request("The topics could not be described"):
+            futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
+            described = {name: _result(future).partitions for name, future in futures.items()}
         return {
             name: Replicas(tuple(len(p.replicas) for p in parts), tuple(len(p.isr) for p in parts))
             for name, parts in described.items()
@@ -165,9 +140,9 @@ class Cluster:
     def settings(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         """The broker's settings of these topics, which exist."""
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        futures = self._admin.describe_configs(wanted, request_timeout=TIMEOUT)
-        doing = self._reached("The topics' settings could not be read")
-        found = {resource.name: self._result(future, doing) for resource, future in futures.items()}
+        with self._request("The topics' settings could not be read"):
+            futures = self._admin.describe_configs(wanted, request_timeout=TIMEOUT)
+            found = {resource.name: _result(future) for resource, future in futures.items()}
         return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -181,6 +156,20 @@ class Cluster:
         at = int(datetime.fromisoformat(wanted).timestamp() * 1000)
         found = self._offsets(partitions, cast(Any, admin).OffsetSpec.for_timestamp(at), IsolationLevel.READ_COMMITTED)
         return {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}
+
+
+def _result(future: Any) -> Any:
+    return future.result(TIMEOUT * 2)
+
+
+def _described(future: Any) -> Any:
+    """The description of a topic; None when the topic is not there."""
+    try:
+        return _result(future)
+    except KafkaException as error:
+        if error_of(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
 
 
 def partitions_of(topics: Mapping[str, Topic]) -> tuple[TopicPartition, ...]:

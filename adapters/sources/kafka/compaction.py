@@ -13,10 +13,10 @@ from .retention import Settings
 
 @dataclass(frozen=True)
 class Readers:
-    """Who reads a table: `every` wants every change of it, `keeping` takes a message without a value for nothing."""
+    """Who reads a table: `every` wants every change of it; `ignores_tombstones` passes over a message without a value."""
 
     every: Sequence[str] = ()
-    keeping: Sequence[str] = ()
+    ignores_tombstones: Sequence[str] = ()
 
 
 def compacted(subject: str, settings: Settings, readers: Mapping[str, Readers]) -> Iterator[Diagnosis]:
@@ -29,10 +29,10 @@ def compacted(subject: str, settings: Settings, readers: Mapping[str, Readers]) 
             )
             step = "Set cleanup.policy=delete for it, or read it under the policy scd1 alone."
             yield Diagnosis("warning", subject, text, step)
-        if mine.keeping:
+        if mine.ignores_tombstones:
             text = (
                 f"Topic {topic} is compacted, so of a delete it may keep nothing but the message without a value, which "
-                f"{', '.join(mine.keeping)} passes over."
+                f"{', '.join(mine.ignores_tombstones)} passes over."
             )
             yield Diagnosis("warning", subject, text, "Write `tombstones: delete` for its table.")
 

@@ -20,7 +20,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
 from ...kafka.client_log import client_log
-from ...kafka.errors import error_of, passes, translated
+from ...kafka.errors import OFFSETS, error_of, is_transient
 from ...kafka.shutdown import close_consumer
 from .frames import offset_of, partition_of, record_batch, topic_of
 from .losses import ACCEPT
@@ -34,7 +34,6 @@ FIRST_CHUNK = 500
 BACKLOG = 1_000
 """Records known to be behind a batch from which on it pays to wait for them."""
 PAUSE = 0.02
-UNREADABLE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
 @dataclass
@@ -64,8 +63,7 @@ class Reader:
         try:
             self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=client_log(options.hide))
         except KafkaException as error:
-            said = translated(error_of(error), "The Kafka consumer cannot be set up")
-            raise type(said)(options.hide(said.sentence), next_step=said.next_step) from None
+            raise options.translated(error_of(error), "The Kafka consumer cannot be set up") from None
         self.next: dict[TopicPartition, int] = {}
         self._handed: dict[TopicPartition, int] = {}
         self._until: dict[TopicPartition, int] = {}
@@ -205,13 +203,17 @@ class Reader:
         partition = place_of(event)
         if error.code() == KafkaError._PARTITION_EOF:
             self._at_end(partition, offset_of(event))
-        elif error.code() in UNREADABLE:
+        elif error.code() in OFFSETS:
             self._refused[partition] = error.str()
-        elif not passes(error):
-            said = translated(error, f"Reading {partition} failed")
-            raise type(said)(self._options.hide(said.sentence), next_step=said.next_step)
+        elif not is_transient(error):
+            raise self._options.translated(error, f"Reading {partition} at offset {self._offset_of(event)} failed")
         else:
             self._doubt = True
+
+    def _offset_of(self, event: Message) -> int:
+        """Where an error is: at the offset that librdkafka names, or else at the one that comes next."""
+        offset = event.offset()
+        return self.next.get(place_of(event), 0) if offset is None else offset
 
     def _at_end(self, partition: TopicPartition, offset: int) -> None:
         """Markers of transactions and aborted records lie before `offset`, and nothing else."""

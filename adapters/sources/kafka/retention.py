@@ -31,7 +31,7 @@ class Behind:
         return [p for p, offset in self.position.items() if offset < self.ends.get(p, 0)]
 
 
-def kept(behind: Behind, settings: Settings, offsets_at: OffsetsAt, now: float) -> Iterator[Diagnosis]:
+def check_retention(behind: Behind, settings: Settings, offsets_at: OffsetsAt, now: float) -> Iterator[Diagnosis]:
     """What is lost, or will soon be, of what the lane has not read. Silent when nothing is left to read."""
     unread = behind.unread()
     lost = [p for p in unread if behind.position[p] < behind.firsts[p]]

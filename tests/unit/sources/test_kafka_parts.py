@@ -7,7 +7,7 @@ import traceback
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from adapters.kafka.errors import LASTING, REFUSED, passes, translated
+from adapters.kafka.errors import LASTING, REFUSED, is_transient, translated
 from adapters.sources.kafka import KafkaSource
 from adapters.sources.kafka.compaction import Readers, compacted
 from adapters.sources.kafka.losses import out_of_range, recreated
@@ -104,7 +104,7 @@ def test_every_error_of_kafka_may_pass_or_says_why_not(code: int) -> None:
     assert error.next_step and "{" not in error.next_step
     lasting = code in LASTING or code in REFUSED
     assert isinstance(error, Fatal) is lasting
-    assert passes(KafkaError(code)) is not lasting
+    assert is_transient(KafkaError(code)) is not lasting
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_reader_on_the_clients_own_mock_cluster() -> None:
 
 
 EVERY = Readers(every=["lake under scd2", "event log raw"])
-MISSING = Readers(keeping=["lake under scd1"])
+MISSING = Readers(ignores_tombstones=["lake under scd1"])
 COMPACT = {"cleanup.policy": "compact"}
 
 

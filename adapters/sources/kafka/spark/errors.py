@@ -10,11 +10,12 @@ from pyspark.errors import PySparkException
 
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
 
+from ....kafka.errors import SKIP
 from ....spark.errors import translated as of_spark
 from ..losses import ACCEPT
 
 TOO_FAR = "a record has a time more than 292,271 years from 1970, which Spark's Kafka reader cannot take in"
-SKIP = "Run this source with `engine: local`, or leave the record out with `replicator lanes skip LANE --until POSITION`."
+STEP = f"Run this source with `engine: local`, or leave the record out with {SKIP} the record."
 LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
 
 
@@ -24,7 +25,7 @@ def translated(error: Exception) -> ReplicatorError:
     if any(sign in text for sign in LOST):
         return DataLoss("Records that come next are gone from the broker.", next_step=ACCEPT)
     if "long overflow" in text:
-        return Fatal(TOO_FAR, next_step=SKIP)
+        return Fatal(TOO_FAR, next_step=STEP)
     return of_spark(error, "reading from Kafka")
 
 
