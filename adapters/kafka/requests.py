@@ -19,7 +19,7 @@ class Requests:
         self._options = options
         self._denied: KafkaError | None = None
         self._denied_at = 0.0
-        self._failing_since: float | None = None
+        self._failing_since: float | None = float("-inf")
 
     def remember(self, error: KafkaError) -> None:
         """For a client's `error_cb`, which gets errors outside any request: keeps one that says why access is denied."""
@@ -32,7 +32,7 @@ class Requests:
 
         A request of a client that is denied access times out. The client reports the reason to `error_cb` alone, when `poll`
         is called, and the same reason again after 30 seconds at the earliest. So a reason counts that came since requests
-        began to fail. An older one is of an outage that has passed.
+        began to fail; before the first success, any. An older one is of an outage that has passed.
         """
         poll()  # What the client reports here it met before this request.
         began = time.monotonic()

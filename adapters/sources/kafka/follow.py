@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from replicator.ports.frames import Batch, Stop
 
+from .fetch_errors import FetchFailures
 from .reader import Gathered, Reader
 from .watch import TICK, WAIT, Watch
 
@@ -19,21 +20,25 @@ ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
 class Following:
     """One run over `reader`'s partitions, and over those that `watch` finds while it runs."""
 
-    def __init__(self, reader: Reader, watch: Watch) -> None:
-        self._reader, self._watch = reader, watch
+    def __init__(self, reader: Reader, watch: Watch, failures: FetchFailures) -> None:
+        self._reader, self._watch, self._failures = reader, watch, failures
         self._handed = time.monotonic()
 
     def run(self, apply_batch: ApplyBatch, stop: Stop) -> None:
         """Hand over batches until `stop` or, where every partition has an end, until all are read."""
+        self._failures.begin_run()
         self._hand_over(Gathered(), apply_batch)
         while not stop.is_set() and not self._reader.finished():
             got = self._reader.gather(WAIT)
             for partition, said in self._reader.refused().items():
-                self._watch.confirm(partition, self._reader.next[partition], said)
+                self._watch.confirm_loss(partition, self._reader.next[partition], said)
                 self._reader.again(partition)
             # Before records that may be others' are handed over.
             if self._reader.doubtful() or self._watch.due():
                 self._look()
+            for partition, error in self._reader.failed().items():
+                self._failures.add(partition, self._reader.next[partition], error)
+            self._failures.clear(self._reader.next)
             if got.records or time.monotonic() - self._handed >= TICK:
                 self._hand_over(got, apply_batch)
         if self._reader.finished() and self._reader.moved():

@@ -72,10 +72,10 @@ class KafkaOptions(ClientOptions):
     """`sources.<name>` of the configuration with `transport: kafka`.
 
     `topics` are names or globs (`cdc.public.*`); one that starts with `^` is a regular expression matched from the
-    topic's beginning. `batch_records` and `batch_bytes` bound one batch. `linger_ms` is how long a batch may wait to be
-    fuller while at least a thousand records are known to be behind it; without such a backlog nothing waits.
+    topic's beginning. `batch_records` and `batch_bytes` bound one batch.
     `max_records_per_trigger` and `trigger` are for Spark: offsets in one micro-batch, and the time between two.
-    `patience_seconds` is how long a broker may be away before the source gives up with a retryable error.
+    `patience_seconds` is how long a broker may be away, or a partition fail, before the source gives up with a retryable
+    error. No key of the configuration sets it, tests do.
     """
 
     owned = OWNED
@@ -87,7 +87,6 @@ class KafkaOptions(ClientOptions):
     start_from: Annotated[str, BeforeValidator(_start_from)] = "earliest"
     batch_records: int = Field(50_000, ge=1, le=1_000_000)
     batch_bytes: int = Field(64 * MIB, ge=1)
-    linger_ms: int = Field(200, ge=0)
     patience_seconds: float = Field(30.0, gt=0)
     max_records_per_trigger: int = Field(500_000, ge=1)
     trigger: str = "0 seconds"

@@ -33,6 +33,8 @@ CHUNK = 2_000
 FIRST_CHUNK = 500
 BACKLOG = 1_000
 """Records known to be behind a batch from which on it pays to wait for them."""
+LINGER = 0.2
+"""Seconds that a batch may wait to be fuller while a backlog is known. Without a backlog nothing waits."""
 PAUSE = 0.02
 
 
@@ -70,6 +72,7 @@ class Reader:
         self._announce: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
         self._refused: dict[TopicPartition, str] = {}
+        self._failed: dict[TopicPartition, str] = {}
         self._bounded = self._doubt = False
         self._looks = ThreadPoolExecutor(1, "topics of the reader")
 
@@ -121,6 +124,11 @@ class Reader:
         refused, self._refused = self._refused, {}
         return refused
 
+    def failed(self) -> dict[TopicPartition, str]:
+        """Once per failure: partitions whose fetches failed in a way that may pass, with the error. They are tried again."""
+        failed, self._failed = self._failed, {}
+        return failed
+
     def again(self, partition: TopicPartition) -> None:
         """Read a refused partition on from its next offset."""
         self._consumer.incremental_unassign([KafkaPartition(*partition)])
@@ -135,7 +143,7 @@ class Reader:
         got = Gathered()
         first = self._consumer.poll(wait)
         messages = [] if first is None else [first, *self._consumer.consume(FIRST_CHUNK, 0)]
-        until = time.monotonic() + self._options.linger_ms / 1000
+        until = time.monotonic() + LINGER
         while messages:
             moved = self._take(messages, got)
             # Freed before more are made, so that their memory is used again.
@@ -209,6 +217,8 @@ class Reader:
             raise self._options.translated(error, f"Reading {partition} at offset {self._offset_of(event)} failed")
         else:
             self._doubt = True
+            if partition in self._assigned:
+                self._failed[partition] = self._options.hide(f"{error.str()} ({error.name()})")
 
     def _offset_of(self, event: Message) -> int:
         """Where an error is: at the offset that librdkafka names, or else at the one that comes next."""

@@ -10,6 +10,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
 from .cluster import Cached, Cluster, Topic, partitions_of
+from .fetch_errors import FetchFailures
 from .follow import ApplyBatch, Following
 from .group import GroupOffsets
 from .losses import lost, refuse
@@ -32,6 +33,7 @@ class KafkaSource:
         self._cluster = Cluster(self._options)
         self._ends = Cached(self._cluster)
         self._group = GroupOffsets(self._options)
+        self._failures = FetchFailures(self._options.patience_seconds)
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
         """As the port says. A topic that is created again while it is read is a DataLoss within about a second."""
@@ -41,7 +43,7 @@ class KafkaSource:
         self._warn(topics)
         starts = self._starts(start, topics)
         ends = self._cluster.ends(starts) if once else None
-        self._follow(starts, ends, topics, apply_batch, stop)
+        self._follow(starts, ends, topics, apply_batch, stop, failures=self._failures)
 
     def _follow(
         self,
@@ -50,12 +52,14 @@ class KafkaSource:
         topics: Mapping[str, Topic],
         apply_batch: ApplyBatch,
         stop: Stop,
+        *,
+        failures: FetchFailures,
     ) -> None:
         wait_ms = 500 if until is None else 50
         with closing(Reader(self._options, self._cluster.remember, wait_ms)) as reader:
             reader.assign(starts, until)
             with closing(Watch(self._cluster, topics, self._options.patience_seconds, grow=until is None)) as watch:
-                Following(reader, watch).run(apply_batch, stop)
+                Following(reader, watch, failures).run(apply_batch, stop)
 
     def _starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
         refuse(lost(self._cluster, topics, start, {}))
@@ -69,14 +73,19 @@ class KafkaSource:
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
         """As the port says, on a consumer of its own; an `until` above the stream's end is a DataLoss."""
+        topics, starts = self._prepare_read(start, until)
+        unread = {p: at for p, at in starts.items() if at < until[p]}
+        if unread:
+            failures = FetchFailures(self._options.patience_seconds)
+            self._follow(unread, until.only(unread), topics, apply_batch, stop, failures=failures)
+
+    def _prepare_read(self, start: Position, until: Position) -> tuple[Mapping[str, Topic], dict[TopicPartition, int]]:
+        """The topics, and per wanted partition of `until` where reading begins. DataLoss when some of that is gone."""
         topics = self._cluster.settled(until)
         wanted = [p for p in until if self._cluster.wanted(p.topic)]
         refuse(lost(self._cluster, topics, start.only(wanted), {}) | lost(self._cluster, topics, until, {}))
         firsts = self._cluster.firsts(p for p in wanted if p not in start)
-        starts = {p: start.get(p, firsts.get(p, 0)) for p in wanted}
-        unread = {p: at for p, at in starts.items() if at < until[p]}
-        if unread:
-            self._follow(unread, until.only(unread), topics, apply_batch, stop)
+        return topics, {p: start.get(p, firsts.get(p, 0)) for p in wanted}
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """As the port says. Topics that `topics` does not match are nobody's loss."""
@@ -99,8 +108,10 @@ class KafkaSource:
         return self._cluster.wanted.unmatched_with_similar(self._cluster.names())
 
     def committed(self, position: Position) -> None:
-        """Publish `position` as offsets of the group, so that lag tools see it; failing to is logged, nothing more."""
+        """Publish `position` as offsets of the group, so that lag tools see it; failing to is logged, nothing more.
+        Retryable while the fetches of a partition keep failing, so that the source counts as away."""
         self._group.commit(position)
+        self._failures.check()
 
     def close(self) -> None:
         """Let go of the connections; waits up to two seconds for group offsets on their way."""

@@ -14,6 +14,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
 from .cluster import Cluster, Topic, partitions_of
+from .fetch_errors import Streaks
 from .losses import ACCEPT, lost, missing, recreated, refuse
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ GROW = 2.0
 GONE = 3.0
 """Seconds for which a topic must be missing before it counts as gone: a broker that starts may not know all of them."""
 BELIEVED = 5
-"""Refusals of offsets of one partition after which the broker is believed, though it says that it has them."""
+"""Refusals of one offset in a row after which the broker is believed, though it says that it has them."""
 WAIT = 0.2
 """Seconds after which a call that waits for records looks whether it was asked to stop."""
 
@@ -63,7 +64,7 @@ class Watch:
         self._cluster, self._patience, self._grow = cluster, patience, grow
         self._topics = dict(topics)
         self._missed: dict[str, float] = {}
-        self._refusals: dict[TopicPartition, int] = {}
+        self._refusals = Streaks()
         self._looked = self._grown = self._answered = time.monotonic()
         self._away = False
         # Looks for new topics wait for the broker; records of the topics that are read do not wait for them.
@@ -106,12 +107,12 @@ class Watch:
         self._looked = time.monotonic()
         return fresh
 
-    def confirm(self, partition: TopicPartition, offset: int, said: str) -> None:
+    def confirm_loss(self, partition: TopicPartition, offset: int, said: str) -> None:
         """The broker refused an offset with these words: a DataLoss if it does not have it. A broker that has just
         taken over a partition may refuse what it has a moment later; one that goes on refusing is believed."""
-        self._refusals[partition] = self._refusals.get(partition, 0) + 1
+        refusals = self._refusals.add(partition, offset).count
         found = lost(self._cluster, self._topics, Position({partition: offset}), self.identity)
-        if found or self._refusals[partition] > BELIEVED:
+        if found or refusals > BELIEVED:
             sentence = found.get(partition) or f"{partition} cannot be read on from offset {offset}: {said}."
             raise DataLoss(sentence, next_step=ACCEPT)
         log.warning("The broker refused offset %d of %s (%s), and has it; it is asked again.", offset, partition, said)

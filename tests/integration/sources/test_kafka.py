@@ -309,16 +309,16 @@ def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Br
             if len(seen) == 3:
                 reader._refused[place] = "out of range"
             for refused, said in reader.refused().items():
-                watch.confirm(refused, reader.next[refused], said)
+                watch.confirm_loss(refused, reader.next[refused], said)
                 reader.again(refused)
         assert seen == [*range(10)]
     watch = Watch(cluster, cluster.topics(), 5, grow=False)
     for _ in range(BELIEVED):
-        watch.confirm(place, 10, "out of range")
+        watch.confirm_loss(place, 10, "out of range")
     with pytest.raises(DataLoss, match="cannot be read on from offset 10: out of range"):
-        watch.confirm(place, 10, "out of range")
+        watch.confirm_loss(place, 10, "out of range")
     with pytest.raises(DataLoss, match="above the stream's end"):
-        watch.confirm(place, 11, "out of range")
+        watch.confirm_loss(place, 11, "out of range")
 
 
 def test_a_topic_created_again_is_noticed_while_following(

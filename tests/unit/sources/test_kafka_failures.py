@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -15,46 +17,60 @@ from adapters.kafka.errors import DISALLOWED, translated
 from adapters.kafka.requests import Requests
 from adapters.sinks.dead_letters_kafka.options import TopicOptions
 from adapters.sinks.dead_letters_kafka.topic import CutMeanwhile, LettersTopic
-from adapters.sources.kafka.cluster import Cluster
+from adapters.sources.kafka import KafkaSource, fetch_errors, watch
+from adapters.sources.kafka.cluster import Cluster, Topic
+from adapters.sources.kafka.fetch_errors import FetchFailures
+from adapters.sources.kafka.follow import Following
 from adapters.sources.kafka.options import KafkaOptions
-from adapters.sources.kafka.reader import Reader
+from adapters.sources.kafka.reader import Gathered, Reader
 from adapters.sources.kafka.spark.errors import translated as translated_on_spark
-from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
-from replicator.domain.position import TopicPartition
+from adapters.sources.kafka.watch import BELIEVED, Watch
+from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
+from replicator.domain.position import Position, TopicPartition
 
 OPTIONS = {"bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
 DENIED = KafkaError(KafkaError._AUTHENTICATION)
 OFFSETS = [KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION, KafkaError._AUTO_OFFSET_RESET]
 
 
-def ask(requests: Requests, *, fails: bool = True, poll: Callable[[], None] = lambda: None) -> None:
+def ask(requests: Requests, *, fails: bool = False, poll: Callable[[], None] = lambda: None) -> None:
     with requests.request("Asking failed", poll):
         if fails:
             raise TimeoutError
 
 
 def test_a_refusal_from_before_the_requests_failed_is_not_their_reason() -> None:
-    cluster = Cluster(KafkaOptions.read(OPTIONS))
-    cluster.remember(DENIED)
-    with pytest.raises(Retryable):
-        cluster.names(0.1)
     requests, reported = Requests(KafkaOptions.read(OPTIONS)), [DENIED]
+    ask(requests)
+    requests.remember(DENIED)
+    with pytest.raises(Retryable):
+        ask(requests, fails=True)
+    ask(requests)
     # The client has had it since before, and reports it when it is polled.
     with pytest.raises(Retryable):
-        ask(requests, poll=lambda: requests.remember(reported.pop()) if reported else None)
+        ask(requests, fails=True, poll=lambda: requests.remember(reported.pop()) if reported else None)
+
+
+def test_a_refusal_from_before_the_first_request_is_its_reason() -> None:
+    """A client that logs in by tokens asks for one when it is made."""
+    cluster = Cluster(KafkaOptions.read(OPTIONS))
+    cluster.remember(DENIED)
+    with pytest.raises(EnvironmentProblem, match="_AUTHENTICATION"):
+        cluster.names(0.1)
 
 
 def test_a_refusal_while_requests_fail_is_their_reason_until_one_succeeds() -> None:
     requests = Requests(KafkaOptions.read(OPTIONS))
+    ask(requests)
     with pytest.raises(Retryable):
-        ask(requests)
+        ask(requests, fails=True)
     requests.remember(DENIED)
     with pytest.raises(EnvironmentProblem, match="_AUTHENTICATION"):
-        ask(requests)
+        ask(requests, fails=True)
     requests.remember(DENIED)
-    ask(requests, fails=False)
+    ask(requests)
     with pytest.raises(Retryable):
-        ask(requests)
+        ask(requests, fails=True)
 
 
 @pytest.mark.parametrize("code", OFFSETS)
@@ -85,6 +101,91 @@ def test_a_damaged_batch_is_named_by_its_offset(reader: Reader, named: int, offs
         reader._event(Message(topic="t", partition=0, offset=named, error=error), error)
     for step in (caught.value.next_step, translated_on_spark(ArithmeticException("long overflow")).next_step):
         assert "`replicator lanes skip LANE --until TOPIC:PARTITION:N` for each lane" in step
+
+
+PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Fetches:
+    """A reader one of whose partitions fails in every fetch while `error` is set; the other one delivers."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.error: KafkaError | None = KafkaError(KafkaError.INVALID_MSG)
+
+    def __call__(self, wait: float) -> Gathered:
+        time.sleep(0.05)
+        self._reader.next[OTHER] += 1
+        if self.error is not None:
+            self._reader._event(Message(topic="t", partition=0, offset=7, error=self.error), self.error)
+        return Gathered()
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> KafkaSource:
+    """A source whose broker answers every question about topics."""
+    monkeypatch.setattr(Cluster, "described", lambda *_, **__: {"t": Topic("1", 2)})
+    return KafkaSource({**OPTIONS, "patience_seconds": 0.5})
+
+
+def follow(source: KafkaSource, reader: Reader) -> None:
+    """At most some seconds."""
+    until = time.monotonic() + 10
+    stop: Any = SimpleNamespace(is_set=lambda: time.monotonic() > until)
+    reader._assigned = {PLACE, OTHER}
+    reader.next = {PLACE: 7, OTHER: 0}
+    reader._handed = dict(reader.next)
+    with closing(Watch(source._cluster, {"t": Topic("1", 2)}, 30, grow=False)) as looked:
+        Following(reader, looked, source._failures).run(lambda _: None, stop)
+
+
+def test_a_partition_that_fails_for_long_makes_the_source_away(
+    source: KafkaSource, reader: Reader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fetches = Fetches(reader)
+    monkeypatch.setattr(reader, "gather", fetches)
+    for _ in range(2):
+        began = time.monotonic()
+        with pytest.raises(Retryable, match=r"^Reading t\[0\] at offset 7 has failed for .* s: .*\(INVALID_MSG\)") as caught:
+            follow(source, reader)
+        # The next run reads the other partition for as long.
+        assert time.monotonic() - began >= 0.5 and reader.next[OTHER] >= 5
+        assert "lanes skip LANE --until" in caught.value.next_step
+        with pytest.raises(Retryable, match="has failed for"):
+            source.committed(Position())
+    assert [r.message for r in caplog.records if r.levelname == "WARNING" and "failed" in r.message] == [
+        "Reading t[0] at offset 7 failed: Broker: Invalid message (INVALID_MSG). It is tried again."
+    ]
+    source._failures.clear({PLACE: 8})
+    source.committed(Position())
+
+
+def test_failures_that_are_far_apart_are_no_long_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(fetch_errors, "time", SimpleNamespace(monotonic=lambda: now))
+    failures = FetchFailures(30)
+    for now in (1.0, 9.0, 18.0, 40.0, 49.0, 58.0, 67.0):  # noqa: B007
+        failures.add(PLACE, 7, "odd")
+        failures.check()
+    now = 71.0
+    with pytest.raises(Retryable, match="has failed for 31 s: odd"):
+        failures.add(PLACE, 7, "odd")
+    with pytest.raises(Retryable):
+        failures.check()
+    now = 82.0
+    failures.clear({PLACE: 7})
+    failures.check()
+
+
+def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "lost", lambda *_: {})
+    looked: Any = Watch(cast(Any, None), {"t": Topic("1", 1)}, 30, grow=False)
+    for offset in range(2 * BELIEVED):
+        looked.confirm_loss(PLACE, offset, "out of range")
+    for _ in range(BELIEVED):
+        looked.confirm_loss(PLACE, 100, "out of range")
+    with pytest.raises(DataLoss, match="cannot be read on from offset 100"):
+        looked.confirm_loss(PLACE, 100, "out of range")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from replicator.ports.telemetry import Pace
 from ....spark.frames import in_session
 from ....spark.session import split
 from ....spark.types import spark_schema
-from ..losses import lost, refuse
 from ..source import KafkaSource
 from ..watch import TICK, WAIT, Watch, patiently
 from .client import allow_endpoint, java_client
@@ -91,11 +90,7 @@ class KafkaSparkSource(KafkaSource):
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
         """As the port says; an `until` above the stream's end is a DataLoss."""
-        topics = self._cluster.settled(until)
-        wanted = [p for p in until if self._cluster.wanted(p.topic)]
-        refuse(lost(self._cluster, topics, start.only(wanted), {}) | lost(self._cluster, topics, until, {}))
-        firsts = self._cluster.firsts(p for p in wanted if p not in start)
-        starts = {p: start.get(p, firsts.get(p, 0)) for p in wanted}
+        topics, starts = self._prepare_read(start, until)
         identity = {name: topic.id for name, topic in topics.items()}
         for span in pieces(starts, until, self._options.batch_records):
             if stop.is_set():
