@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,14 +23,20 @@ class BoundedProtocol(H11Protocol):
     opening files."""
 
     _arrival: asyncio.TimerHandle | None = None
+    _was_full: ClassVar[bool] = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close one connection too many at once."""
         super().connection_made(transport)
         if len(self.connections) > MOST:
-            log.warning("%d connections are open, which is the most: a new one was closed.", MOST)
+            tell = log.debug if BoundedProtocol._was_full else log.warning
+            tell("%d connections are open, which is the most: a new one was closed.", MOST)
+            BoundedProtocol._was_full = True
             transport.abort()
             return
+        if len(self.connections) <= MOST // 2:
+            # Not at the first free place: who opens connections all the time would fill the log.
+            BoundedProtocol._was_full = False
         self._arrival = self.loop.call_later(ARRIVES, transport.abort)
 
     def data_received(self, data: bytes) -> None:

@@ -27,6 +27,7 @@ class GroupOffsets:
         self._consumer: Consumer | None = None
         self._sent: dict[tuple[str, int], int] = {}
         self._waiting = 0
+        self._failing = False
 
     def commit(self, position: Position) -> None:
         """Send what changed since the last call; the answer is awaited in later calls."""
@@ -37,7 +38,7 @@ class GroupOffsets:
         try:
             self._connected().commit(offsets=changed, asynchronous=True)
         except KafkaException as error:
-            log.warning("Group offsets were not published: %s", self._options.hide(str(error)))
+            self._report(error)
             return
         self._waiting += 1
         self._sent.update({(p.topic, p.partition): p.offset for p in changed})
@@ -53,9 +54,15 @@ class GroupOffsets:
         failed = error or next((p.error for p in partitions if p.error), None)
         if failed:
             self._sent.clear()
-            log.warning(
-                "Group offsets of %s were not published: %s", self._options.group_id, self._options.hide(str(failed))
-            )
+            self._report(failed)
+        else:
+            self._failing = False
+
+    def _report(self, error: KafkaError | KafkaException) -> None:
+        """Log the first of failures in a row."""
+        tell = log.debug if self._failing else log.warning
+        tell("Group offsets of %s were not published: %s", self._options.group_id, self._options.hide(str(error)))
+        self._failing = True
 
     def _serve(self, seconds: float) -> None:
         """Take answers that have come; wait for missing ones up to `seconds`."""

@@ -256,9 +256,10 @@ def connected(address: str, count: int, sent: bytes) -> list[socket.socket]:
         pytest.param(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\nHo", id="half a second one"),
     ],
 )
-def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent):
+def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent, caplog):
     """Connections are bounded in number, and those that send nothing make room for others."""
     monkeypatch.setattr(connections, "MOST", 20)
+    monkeypatch.setattr(connections.BoundedProtocol, "_was_full", False)
     monkeypatch.setattr(connections, "ARRIVES", 1.0)
     monitor = PageMonitor({"address": "127.0.0.1:0", "token": "secret"}, PrometheusTelemetry("1.2.3"))
     address = monitor.start(daemon.views())
@@ -279,6 +280,9 @@ def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent):
             assert answer.status == 200
     finally:
         monitor.close()
+    refused = [record.levelname for record in caplog.records if "a new one was closed" in record.message]
+    # Each time that it is full, which may be again when others have been given up meanwhile.
+    assert 1 <= refused.count("WARNING") <= 3
 
 
 def test_a_taken_address_is_said_once(daemon, caplog):
