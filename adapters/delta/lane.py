@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.position import Span
+from replicator.domain.remedies import reload_or_skip
 from replicator.domain.retention import forgetting
 from replicator.ports.frames import Lane, LaneApplied, RejectRows, Write
 from replicator.ports.sink import Erased
@@ -255,6 +256,5 @@ def _refuse_gaps(lane: Lane, span: Span, state: LaneState) -> None:
         first = gaps[0]
         raise DataLoss(
             f"lane {lane.id} stands at {first} offset {state.position[first]}, but the batch starts at {span.start[first]}",
-            next_step=f"Load the lane again with `replicator lanes resync {lane.id}`, or accept the loss with "
-            f"`replicator lanes skip {lane.id} --until {first.topic}:{first.partition}:{span.start[first]}`.",
+            next_step=reload_or_skip(lane.id, f"{first.topic}:{first.partition}:{span.start[first]}"),
         )

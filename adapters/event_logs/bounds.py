@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.remedies import reload_or_skip
 
-ACCEPT = (
-    "Restore the event log, reload the table with `replicator lanes resync LANE`, or accept the loss with "
-    "`replicator lanes skip LANE`."
-)
+ACCEPT = f"Restore the event log. Otherwise, {reload_or_skip()}"
 
 
 class Bounds(NamedTuple):

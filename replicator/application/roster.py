@@ -13,6 +13,7 @@ from replicator.domain.connectors import Connector, RowLoss, row_loss
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fenced
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.remedies import reload_or_skip
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
 from replicator.ports.register import Register, Seen
@@ -344,10 +345,9 @@ def _overtaken(lane: Lane) -> EnvironmentProblem:
 def _loss(lane: Lane, lost: Mapping[TopicPartition, str], start: Position) -> Problem:
     sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
     until = start.only(lost).as_option()
-    accept = f"; `replicator lanes skip {lane.id} --until {until}` accepts the loss" if until else ""
     error = DataLoss(
         f"Lane {lane.id} cannot go on without losing changes: {sentences}.",
-        next_step=f"`replicator lanes resync {lane.id}` loads it anew{accept}.",
+        next_step=reload_or_skip(lane.id, until) if until else f"`replicator lanes resync {lane.id}` loads the lane again.",
     )
     return problem_of(error)
 

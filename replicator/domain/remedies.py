@@ -1,4 +1,4 @@
-"""The next step for a rejected record, by its code, and by its sentence where that says more."""
+"""Next steps: for a rejected record, by its code, and by its sentence where that says more; and for lost records."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ BY_CODE = {
     RejectCode.UNKNOWN_SCHEMA: "Register the schema in the schema registry again, then replay the record.",
     RejectCode.HELD: "Replay the earlier rejected record of its key: `replicator dlq replay` replays both in their order.",
 }
+
+
+def reload_or_skip(lane: str = "LANE", until: str = "") -> str:
+    """Both commands for a lane whose next records are lost, as one sentence. `until`: for the option of that name, where the
+    command cannot find out itself."""
+    end = f" --until {until}" if until else ""
+    return f"`replicator lanes resync {lane}` loads the lane again; `replicator lanes skip {lane}{end}` accepts the loss."
 
 
 def remedy_of(reject: Reject, table: str) -> str:

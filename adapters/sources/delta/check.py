@@ -10,6 +10,7 @@ from typing import Any
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
+from replicator.domain.remedies import reload_or_skip
 from replicator.domain.topics import TopicFilter
 from replicator.ports.diagnosis import Check, Diagnosis
 
@@ -18,7 +19,6 @@ from . import ROWS
 from .following import Log
 from .options import DeltaSourceOptions
 from .ranges import Ranges
-from .rows.losses import ANEW
 from .rows.options import RowsOptions
 from .rows.places import place_of
 from .rows.source import RowsSource
@@ -97,7 +97,7 @@ class RowsCheck(LookingAtATable):
         source = RowsSource(self._own)
         for lane, position in self._positions.items():
             for sentence in source.losses(Position.from_json(position), {}).values():
-                yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", ANEW)
+                yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", reload_or_skip())
         [(place, end)] = source.end().items()
         sentence = f"The table {place.topic} is at version {place_of(end).version - 1}."
         yield Diagnosis("ok", self._name, sentence)

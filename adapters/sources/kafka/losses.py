@@ -6,13 +6,9 @@ from collections.abc import Mapping
 
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.remedies import reload_or_skip
 
 from .cluster import Cluster, Topic, partitions_of
-
-ACCEPT = (
-    "Reload the table with `replicator lanes resync LANE`, as after a fail-over to another stream, or accept the loss with "
-    "`replicator lanes skip LANE`."
-)
 
 
 def lost(
@@ -62,4 +58,4 @@ def out_of_range(partition: TopicPartition, offset: int, first: int, end: int) -
 def refuse(found: Mapping[TopicPartition, str]) -> None:
     """Raise DataLoss with every sentence of `found`, if there is one."""
     if found:
-        raise DataLoss(" ".join(sorted(set(found.values()))), next_step=ACCEPT)
+        raise DataLoss(" ".join(sorted(set(found.values()))), next_step=reload_or_skip())

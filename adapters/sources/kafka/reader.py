@@ -17,13 +17,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.remedies import reload_or_skip
 from replicator.ports.frames import Batch
 
 from ...kafka.client_log import client_log
 from ...kafka.errors import OFFSETS, error_of, is_transient
 from ...kafka.shutdown import close_consumer
 from .frames import offset_of, partition_of, record_batch, topic_of
-from .losses import ACCEPT
 from .options import KafkaOptions
 
 log = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ class Reader:
         for partition, last in lasts.items():
             first, expected = firsts[partition], self.next.get(partition, 0)
             if first < expected:
-                raise DataLoss(f"Offsets of {partition} went back from {expected} to {first}.", next_step=ACCEPT)
+                raise DataLoss(f"Offsets of {partition} went back from {expected} to {first}.", next_step=reload_or_skip())
             self.next[partition] = last + 1
         return lasts
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.remedies import reload_or_skip
 from replicator.ports.diagnosis import Diagnosis
 
 OffsetsAt = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
@@ -37,9 +38,7 @@ def check_retention(behind: Behind, settings: Settings, offsets_at: OffsetsAt, n
     lost = [p for p in unread if behind.position[p] < behind.firsts[p]]
     if lost:
         sentence = f"Lane {behind.lane} has not read records of {lost[0]} that the broker no longer has."
-        lanes = "`replicator lanes"
-        step = f"{lanes} resync {behind.lane}` loads it anew; {lanes} skip {behind.lane}` accepts the loss."
-        yield Diagnosis("error", behind.name, sentence, step)
+        yield Diagnosis("error", behind.name, sentence, reload_or_skip(behind.lane))
     left = [p for p in unread if p not in lost]
     late = _by_time(behind, left, settings, offsets_at, now) or _by_size(behind, left, settings)
     if late:

@@ -11,11 +11,12 @@ from typing import TypeVar
 
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.remedies import reload_or_skip
 from replicator.ports.frames import Stop
 
 from .cluster import Cluster, Topic, partitions_of
 from .fetch_errors import Streaks
-from .losses import ACCEPT, lost, missing, recreated, refuse
+from .losses import lost, missing, recreated, refuse
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -114,7 +115,7 @@ class Watch:
         found = lost(self._cluster, self._topics, Position({partition: offset}), self.identity)
         if found or refusals > BELIEVED:
             sentence = found.get(partition) or f"{partition} cannot be read on from offset {offset}: {said}."
-            raise DataLoss(sentence, next_step=ACCEPT)
+            raise DataLoss(sentence, next_step=reload_or_skip())
         log.warning("The broker refused offset %d of %s (%s), and has it; it is asked again.", offset, partition, said)
 
     def _refuse_changed(self, known: Collection[str]) -> None:

@@ -13,16 +13,19 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from pyspark.errors import ArithmeticException
 
+from adapters.event_logs import bounds
 from adapters.kafka.errors import DISALLOWED, translated
 from adapters.kafka.requests import Requests
 from adapters.sinks.dead_letters_kafka.options import TopicOptions
 from adapters.sinks.dead_letters_kafka.topic import CutMeanwhile, LettersTopic
-from adapters.sources.kafka import KafkaSource, fetch_errors, watch
+from adapters.sources.kafka import KafkaSource, fetch_errors, losses, watch
 from adapters.sources.kafka.cluster import Cluster, Topic
 from adapters.sources.kafka.fetch_errors import FetchFailures
 from adapters.sources.kafka.follow import Following
+from adapters.sources.kafka.group import GroupOffsets
 from adapters.sources.kafka.options import KafkaOptions
 from adapters.sources.kafka.reader import Gathered, Reader
+from adapters.sources.kafka.retention import Behind, check_retention
 from adapters.sources.kafka.spark.errors import translated as translated_on_spark
 from adapters.sources.kafka.watch import BELIEVED, Watch
 from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
@@ -186,6 +189,25 @@ def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.Mo
         looked.confirm_loss(PLACE, 100, "out of range")
     with pytest.raises(DataLoss, match="cannot be read on from offset 100"):
         looked.confirm_loss(PLACE, 100, "out of range")
+
+
+def test_lost_records_have_the_same_next_step_everywhere() -> None:
+    both = "`replicator lanes resync LANE` loads the lane again; `replicator lanes skip LANE` accepts the loss."
+    for refuse, step in ((losses.refuse, both), (bounds.refuse, f"Restore the event log. Otherwise, {both}")):
+        with pytest.raises(DataLoss, match="is gone") as caught:
+            refuse({PLACE: "t[0] is gone."})
+        assert caught.value.next_step == step
+    [lost, *_] = check_retention(Behind("", "lake.t", Position({PLACE: 1}), {PLACE: 2}, {PLACE: 3}), {}, lambda *_: {}, 0.0)
+    assert lost.next_step == both.replace("LANE", "lake.t")
+
+
+def test_group_offsets_that_fail_are_reported_until_they_work(caplog: pytest.LogCaptureFixture) -> None:
+    group = GroupOffsets(KafkaOptions.read(OPTIONS))
+    denied = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    for error in (denied, denied, denied, None, denied):
+        group._answered(error, [])
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2 and "cdc-python-consumer were not published" in warnings[1]
 
 
 @pytest.mark.parametrize(

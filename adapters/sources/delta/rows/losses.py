@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from replicator.domain.errors import DataLoss
+from replicator.domain.remedies import reload_or_skip
 
 from .places import changes_of
 
-RESYNC = "`replicator lanes resync LANE`"
-ANEW = f"Load the table as it is now with {RESYNC}, or accept the loss with `replicator lanes skip LANE`."
 KEEP = "Longer `delta.logRetentionDuration` and `delta.deletedFileRetentionDuration` of the table keep more for a reader."
 
 
 def _behind(name: str, version: int) -> str:
-    """The command that leaves a version out. No start would find that it is lost."""
-    return f"`replicator lanes skip LANE --until {name}:0:{changes_of(version + 1)}`"
+    """The position after a version, for `--until`: no start would find that the version is lost."""
+    return f"{name}:0:{changes_of(version + 1)}"
 
 
 def cleaned(name: str, version: int) -> DataLoss:
     """The commit of a version that is yet to be read is gone."""
-    return DataLoss(f"Version {version} of the table {name} is no longer in its log.", next_step=f"{ANEW} {KEEP}")
+    return DataLoss(
+        f"Version {version} of the table {name} is no longer in its log.", next_step=f"{reload_or_skip()} {KEEP}"
+    )
 
 
 def vacuumed(name: str, version: int, path: str) -> DataLoss:
     """A file is gone that a version needs which is yet to be read."""
     return DataLoss(
         f"Version {version} of the table {name} cannot be read any more: its file {path} was removed (VACUUM).",
-        next_step=f"Load the table as it is now with {RESYNC}, or accept the loss with {_behind(name, version)}. {KEEP}",
+        next_step=f"{reload_or_skip(until=_behind(name, version))} {KEEP}",
     )
 
 
@@ -44,7 +45,8 @@ def rewritten(name: str, version: int, operation: str) -> DataLoss:
         f"Version {version} of the table {name} changes or deletes rows{said}, and the source reads appended ones only; "
         "with `changes: feed` it reads them all.",
         next_step="Write `changes: feed` for this source (the table needs delta.enableChangeDataFeed), and load its targets "
-        f"with {RESYNC}; or accept the loss with {_behind(name, version)}.",
+        "with `replicator lanes resync LANE`; or accept the loss with "
+        f"`replicator lanes skip LANE --until {_behind(name, version)}`.",
     )
 
 
@@ -52,6 +54,5 @@ def without_feed(name: str, version: int) -> DataLoss:
     """A version was written while the feed was off."""
     return DataLoss(
         f"Version {version} of the table {name} was written without a change data feed.",
-        next_step="Set delta.enableChangeDataFeed on the table. Then load it as it is now with "
-        f"{RESYNC}, or accept the loss with {_behind(name, version)}.",
+        next_step=f"Set delta.enableChangeDataFeed on the table. Then {reload_or_skip(until=_behind(name, version))}",
     )

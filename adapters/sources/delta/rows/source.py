@@ -11,13 +11,14 @@ import pyarrow as pa
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.remedies import reload_or_skip
 from replicator.ports.frames import Batch, F, Stop
 
 from ....event_logs.frames import payload
 from ....event_logs.live import follow
 from ..pace import AllAtOnce, Pace
 from .following import ApplyBatch, Following, Window, lost
-from .losses import ANEW, another
+from .losses import another
 from .options import RowsOptions
 from .pieces import records
 from .places import after_whole, begun_at, changes_of, whole_of
@@ -129,7 +130,7 @@ class RowsOfTable(ABC, Generic[F]):
     @staticmethod
     def _refuse(found: Mapping[TopicPartition, str]) -> None:
         if found:
-            raise DataLoss(" ".join(sorted(set(found.values()))), next_step=ANEW)
+            raise DataLoss(" ".join(sorted(set(found.values()))), next_step=reload_or_skip())
 
 
 class _Looking(Generic[F]):

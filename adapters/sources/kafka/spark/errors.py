@@ -9,10 +9,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
+from replicator.domain.remedies import reload_or_skip
 
 from ....kafka.errors import SKIP
 from ....spark.errors import translated as of_spark
-from ..losses import ACCEPT
 
 TOO_FAR = "a record has a time more than 292,271 years from 1970, which Spark's Kafka reader cannot take in"
 STEP = f"Run this source with `engine: local`, or leave the record out with {SKIP} the record."
@@ -23,7 +23,7 @@ def translated(error: Exception) -> ReplicatorError:
     """The error to raise instead of `error`."""
     text = str(error)
     if any(sign in text for sign in LOST):
-        return DataLoss("Records that come next are gone from the broker.", next_step=ACCEPT)
+        return DataLoss("Records that come next are gone from the broker.", next_step=reload_or_skip())
     if "long overflow" in text:
         return Fatal(TOO_FAR, next_step=STEP)
     return of_spark(error, "reading from Kafka")
