@@ -169,21 +169,31 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def replayed(log: Iterable[Row], topic: str, key: str = "id") -> Rows:
-    """The table that the log's `before`, `after` and `op` of one topic add up to, values decoded as the connector encodes
-    those of the four tables. Unsent values are those the row had, under its old key if it was moved; what the connector sent
-    again counts once."""
-    rows: dict[Any, Row] = {}
-    gone: dict[Any, Row] = {}
+    """The table that the log's events of one topic add up to."""
+    rows: dict[Any, Row | None] = {}
+    for _, images in read_images(log, topic, key):
+        rows |= images
+    return {(k,): row for k, row in rows.items() if row is not None}
+
+
+def read_images(log: Iterable[Row], topic: str, key: str = "id") -> Iterator[tuple[Row, Mapping[Any, Row | None]]]:
+    """Each event of one topic and the rows that it leaves by key, None where it leaves none: of `before`, `after` and `op`,
+    values decoded as the connector encodes those of the four tables. Unsent values are those the row had, under its old key
+    if it was moved; what the connector sent again counts once."""
+    rows: dict[Any, Row | None] = {}
+    gone: dict[Any, Row | None] = {}
     for event in _each_once(sorted((e for e in log if e["topic"] == topic and e["op"]), key=_place)):
         before, after = _object(event["before"]), _object(event["after"])
         if event["op"] == "t":
-            rows.clear()
+            images: dict[Any, Row | None] = dict.fromkeys(rows)
         elif after is None:
-            gone[before[key]] = rows.pop(before[key])
+            gone[before[key]] = rows[before[key]]
+            images = {before[key]: None}
         else:
-            base = rows.get(after[key]) or gone.get(_moved_from(event, key), {})
-            rows[after[key]] = {n: base[n] if v == PLACEHOLDER else decoded(n, v) for n, v in after.items()}
-    return {(k,): row for k, row in rows.items()}
+            base = rows.get(after[key]) or gone.get(_moved_from(event, key)) or {}
+            images = {after[key]: {n: base[n] if v == PLACEHOLDER else decoded(n, v) for n, v in after.items()}}
+        rows |= images
+        yield event, images
 
 
 def _place(event: Row) -> tuple[int, int]:

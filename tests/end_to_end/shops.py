@@ -103,7 +103,7 @@ def await_snapshot(world: World) -> None:
     until(lambda: not topics_differ(world), "the topics hold the snapshot")
 
 
-def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = ()) -> None:
+def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = (), seconds: float = 120) -> None:
     """Every lane (or those named) stands at the end of the topics, as the broker says it is now."""
 
     def missing() -> list[str]:
@@ -118,4 +118,4 @@ def await_caught_up(world: World, daemon: Daemon, lanes: Sequence[str] = ()) -> 
                 lines += [f"{name} is at {at} of {end} in {topic}-{partition}"] if mine and at != end else []
         return lines
 
-    await_nothing(missing, "every lane is at the end", daemon)
+    await_nothing(missing, "every lane is at the end", daemon, seconds)

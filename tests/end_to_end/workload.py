@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import psycopg
@@ -15,6 +15,7 @@ STATUS = ("new", "paid", "shipped", "cancelled")
 EVER = 1_000_000
 LARGE = 6_000
 """Characters of a description that PostgreSQL keeps out of line: random, so that they cannot be compressed below that."""
+COPIED = 200
 SPARE = "NOT EXISTS (SELECT FROM orders o WHERE o.customer_id = c.id)"
 UNSOLD = "NOT EXISTS (SELECT FROM order_items i WHERE i.product_id = p.id)"
 Cursor = psycopg.Cursor[tuple[object, ...]]
@@ -28,8 +29,9 @@ class Rollback(Exception):
 class Writer:
     """Writes transactions of one to five changes; every tenth is rolled back, some contain a part that is."""
 
-    def __init__(self, dsn: str, seed: int) -> None:
+    def __init__(self, dsn: str, seed: int, changes: Sequence[Change] = ()) -> None:
         self._dsn = dsn
+        self._changes = changes or CHANGES
         self.random = random.Random(seed)
         self.number = seed * 1_000_000
         self.committed = 0
@@ -51,7 +53,7 @@ class Writer:
                 self.committed += 1
 
     def _transaction(self, connection: psycopg.Connection, cursor: Cursor) -> None:
-        for change in self.random.choices(CHANGES, k=self.random.randint(1, 5)):
+        for change in self.random.choices(self._changes, k=self.random.randint(1, 5)):
             change(self, cursor)
         if self.random.random() < 0.1:
             try:
@@ -170,6 +172,22 @@ def there_and_back(w: Writer, c: Cursor) -> None:
     c.execute(insert, (key, "third"))
 
 
+def swap_products(w: Writer, c: Cursor) -> None:
+    """Two rows take each other's key, in one transaction."""
+    query = f"SELECT p.id FROM products p WHERE {UNSOLD} ORDER BY p.id DESC OFFSET %s LIMIT 2"
+    if len(found := [key for (key,) in c.execute(query.encode(), (w.random.randint(0, 8),)).fetchall()]) == 2:
+        one, other = found
+        for old, new in ((one, -1), (other, one), (-1, other)):
+            c.execute("UPDATE products SET id = %s WHERE id = %s", (new, old))
+
+
+def copy_customers(w: Writer, c: Cursor) -> None:
+    """Many rows that share one position in the log."""
+    with c.copy("COPY customers (first_name, last_name, email) FROM STDIN") as copy:
+        for _ in range(COPIED):
+            copy.write_row((w.name(), "copied", f"{w.next()}@example.com"))
+
+
 CHANGES: tuple[Change, ...] = (
     insert_customer, insert_customer, update_customer, update_customer, move_customer, delete_customer,
     insert_product, insert_product, restock, restock, restock, describe, move_product, delete_product, reprice,
@@ -184,10 +202,17 @@ class Load:
     compared in the end stays small.
     """
 
-    def __init__(self, dsn: str, seeds: tuple[int, ...], transactions: int = EVER, rest: float = 0.02) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        seeds: tuple[int, ...],
+        transactions: int = EVER,
+        rest: float = 0.02,
+        changes: Sequence[Change] = (),
+    ) -> None:
         self._stop = threading.Event()
         self._rest = rest
-        self.writers = [Writer(dsn, seed) for seed in seeds]
+        self.writers = [Writer(dsn, seed, changes) for seed in seeds]
         self.failures: list[BaseException] = []
         self._threads = [threading.Thread(target=self._write, args=(w, transactions), daemon=True) for w in self.writers]
         for thread in self._threads:

@@ -1,0 +1,122 @@
+"""Faults of the daemon, the broker, a target and the connector, at random moments of one running load."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import psutil
+import psycopg
+
+from adapters.stack.connect_rest import NoAnswer
+from replicator.domain.errors import EnvironmentProblem
+
+from .daemon import Daemon, until
+from .stack import World
+from .workload import Writer, insert_customer, insert_product, there_and_back
+
+SECONDS_PER_KILL = 15.0
+"""On average; the other faults are spread over the time that all kills take."""
+PATIENCE = 600.0
+OPEN = (insert_customer, insert_product, there_and_back)
+"""What an open transaction does: nothing that another one waits for."""
+
+
+@dataclass
+class Faults:
+    """Each kind in a thread of its own, as often as is asked for."""
+
+    world: World
+    seed: int
+    kills: int
+    daemon: Daemon
+    done: Counter[str] = field(default_factory=Counter)
+    failed: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Return when all are done."""
+        seconds, others = self.kills * SECONDS_PER_KILL, max(1, self.kills // 4)
+        kinds = (
+            (self.kill_daemon, self.kills, SECONDS_PER_KILL),
+            (self.stall_broker, others, seconds / others),
+            (self.restart_target, others, seconds / others),
+            (self.restart_connector, others, seconds / others),
+        )
+        with ThreadPoolExecutor(len(kinds)) as pool:
+            running = [pool.submit(self._repeat, *kind) for kind in kinds]
+        for one in running:
+            one.result()
+
+    def _repeat(self, fault: Callable[[random.Random], None], times: int, seconds: float) -> None:
+        """Once in each stretch of so many seconds, at a random moment of it."""
+        chance, began = random.Random(f"{self.seed} {fault.__name__}"), time.monotonic()
+        try:
+            for number in range(times):
+                moment = began + (number + chance.random()) * seconds
+                if self.failed.wait(max(0.0, moment - time.monotonic())):
+                    return
+                fault(chance)
+                self.done[fault.__name__] += 1
+                print(f"{time.strftime('%X')} {fault.__name__} {number + 1}", flush=True)
+        except BaseException:
+            self.failed.set()
+            raise
+
+    def kill_daemon(self, chance: random.Random) -> None:
+        assert self.daemon.alive, self.daemon.tail()
+        self.daemon.kill()
+        self.daemon = self.world.daemon()
+
+    def stall_broker(self, chance: random.Random) -> None:
+        broker = psutil.Process(self.world.stack.service("kafka").status().pid)
+        broker.suspend()
+        try:
+            time.sleep(chance.uniform(5, 20))
+        finally:
+            broker.resume()
+
+    def restart_target(self, chance: random.Random) -> None:
+        """The server is killed, and recovers from its log."""
+        self.world.stack.service("postgres-target").kill()
+        time.sleep(chance.uniform(0, 8))
+        self.world.stack.restart("postgres-target")
+
+    def restart_connector(self, chance: random.Random) -> None:
+        """In a transaction that goes on afterwards."""
+        writer = Writer(self.world.source, chance.randrange(1_000, 1_000_000))
+        with psycopg.connect(self.world.source) as connection, connection.cursor() as cursor:
+            for change in OPEN:
+                change(writer, cursor)
+            time.sleep(chance.uniform(0.5, 3))
+            until(lambda: try_restart(self.world), "the connector was restarted", PATIENCE)
+            time.sleep(chance.uniform(0, 8))  # It ends before the connector reads again, or afterwards.
+            for change in OPEN:
+                change(writer, cursor)
+
+
+def try_restart(world: World) -> bool:
+    """Restart the connector and its task. False while the worker refuses, as it does while the broker stalls."""
+    try:
+        world.stack.rest.restart(world.connector)
+    except (NoAnswer, EnvironmentProblem) as refused:
+        print(f"refused: {refused}")
+        return False
+    return True
+
+
+def keep_running(world: World) -> bool:
+    """Whether the connector runs. One that has failed is restarted, as an operator does."""
+    try:
+        state = world.stack.rest.state(world.connector)
+    except NoAnswer:
+        return False
+    if state is not None and state.failed:
+        print(f"restarted again: {state.trace_head}")
+        try_restart(world)
+        time.sleep(2)
+    return state is not None and state.running

@@ -1,0 +1,47 @@
+"""The versions of rows that the topics say, and versions that do not fit beside each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from .compare import Row, Rows, read_images, recorded
+from .topics import Record
+
+
+def begin_of(row: Row) -> tuple[int, ...]:
+    return (row["_cdc_seq_1"], row["_cdc_seq_2"], row["_cdc_seq_3"])
+
+
+def end_of(row: Row) -> tuple[float, ...]:
+    return tuple(row[f"_cdc_end_seq_{n}"] if row["_cdc_end_seq_1"] is not None else float("inf") for n in (1, 2, 3))
+
+
+def find_overlaps(versions: Sequence[Row]) -> list[str]:
+    """Versions of one key of which one begins before the other ends, or that end before they begin."""
+    ordered = sorted(versions, key=lambda row: (row["id"], begin_of(row)))
+    lines = [f"{row['id']} at {begin_of(row)} is empty" for row in ordered if begin_of(row) >= end_of(row)]
+    pairs = [(one, other) for one, other in pairwise(ordered) if one["id"] == other["id"]]
+    return lines + [
+        f"{one['id']} at {begin_of(one)} overlaps the next" for one, other in pairs if end_of(one) > begin_of(other)
+    ]
+
+
+def read_versions(records: Sequence[Record], topic: str) -> Rows:
+    """The versions that a reader of the topic writes down, by key and the position in the source's log where each begins."""
+    found: dict[Any, Row] = {}
+    began: dict[Any, int] = {}
+    for event, images in read_images(recorded(records), topic):
+        position = json.loads(event["value"])["payload"]["source"]["lsn"]
+        for key, row in images.items():
+            if key in began:
+                last = found[key, began[key]]
+                if row is not None and row | {"_cdc_end_seq_2": None} == last:
+                    continue
+                found[key, began.pop(key)] = last | {"_cdc_end_seq_2": position}
+            if row is not None:
+                began[key] = position
+                found[key, position] = row | {"_cdc_end_seq_2": None}
+    return found

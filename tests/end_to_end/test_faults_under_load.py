@@ -1,0 +1,214 @@
+"""One running load, and faults of four kinds at random moments of it: every target equals the source in the end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from accounting import unaccounted
+
+from .appended import Change, change_of
+from .compare import by_key, differences, lake_table, postgres_table
+from .daemon import Daemon, until
+from .faults import PATIENCE, Faults, keep_running
+from .histories import find_overlaps, read_versions
+from .shops import await_caught_up, logs_differ, source_rows, topics_differ
+from .stack import TABLES, World, rows
+from .test_connector_restarts import NEWER, SMALL, newer_server
+from .topics import Record
+from .workload import Load, copy_customers, swap_products
+
+pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.timeout(3600)]
+
+KILLS = int(os.environ.get("REPLICATOR_KILLS", "40"))
+SEED = int(os.environ.get("REPLICATOR_SEED", "20240229"))
+CURRENT = ("lake", "target", "target_whole")
+HISTORIES = ("lake_history", "target_history")
+CHANGELOGS = ("lake_changes", "target_changes")
+POLICIES = {**dict.fromkeys(CURRENT, "scd1"), **dict.fromkeys(HISTORIES, "scd2"), **dict.fromkeys(CHANGELOGS, "append")}
+TORN = """
+SELECT exact, (SELECT count(*) FROM whole.order_items i LEFT JOIN whole.orders o ON o.id = i.order_id WHERE o.id IS NULL)
+FROM _replicator.transactions WHERE source = 'whole'"""
+
+
+# -- the pipeline ------------------------------------------------------------------------------------------------------
+
+
+def configure(world: World) -> None:
+    """Every table in a target of each policy and in event logs, and once more under whole transactions."""
+    marks = f"{world.prefix}.transaction"
+    topics = f"{world.prefix}.public.*"
+    world.overrides[0] = f'sources.shop.topics=["{topics}"]'
+    source = {"format": "debezium_json", "transport": "kafka", "bootstrap_servers": world.stack.bootstrap_servers}
+    whole = {**source, "topics": [topics, marks], "group_id": f"{world.prefix}-whole", "transactions": {"topic": marks}}
+    sinks: dict[str, Any] = {
+        "raw": {"kind": "event_log", "path": "./deltalake/cdc_events"},
+        "raw_pg": {"kind": "event_log", "dsn": world.datalake},
+    }
+    for sink in POLICIES:
+        server, _, schema = sink.partition("_")
+        delta = {"kind": "delta", "path": str(world.lake / schema)}
+        sinks[sink] = delta if server == "lake" else {"kind": "postgres", "dsn": world.target, "schema": schema or "public"}
+    entries = [{"sink": sink, "policy": policy} for sink, policy in POLICIES.items() if not sink.endswith("_whole")]
+    world.rewrite_config(
+        {
+            "sources": {"shop": {**source, "topics": [topics], "group_id": world.prefix}, "whole": whole},
+            "sinks": sinks,
+            "tables": [
+                {"match": "public.*", "source": "shop", "to": [{"sink": "raw"}, {"sink": "raw_pg"}, *entries]},
+                {"match": "public.*", "source": "whole", "to": [{"sink": "target_whole"}]},
+            ],
+        }
+    )
+
+
+def read_table(world: World, sink: str, table: str) -> list[dict[str, Any]]:
+    server, _, schema = sink.partition("_")
+    if server == "lake":
+        return lake_table(world.lake / schema / table)
+    return postgres_table(world.target, schema or "public", table)
+
+
+@contextmanager
+def repeat_in_thread(work: Callable[[], object], rest: float) -> Iterator[Counter[Any]]:
+    """Do this again and again in a thread; how often it gave what."""
+    end, given, failures = threading.Event(), Counter[Any](), list[BaseException]()
+
+    def repeat() -> None:
+        try:
+            while not end.wait(rest):
+                given[work()] += 1
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield given
+    finally:
+        end.set()
+        thread.join(120)
+    assert not failures and not thread.is_alive(), failures
+
+
+def look_at_whole(world: World) -> str:
+    """What a reader of the target under whole transactions sees at one moment."""
+    try:
+        ((exact, orphans),) = rows(world.target, TORN)
+    except (psycopg.OperationalError, psycopg.errors.UndefinedTable, ValueError):
+        return "away"
+    return "not exact" if not exact else "torn" if orphans else "whole"
+
+
+# -- what must hold at the end -----------------------------------------------------------------------------------------
+
+
+def targets_differ(world: World) -> list[str]:
+    """How current states, and the open versions of histories, differ from the source."""
+    lines: list[str] = []
+    for table in TABLES:
+        expected = source_rows(world, table)
+        for sink in (*CURRENT, *HISTORIES):
+            found = [row for row in read_table(world, sink, table) if row.get("_cdc_end_seq_1") is None]
+            lines += [f"{sink}.{table}: {line}" for line in differences(expected, by_key(found, "id"))]
+    return lines
+
+
+def histories_differ(world: World, records: Sequence[Record]) -> list[str]:
+    """Versions that overlap, and how the histories differ from what the topics say."""
+    lines: list[str] = []
+    for table in TABLES:
+        expected = read_versions(records, world.topic(table))
+        for sink in HISTORIES:
+            found = read_table(world, sink, table)
+            lines += [f"{sink}.{table}: {line}" for line in find_overlaps(found)]
+            lines += [f"{sink}.{table}: {d}" for d in differences(expected, by_key(found, "id", "_cdc_seq_2"))]
+    return lines
+
+
+def changes_differ(world: World, records: Sequence[Record]) -> list[str]:
+    """Changes that a target lacks, has twice or has without any reason; each counts once, however often it was sent."""
+    lines: list[str] = []
+    for table in TABLES:
+        sent: set[Change] = {change_of(r.payload) for r in records if r.payload and r.topic == world.topic(table)}
+        for sink in CHANGELOGS:
+            has = Counter((row["_cdc_op"], row["id"], row["_cdc_seq_2"]) for row in read_table(world, sink, table))
+            lines += [f"{sink}.{table} lacks {change}" for change in sent - set(has)]
+            lines += [f"{sink}.{table} has {change} {times} times" for change, times in has.items() if times > 1]
+            lines += [f"{sink}.{table} has {change}, which was not sent" for change in set(has) - sent]
+    return lines[:20]
+
+
+def find_unaccounted(world: World, daemon: Daemon) -> list[str]:
+    """The sinks in whose lanes some records that the daemon read are not counted, or counted twice."""
+    status, metrics, lines = world.ask("status"), daemon.page("/metrics"), []
+    for source in status["sources"]:
+        assert source["records"] > 0
+        for sink in (sink for sink in POLICIES if sink.endswith("_whole") == (source["name"] == "whole")):
+            left = unaccounted({**status, "sources": [source]}, metrics, sink)[source["name"]]
+            lines += [f"{sink}: {left} of {source['name']}"] if left != (0, 0) else []
+    return lines
+
+
+def await_sent(world: World, daemon: Daemon) -> None:
+    """Wait until the topics and every lane have all that was written."""
+    email = f"{time.time_ns()}@example.com"
+    world.execute("INSERT INTO customers (first_name, last_name, email) VALUES ('last', 'one', %s)", email)
+    topic = [world.topic("customers")]
+    until(
+        lambda: any(email.encode() in (r.value or b"") for r in world.topics.read(topic)), "all is in the topics", PATIENCE
+    )
+    await_caught_up(world, daemon, seconds=PATIENCE)
+
+
+def restart_daemon(world: World, daemon: Daemon) -> Daemon:
+    """Another daemon, none of whose lanes is behind the others: it reads every record once for all of them."""
+    assert daemon.stop() == 0
+    return world.daemon()
+
+
+@pytest.mark.skipif(not NEWER, reason="needs PostgreSQL 17 or newer")
+@pytest.mark.parametrize("kills", [KILLS])
+@pytest.mark.parametrize("seed", [SEED])  # A parameter, so that reports name it; REPLICATOR_SEED sets it.
+def test_every_target_equals_the_source_after_faults_of_all_kinds(
+    world: World, tmp_path: Path, seed: int, kills: int
+) -> None:
+    first = seed % 1000
+    with newer_server(world, tmp_path / "newer") as port:
+        world.create_shop()
+        world.connectors.add(world.prefix)
+        world.stack.register_source(world.prefix, world.prefix, database__port=str(port), **SMALL)
+        until(lambda: len(world.topics.names(f"{world.prefix}.public.")) == len(TABLES), "there are topics")
+        configure(world)
+        faults = Faults(world, seed, kills, world.daemon())
+        load = Load(world.source, (first, first + 1, first + 2), rest=0.2)
+        bulk = Load(world.source, (first + 3,), rest=10, changes=(copy_customers, swap_products))
+        with repeat_in_thread(lambda: keep_running(world), 3), repeat_in_thread(lambda: look_at_whole(world), 0.5) as seen:
+            faults.run()
+            committed = load.end() + bulk.end()
+            await_sent(world, faults.daemon)
+            daemon = restart_daemon(world, faults.daemon)
+            committed += Load(world.source, (first + 4,), transactions=50).finish()
+            await_sent(world, daemon)
+        records = world.topics.read([world.topic(table) for table in TABLES])
+        print(f"seed {seed}: {dict(faults.done)}, {committed} transactions, {len(records)} records, seen {dict(seen)}")
+        assert topics_differ(world) == []
+        assert targets_differ(world) == []
+        assert logs_differ(world) == []
+        assert histories_differ(world, records) == []
+        assert changes_differ(world, records) == []
+        assert find_unaccounted(world, daemon) == []
+        assert world.dead_letters() == []
+        assert {(lane["status"], lane["error"]) for lane in daemon.lanes().values()} == {("running", None)}
+        assert rows(world.target, "SELECT exact, behind FROM _replicator.transactions") == [(True, [])]
+        assert seen["torn"] == 0 and seen["whole"] > 0
+        assert daemon.stop() == 0
+        world.stack.rest.delete(world.connector)
