@@ -80,6 +80,7 @@ class CatchUp(Generic[F]):
     """Used by the thread of its source only. The main position never goes back for a lane.
 
     `target(run)` says where the main stream stands for a lane; `joined(run, feed)` takes over a lane that has got there.
+    `beat` is called while a sink is waited for.
     """
 
     def __init__(
@@ -88,12 +89,14 @@ class CatchUp(Generic[F]):
         target: Callable[[LaneRun], Position],
         joined: Callable[[LaneRun, Feed[F]], None],
         hand_over: Callable[[Sequence[Handed[F]]], None],
+        beat: Callable[[], None],
     ) -> None:
         self._tools = tools
         self._shared = tools.shared
         self._target = target
         self._joined = joined
         self._hand_over = hand_over
+        self._beat = beat
         self._behind: dict[str, Behind[F]] = {}
 
     def turn(self, seconds: float) -> bool:
@@ -146,6 +149,7 @@ class CatchUp(Generic[F]):
             tell = log.debug if behind.run.retrying else log.warning
             tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
             self._shared.lanes.trouble([behind.run], problem_of(error))
+            self._shared.silence.extend("Source", self._tools.place.name, error.sentence)
             return False
         except SinkAway:
             return False
@@ -179,8 +183,12 @@ class CatchUp(Generic[F]):
     def _has_room(self, behind: Behind[F]) -> bool:
         """Wait for the sink; False when it is away, or the lane is full."""
         worker = self._tools.place.workers[behind.run.lane.sink]
-        room = worker.wait_for_room(lambda: behind.run.retrying is not None, self._shared.stop)
-        return room and not behind.run.is_full
+
+        def is_given_up() -> bool:
+            self._beat()
+            return behind.run.retrying is not None
+
+        return worker.wait_for_room(is_given_up, self._shared.stop) and not behind.run.is_full
 
     def _take(self, behind: Behind[F], batch: Batch[F]) -> None:
         if not batch.span or not self._shared.lanes.is_live(behind.run, behind.generation):
@@ -188,6 +196,7 @@ class CatchUp(Generic[F]):
         if not self._has_room(behind):
             raise SinkAway
         behind.read = behind.read.advanced_to(batch.span.end)
+        self._shared.silence.end()
         for piece in self._tools.crashes.pieces(batch, behind.run.lane.id, self._shared.wait_for_sinks):
             self._pass_on(behind, piece)
         behind.taken += batch.records

@@ -62,6 +62,7 @@ class Delivery(Generic[F]):
         self._telemetry = shared.telemetry
         self._abandon = shared.abandon
         self._clock = shared.clock
+        self._silence = shared.silence
         self._options = shared.options
         self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
         self._aside: dict[str, _Aside[F]] = {}
@@ -185,6 +186,7 @@ class Delivery(Generic[F]):
                 sink = pending[0].run.lane.sink
                 self._lanes.sink_away(sink, problem_of(error))
                 log.warning("sink away", sink=sink, sentence=error.sentence, attempt=backoff.attempts)
+                self._silence.extend("Sink", sink, error.sentence)
                 if backoff.wait(self._abandon):
                     return
                 recheck = True
@@ -268,7 +270,8 @@ class Delivery(Generic[F]):
     def _load(self, laying: Laying[F], run: LaneRun) -> None:
         began, raw = self._clock(), laying.records(run.lane)
         log.info("writing what was laid down", lane=run.lane.id)
-        outcome = laying.load(run.lane, lambda lane, rows: self._keep(lane, rows, raw))
+        with self._lanes.calling(self._name, f"loading {run.lane.id}"):
+            outcome = laying.load(run.lane, lambda lane, rows: self._keep(lane, rows, raw))
         self._account(run, outcome, outcome.counts, None, self._clock() - began)
 
     def _prepare(self, item: Handed[F]) -> bool:
@@ -316,6 +319,7 @@ class Delivery(Generic[F]):
         self._lanes.settled(run, outcome.position, counts, newest, outcome.forgotten)
         self._since.pop(run.lane.id, None)
         self._committed = True
+        self._silence.end()
         self._telemetry.changes(run.lane.id, counts)
         self._telemetry.applied(run.lane.id, seconds, newest)
         self._rejects.tally(self._kept.pop(run.lane.id, Counter()))

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from replicator.domain.projections import Projection
+from replicator.ports.frames import Stop
 
 from .lanes import Clock, monotonic
 from .problem import Problem, problem_of
@@ -79,12 +80,13 @@ class Keeper:
         if self._thread.is_alive():
             self._thread.join(seconds)
 
-    def refresh_all(self) -> Problem | None:
-        """Refresh each once, now; the first problem. Not beside a thread that was started."""
-        if self._kept:
+    def refresh_all(self, stop: Stop) -> Problem | None:
+        """Refresh each once, now, until `stop`; the first problem. Not beside a thread that was started."""
+        if self._kept and not stop.is_set():
             with self._opening() as refreshing:
                 for one in self._kept:
-                    self._refresh(one, refreshing)
+                    if not stop.is_set():
+                        self._refresh(one, refreshing)
         return next((one.problem for one in self._kept if one.problem is not None), None)
 
     def report(self) -> list[dict[str, Any]]:

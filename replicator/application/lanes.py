@@ -219,6 +219,10 @@ class Lanes:
         """The call of the sink that is waited for, in words, and since when."""
         return self._calls.get(sink)
 
+    def called_sinks(self) -> set[str]:
+        """The sinks of which a call is waited for."""
+        return set(self._calls.copy())
+
     def wait_for_rows(self, run: LaneRun, problem: Problem | None, *, is_full: bool = False) -> None:
         """Writes of the lane wait for rows of other lanes (and for which), or, with None, they do not any more."""
         with self._lock:

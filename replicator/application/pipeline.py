@@ -34,7 +34,6 @@ from .replay import Replay
 from .retry import Backoff
 from .roster import Place, Roster, highest_of
 from .shared import Shared
-from .silence import Silence
 from .writes import Writes, covered, only_topics
 
 log = structlog.get_logger(__name__)
@@ -65,7 +64,7 @@ class Pipeline(Generic[F]):
         self._writes = Writes(shared, self._catalog, decoder, partial(note, place.workers), self._crashes)
         self._begin = Begin(shared.engine, decoder, self._writes.keeping)
         tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes, self._crashes)
-        self._catch_up = CatchUp(tools, self._target, self._joined, self._hand_over)
+        self._catch_up = CatchUp(tools, self._target, self._joined, self._hand_over, self._beat)
         rules = place.transactions
         kind = Aligner if rules is None or rules.together else Follower
         self._aligner = kind(rules, place, decoder, self.roster, shared) if rules else None
@@ -75,13 +74,15 @@ class Pipeline(Generic[F]):
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._position: Position | None = None
         self._enlisted = False
-        self._told = shared.clock()
-        self._silence = Silence(place.name, shared.clock)
+        self._told = self._turned = shared.clock()
 
     @property
     def turned(self) -> float:
-        """When the stream last turned, on the clock; at most `Options.tell_every` behind."""
-        return self._told
+        """When the stream last turned or waited for a sink or its source, on the clock."""
+        return self._turned
+
+    def _beat(self) -> None:
+        self._turned = self._shared.clock()
 
     @property
     def held_back(self) -> Problem | None:
@@ -92,10 +93,8 @@ class Pipeline(Generic[F]):
         """Have a command done by the pipeline's thread, between two batches. From any thread."""
         self._commands.put(command)
 
-    def run(self, *, once: bool, timeout: float | None = None) -> None:
-        """See the class. EnvironmentProblem after `timeout` seconds in which the source said nothing before its end. Time in
-        which it waits for sinks does not count."""
-        self._silence.limit = timeout
+    def run(self, *, once: bool) -> None:
+        """See the class. EnvironmentProblem when `Shared.silence` has its limit."""
         self._crashes.begin()
         try:
             self._run(once=once)
@@ -116,9 +115,9 @@ class Pipeline(Generic[F]):
                 if self._position != before:
                     backoff.reset()
                 self._is_away(error)
-                self._silence.refused(error, self._progress())
+                self._shared.silence.extend("Source", self.place.name, error.sentence)
                 backoff.wait(stop)
-                self._told = self._shared.clock()  # It waits, and is alive.
+                self._beat()
 
     def _read(self, *, once: bool) -> None:
         start = self._open() if self._position is None else self._position
@@ -132,10 +131,6 @@ class Pipeline(Generic[F]):
             if isinstance(self.place.source, NamesTopics) and not self.place.source.end():
                 self.flow.unmatched = self.place.source.unmatched()
         self._pay()
-
-    def _progress(self) -> object:
-        """What differs once something was read."""
-        return self._position, [run.handed for run in self.roster.runs()]
 
     def _open(self) -> Position:
         """Where the main stream begins: per partition the highest position of a lane that can go on; where there is none,
@@ -162,7 +157,9 @@ class Pipeline(Generic[F]):
 
     def apply_batch(self, batch: Batch[F]) -> None:
         """Take a batch of the main stream, or an empty one; returns when the next may be read."""
-        self._silence.heard(self._progress(), is_empty=not batch.span)
+        self._beat()
+        if not batch.span:
+            self._shared.silence.extend("Source", self.place.name, "No records come, though it is not at its end.")
         self._obey()
         self.roster.settle(0)
         self._catch_up.join()
@@ -175,7 +172,6 @@ class Pipeline(Generic[F]):
             self._idle()
         self._catch_up.turn(self._shared.options.catch_up_turn)
         self._tell()
-        self._silence.listen()
 
     def _fresh(self, batch: Batch[F]) -> Batch[F]:
         """The batch without records that came before; DataLoss when some between were left out."""
@@ -211,6 +207,7 @@ class Pipeline(Generic[F]):
         else:
             handed += self._of_tables(self._aligner, routed, batch)
         self._position = self.flow.position = (self._position or Position()).advanced_to(batch.span.end)
+        self._shared.silence.end()
         self.flow.records += batch.records
         if batch.records:
             self._is_back()
@@ -322,9 +319,14 @@ class Pipeline(Generic[F]):
         for sink in sorted({run.lane.sink for run in running}):
             mine = [run for run in running if run.lane.sink == sink]
             others = [run for run in running if run.lane.sink != sink]
-            has_room = self.place.workers[sink].wait_for_room(partial(_only_away, mine, others), self._shared.stop)
+            has_room = self.place.workers[sink].wait_for_room(partial(self._only_away, mine, others), self._shared.stop)
             for run in [] if has_room or self._shared.stop.is_set() else mine:
                 self._shared.lanes.fall_back(run)
+
+    def _only_away(self, mine: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
+        """True when the sink of the lanes `mine` does not answer, and one of the others does."""
+        self._beat()
+        return any(run.retrying for run in mine) and any(run.retrying is None for run in others)
 
     def _obey(self) -> None:
         while True:
@@ -367,6 +369,7 @@ class Pipeline(Generic[F]):
         """Until no lane is behind or waits for its sink."""
         stop = self._shared.stop
         while not stop.is_set():
+            self._beat()
             self._obey()
             self.roster.settle(0)
             if not self._catch_up.turn(self._shared.options.catch_up_turn) and not self.roster.waits:
@@ -414,8 +417,3 @@ class Pipeline(Generic[F]):
         self.flow.pace = source.pace() if hasattr(source, "pace") else None
         if self.flow.pace is not None:
             self._shared.telemetry.pace(self.place.name, source.engine, self.flow.pace)
-
-
-def _only_away(mine: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
-    """True when the sink of the lanes `mine` does not answer, and one of the others does."""
-    return any(run.retrying for run in mine) and any(run.retrying is None for run in others)

@@ -15,6 +15,7 @@ from replicator.ports.telemetry import Telemetry
 from .lanes import Clock, LaneRun, Lanes, LaneStatus, monotonic
 from .options import Options
 from .rejects import Rejects
+from .silence import Silence
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Shared(Generic[F]):
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     failures: list[BaseException] = field(default_factory=list)
     decoding: threading.Lock = field(default_factory=threading.Lock)
+    silence: Silence = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "silence", Silence(self.lanes, self.clock))  # The class is frozen.
 
     def wait_for_sinks(self) -> None:
         """Until everything that was handed over is applied; no longer than a lane's position is waited for."""

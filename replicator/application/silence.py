@@ -1,46 +1,49 @@
-"""How long a source has said nothing while it was listened to."""
+"""How long nothing has progressed in a run that is to end by itself."""
 
 from __future__ import annotations
 
-from replicator.domain.errors import EnvironmentProblem, Retryable
+import threading
+from typing import Literal
 
-from .lanes import Clock
+from replicator.domain.errors import EnvironmentProblem
+
+from .lanes import Clock, Lanes
 
 
 class Silence:
-    """Raises EnvironmentProblem when the source says nothing for `limit` seconds; never without a limit. For one thread."""
+    """Raises EnvironmentProblem when sources and sinks have failed or brought nothing for `limit` seconds, and nothing was
+    read or committed meanwhile; never without a limit. Safe for use from several threads.
 
-    def __init__(self, source: str, clock: Clock) -> None:
+    A call of a sink that has not failed before is work, however long it takes: it is never interrupted.
+    """
+
+    def __init__(self, lanes: Lanes, clock: Clock) -> None:
         self.limit: float | None = None
-        self._source = source
+        self._lanes = lanes
         self._clock = clock
+        self._lock = threading.Lock()
         self._since: float | None = None
-        self._seconds = 0.0
-        self._refused_at: float | None = None
-        self._progress: object = None
+        self._failing: set[str] = set()
+        """Sinks."""
 
-    def listen(self) -> None:
-        """From now on it is the source's turn."""
-        self._since = self._clock()
+    def end(self) -> None:
+        """Something was read or committed."""
+        with self._lock:
+            self._since = None
+            self._failing.clear()
 
-    def heard(self, progress: object, *, is_empty: bool) -> None:
-        """A batch came. `progress` differs once something was read since the last time."""
-        if progress != self._progress or self._since is None or not is_empty:
-            self._progress, self._seconds, self._refused_at = progress, 0.0, None
-        else:
-            self._seconds += self._clock() - self._since
-        self._raise_after(self._seconds, "No records come, though it is not at its end.")
-
-    def refused(self, error: Retryable, progress: object) -> None:
-        """The source does not answer. `progress` differs once something was read since the last time."""
-        if self._refused_at is None or progress != self._progress:
-            self._refused_at, self._progress = self._clock(), progress
-        self._raise_after(self._clock() - self._refused_at, error.sentence)
-
-    def _raise_after(self, seconds: float, why: str) -> None:
+    def extend(self, kind: Literal["Source", "Sink"], name: str, why: str) -> None:
+        """A source or a sink has failed once more, or a source has brought nothing once more."""
+        with self._lock:
+            if kind == "Sink":
+                self._failing.add(name)
+            now = self._clock()
+            if self._since is None or self._lanes.called_sinks() - self._failing:
+                self._since = now
+            seconds = now - self._since
         if self.limit is not None and seconds >= self.limit:
             raise EnvironmentProblem(
-                f"Source {self._source} has been silent for {seconds:.0f} s: {why}",
-                next_step="`replicator doctor` looks at the source. Wait longer with `--timeout SECONDS`. The next run "
-                "goes on from the positions of its lanes.",
+                f"{kind} {name} has been silent for {seconds:.0f} s: {why}",
+                next_step=f"`replicator doctor` looks at the {kind.lower()}. Wait longer with `--timeout SECONDS`. The next "
+                "run goes on from the positions of its lanes.",
             )

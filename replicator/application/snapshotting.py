@@ -12,6 +12,7 @@ import structlog
 
 from replicator.domain.position import Position
 from replicator.domain.state_snapshots import Schedule, StateSnapshot
+from replicator.ports.frames import Stop
 
 from .lanes import Clock, monotonic
 from .problem import Problem, problem_of
@@ -84,12 +85,13 @@ class Snapshotting:
         if self._thread.is_alive():
             self._thread.join(seconds)
 
-    def take_due(self) -> Problem | None:
-        """Take each that is due, once, now; the first problem. Not beside a thread that was started."""
-        if not self._wanted:
+    def take_due(self, stop: Stop) -> Problem | None:
+        """Take each that is due, once, now, until `stop`; the first problem. Not beside a thread that was started."""
+        if not self._wanted or stop.is_set():
             return None
-        self.look()
-        self._shortened()
+        self.look(stop)
+        if not stop.is_set():
+            self._shortened()
         problems = [one.problem for one in self._kept.values()]
         return next((problem for problem in (*problems, self._shortening) if problem is not None), None)
 
@@ -102,13 +104,13 @@ class Snapshotting:
         found = {lane: one.problem for lane, one in dict(self._kept).items() if one.problem is not None}
         return {**found, **({} if self._shortening is None else {"": self._shortening})}
 
-    def look(self) -> None:
-        """Take those that are due."""
+    def look(self, stop: Stop) -> None:
+        """Take those that are due, until `stop`."""
         for one in self._find():
             self._kept.setdefault(one.lane, one)
         positions, taken = self._positions(), False
         for one in self._kept.values():
-            if self._ended.is_set() or self._clock() < one.next_at:
+            if stop.is_set() or self._clock() < one.next_at:
                 continue
             if not one.looked:
                 one.known, one.looked = one.last(), True
@@ -121,7 +123,7 @@ class Snapshotting:
         self._shortened()
         while not self._ended.wait(LOOK):
             try:
-                self.look()
+                self.look(self._ended)
             except Exception as error:
                 log.error("snapshots are not taken", sentence=problem_of(error).sentence)
                 self._ended.wait(LONGEST)

@@ -45,9 +45,10 @@ class Supervisor(Generic[F]):
 
     def run(self, *, once: bool, timeout: float | None = None) -> ExitCode:
         """Blocks until the end. The code of what ended it; of the lanes when none is left or with `once`; otherwise OK.
-        `timeout`: see `Pipeline.run`.
+        ENVIRONMENT after `timeout` seconds of `Silence`.
         `problem` then says why in words. An exception that is no `Exception` passes through, with nothing closed."""
-        sources = [threading.Thread(target=self._source, args=(p, once, timeout), daemon=True) for p in self._pipelines]
+        self._shared.silence.limit = timeout
+        sources = [threading.Thread(target=self._source, args=(p, once), daemon=True) for p in self._pipelines]
         letters = self._shared.rejects.open
         letters.recount() if once else letters.refresh()
         self._open_before = letters.known
@@ -71,9 +72,9 @@ class Supervisor(Generic[F]):
         """The records that this run rejected."""
         return self._shared.rejects.total
 
-    def _source(self, pipeline: Pipeline[F], once: bool, timeout: float | None) -> None:
+    def _source(self, pipeline: Pipeline[F], once: bool) -> None:
         try:
-            pipeline.run(once=once, timeout=timeout)
+            pipeline.run(once=once)
         except BaseException as error:
             self._shared.fail(error)
 

@@ -39,6 +39,7 @@ class Worker(Generic[F]):
         self._laying = laying(laid, sink, shared.engine)
         self._delivery = Delivery(name, sink, shared, self._laying)
         self._lanes = shared.lanes
+        self._silence = shared.silence
         self._options = shared.options
         self._abandon = shared.abandon
         self._failed = shared.fail
@@ -79,7 +80,8 @@ class Worker(Generic[F]):
     def ask(self, question: Callable[[Sink[F]], T]) -> Future[T]:
         """Have `question` answered by the sink, on the worker's thread and before the writes that wait.
 
-        Repeated while the sink raises Retryable, which its lanes show meanwhile; any other error is the future's.
+        Repeated while the sink raises Retryable, which its lanes show meanwhile, and `Shared.silence` allows it; any other
+        error is the future's.
         """
         answer: Future[T] = Future()
         self._slot.ask(lambda: self._answer(question, answer))
@@ -136,24 +138,27 @@ class Worker(Generic[F]):
     def _answer(self, question: Callable[[Sink[F]], T], answer: Future[T]) -> None:
         if not answer.set_running_or_notify_cancel():
             return
+        try:
+            answer.set_result(self._ask_sink(question))
+        except Exception as error:
+            answer.set_exception(error)
+        except BaseException as error:
+            answer.set_exception(error)
+            raise
+
+    def _ask_sink(self, question: Callable[[Sink[F]], T]) -> T:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         while not self._ended:
             try:
                 with self._lanes.calling(self.name, "answering a question"):
                     found = question(self._sink)
-                answer.set_result(found)
                 if backoff.attempts:
                     self._lanes.sink_away(self.name, None)
-                return
+                return found
             except Retryable as error:
                 self._lanes.sink_away(self.name, problem_of(error))
                 log.warning("sink away", sink=self.name, sentence=error.sentence, attempt=backoff.attempts)
+                self._silence.extend("Sink", self.name, error.sentence)
                 if backoff.wait(self._abandon):
                     break
-            except Exception as error:
-                answer.set_exception(error)
-                return
-            except BaseException as error:
-                answer.set_exception(error)
-                raise
-        answer.set_exception(Stopped())
+        raise Stopped

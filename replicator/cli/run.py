@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -13,6 +14,9 @@ from replicator.domain.errors import EnvironmentProblem, ExitCode
 
 from .session import Session, command, counted
 
+SILENCE = 60.0
+"""Seconds after which `--until-caught-up` gives up."""
+
 
 @command("run")
 @click.option("--engine", type=click.Choice(["local", "spark"]), help="Override `engine` of the config.")
@@ -20,13 +24,14 @@ from .session import Session, command, counted
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
     metavar="SECONDS",
-    help="With --until-caught-up: end with exit code 3 after so long a silence of a source.",
+    help=f"With --until-caught-up: end with exit code 3 when a source or a sink has not answered for so long, and nothing "
+    f"else has progressed meanwhile.  [default: {SILENCE:.0f}]",
 )
-def run(session: Session, engine: str | None, until_caught_up: bool, timeout: float) -> int:
+def run(session: Session, engine: str | None, until_caught_up: bool, timeout: float | None) -> int:
     """Read the sources and keep every target current. SIGTERM drains, commits and exits 0."""
+    if timeout is not None and (not until_caught_up or math.isnan(timeout)):
+        raise click.UsageError("--timeout takes a number of seconds, and needs --until-caught-up.")
     # Nothing is open before the daemon is built. An exception amidst imports may come out as anything.
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.application.problem import problem_of
@@ -55,12 +60,12 @@ def run(session: Session, engine: str | None, until_caught_up: bool, timeout: fl
         keeper.start()
         snapshotting.start()
     with telling_progress(daemon.status()):
-        code: ExitCode = supervisor.run(once=until_caught_up, timeout=timeout if until_caught_up else None)
-    problem = supervisor.problem
-    if until_caught_up and code is ExitCode.OK and (nothing := supervisor.find_why_nothing_came()) is not None:
+        code: ExitCode = supervisor.run(once=until_caught_up, timeout=(timeout or SILENCE) if until_caught_up else None)
+    problem, has_ended = supervisor.problem, until_caught_up and not stop.is_set()
+    if has_ended and code is ExitCode.OK and (nothing := supervisor.find_why_nothing_came()) is not None:
         problem, code = problem_of(nothing), nothing.exit_code
-    if until_caught_up and code is ExitCode.OK:
-        problem = keeper.refresh_all() or snapshotting.take_due()
+    if has_ended and code is ExitCode.OK:
+        problem = keeper.refresh_all(stop) or snapshotting.take_due(stop)
         code = ExitCode.OK if problem is None else problem.code
     snapshotting.end(0)
     keeper.end(daemon.options().drain)

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
 
     with pytest.raises(Fatal, match=r"gold\.sums, which is not there yet"):
         shop.refresh(name="every")
-    assert Container(loaded=shop.loaded()).keeper().refresh_all() is None
+    assert Container(loaded=shop.loaded()).keeper().refresh_all(Event()) is None
     assert total() == {(3, Decimal("9.50"))}
     assert shop.refresh(name="every").reads == {"sums": 1}
     assert shop.refresh(name="every").kind == "current"
@@ -114,7 +115,7 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
     assert total() == {(3, Decimal("0.00"))}
     shop.feed("orders", "d,3,Rome,5.00,5")
     shop.run()
-    assert Container(loaded=shop.loaded()).keeper().refresh_all() is None
+    assert Container(loaded=shop.loaded()).keeper().refresh_all(Event()) is None
     assert total() == {(2, Decimal("4.50"))}
 
 

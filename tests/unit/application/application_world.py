@@ -83,10 +83,10 @@ class Running:
     def once(self) -> Any:
         return self.supervisor.run(once=True)
 
-    def in_background(self) -> Running:
+    def in_background(self, *, once: bool = False, timeout: float | None = None) -> Running:
         def run() -> None:
             try:
-                self.code = self.supervisor.run(once=False)
+                self.code = self.supervisor.run(once=once, timeout=timeout)
             except BaseException as error:
                 self.code = error
 

@@ -126,8 +126,21 @@ def test_what_cannot_be_opened_is_told():
 
 def test_all_are_refreshed_once():
     world = World(Kept(USERS), Kept(ON_TOP))
-    assert world.keeper.refresh_all() is None
+    assert world.keeper.refresh_all(threading.Event()) is None
     assert world.refreshes.done == ["users", "top"]
     world.refreshes.failing = Retryable("away")
-    problem = world.keeper.refresh_all()
+    problem = world.keeper.refresh_all(threading.Event())
     assert problem is not None and problem.sentence == "away"
+
+
+def test_none_is_refreshed_after_a_stop():
+    world, stop = World(Kept(USERS), Kept(ON_TOP)), threading.Event()
+    refresh = world.refreshes.refresh
+
+    def refresh_and_stop(projection: Projection) -> Refreshed:
+        stop.set()
+        return refresh(projection)
+
+    world.refreshes.refresh = refresh_and_stop
+    assert world.keeper.refresh_all(stop) is None
+    assert world.refreshes.done == ["users"]

@@ -265,6 +265,20 @@ def stopped(folder: Path, pieces: Sequence[pa.Table], policy: str = "scd1") -> P
     return program
 
 
+def test_a_load_is_shown_as_a_call_of_the_sink(tmp_path: Path) -> None:
+    _, pieces = steady()
+    program = Program(tmp_path, pieces, "scd1")
+    load, calls = program.sink.load, []
+
+    def noted(*args: Any) -> Any:
+        calls.append(program.shared.lanes.call_of("s"))
+        return load(*args)
+
+    program.sink.load = noted  # type: ignore[method-assign]
+    assert program.run() is ExitCode.OK
+    assert [doing for doing, _ in calls] == ["loading s.x"]
+
+
 def test_what_is_laid_down_waits_when_the_end_is_asked_for(tmp_path: Path) -> None:
     history, pieces = steady()
     before = stopped(tmp_path, pieces[:5])

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
+import pytest
 from application_world import QUICK, World, model
 from histories_of_items import change, move, tombstone
 from tuple_engine import TupleDecoder
@@ -301,6 +302,64 @@ def test_a_source_that_is_silent_ends_a_run_that_is_to_end():
         assert running.supervisor.run(once=True, timeout=0.1) is ExitCode.ENVIRONMENT
         assert "Source s has been silent" in running.supervisor.problem.sentence
         assert "--timeout" in running.supervisor.problem.next_step
+
+
+def refuse_for_ever(*_: object) -> None:
+    raise Retryable("the server does not answer")
+
+
+def test_a_run_that_is_to_end_ends_when_a_catch_up_read_fails_for_ever():
+    world = World(HISTORY)
+    world.start().once()
+    world.targets.pop("a.items")
+    running = world.start()
+    running.source.read = refuse_for_ever
+    running.in_background(once=True, timeout=0.1)
+    assert running.join() is ExitCode.ENVIRONMENT
+    assert running.supervisor.problem.sentence.startswith("Source s has been silent for 0 s: the server does not answer")
+
+
+@pytest.mark.parametrize("call", ["state", "apply"])
+def test_a_run_that_is_to_end_ends_when_a_sink_fails_for_ever(call):
+    running = World(HISTORY).start()
+    setattr(running.sinks["a"], call, refuse_for_ever)
+    running.in_background(once=True, timeout=0.1)
+    assert running.join() is ExitCode.ENVIRONMENT
+    assert running.supervisor.problem.sentence.startswith("Sink a has been silent for 0 s: the server does not answer")
+    assert len(running.world.targets["b.items"].log) == 5, "what does answer gets its changes"
+
+
+def test_a_long_write_is_no_silence_although_another_sink_fails_meanwhile():
+    running = World(HISTORY).start()
+    slow, failing, is_written = running.sinks["a"], running.sinks["b"], threading.Event()
+    write, write_too = slow.apply, failing.apply
+
+    def apply_slowly(*args):
+        time.sleep(0.5)
+        is_written.set()
+        return write(*args)
+
+    slow.apply = apply_slowly
+    failing.apply = lambda *args: write_too(*args) if is_written.is_set() else refuse_for_ever()
+    running.in_background(once=True, timeout=0.1)
+    assert running.join() is ExitCode.OK
+    assert len(running.world.targets["b.items"].log) == 5
+
+
+def test_a_program_whose_only_sink_stays_away_is_alive():
+    world = World(HISTORY, cuts=(1,), lanes={"public.items": [("a", "scd1")]}, logs=())
+    world.options = replace(QUICK, handover_bytes=1, tell_every=1000, drain=0.1)
+    running = world.start()
+    running.sinks["a"].apply = refuse_for_ever
+    running.in_background()
+    deadline = time.monotonic() + 10
+    while running.workers["a"].has_room() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    began = time.monotonic()
+    while running.pipeline.turned <= began + 0.5 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert running.pipeline.turned > began + 0.5, "it waits for room, which is no reason to restart it"
+    running.stop()
 
 
 def test_a_source_that_gets_on_slowly_is_not_silent():

@@ -98,7 +98,7 @@ def replicate(project: Path) -> None:
     """What `run --until-caught-up` does, in this process."""
     made = Container(loaded=config(project))
     run_once(made)
-    assert made.keeper().refresh_all() is None
+    assert made.keeper().refresh_all(threading.Event()) is None
 
 
 def refresh(project: Path, *, full: bool = False) -> Refreshed:
