@@ -119,6 +119,8 @@ class CatchUp(Generic[F]):
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
                 feed = Feed(self._shared.engine, self._shared.options, run.handed, self._shared.clock)
                 reach = self._shared.options.catch_up_offsets
+                known = {p: o for p, o in run.handed.items() if p in run.begun}
+                self._tools.decoding.know(run.lane.table, Span(run.begun.only(known), Position(known)))
                 self._behind[run.lane.id] = Behind(run, run.placed, run.handed, feed, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
@@ -218,8 +220,9 @@ class CatchUp(Generic[F]):
         tools, table = self._tools, behind.run.lane.table
         routed = tools.decoding.route(batch, again=True)
         runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
-        parts = tools.decoding.changes(runs, batch, drops=drops, again=True)
-        span = covered(batch.span, tools.roster.topics[table])
+        topics = tools.roster.topics[table]
+        parts = tools.decoding.changes(table, runs, batch, topics=topics, drops=drops)
+        span = covered(batch.span, topics)
         records = tools.writes.keeping.of(batch)
         chunks = behind.feed.take(parts, tools.catalog.table(table), span, records, records.size, drops=drops)
         self._give(behind, chunks, batch.identity)

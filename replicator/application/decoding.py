@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic
 
-from replicator.domain.position import Position
+from replicator.domain.position import Position, Span
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Routed, Run
 
 from .catalog import Catalog, Unusable
+from .counted_spans import NO_TABLE, CountedSpans, Offsets
 from .crashes import Crashes
 from .feed import Mark, Part
 from .flow import Flow
 from .holding import Holding
 from .problem import ensure
-from .rejects import RejectKind, stopped_by
+from .rejects import KeptReject, stopped_by
 from .roster import Place
 from .rules import CONTINUE, HOLD_KEY, STOP_LANE
 from .shared import Shared
+from .writes import covered
 
 UNCONFIGURED = "unconfigured"
 LOG_ONLY = "event_log_only"
@@ -51,12 +53,19 @@ class Decoding(Generic[F]):
         self._unrouted = place.on_reject
         self._holding = Holding(place.name, shared.engine, shared.rejects)
         self._noting = crashes.decoding
+        self._counted = CountedSpans()
+
+    def know(self, table: str, span: Span) -> None:
+        """A lane of the table (empty: an event log) has what is in the span: its rejects were counted then."""
+        self._counted.add(table, span)
+        self._counted.add(NO_TABLE, span)
 
     def route(self, batch: Batch[F], *, again: bool = False) -> Routed[F]:
-        """The batch by table. Broken unless every record is decoded, ignored or rejected. `again`: the records were counted
-        before (catch-up), so telemetry and `max_rejects` leave them out."""
+        """The batch by table. Broken unless every record is decoded, ignored or rejected. `again`: for a lane that catches
+        up, so that these are no further records of the source. Rejects are counted once for all lanes."""
         with self._noting(batch.span):
             routed = self._engine.route(batch.frame, self._decoder)
+        new = self._counted.add(NO_TABLE, batch.span)
         decoded = sum(self._engine.count(run.frame) for run in routed.runs)
         accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
         ensure(accounted == batch.records, f"Of {batch.records} records of {self._source}, {accounted} are accounted for.")
@@ -64,31 +73,33 @@ class Decoding(Generic[F]):
             self._count(batch, routed)
         if routed.reject_count:
             kept = self._rejects.keep(routed.rejects, [batch.frame], stage="route", source=self._source, table="")
-            count = kept.total()
+            count = len(kept)
             ensure(count == routed.reject_count, f"Of {routed.reject_count} rejected records {count} became dead letters.")
-            self._count_rejects(kept, again=again)
+            self._count_rejects(kept, new)
             self._after_reject(self._unrouted, routed.rejects, batch.frame, "")
         return routed
 
     def changes(
         self,
+        table: str,
         runs: Iterable[Run[F]],
         batch: Batch[F],
         *,
+        topics: Iterable[str],
         drops: Sequence[Position] = (),
-        again: bool = False,
         seen: Callable[[F], None] | None = None,
     ) -> Sequence[Part[F]]:
         """The changes of one table's runs, a part per schema, in order. `catalog.Unusable` when the table cannot be
-        replicated. `drops`: where it was dropped; a part whose changes all come after that begins there. `seen` is told of
-        everything that was decoded, rejects included."""
+        replicated. `topics`: where the table has its records. `drops`: where it was dropped; a part whose changes all come
+        after that begins there. `seen` is told of everything that was decoded, rejects included."""
         runs, found, at = tuple(runs), [], batch.span.start
+        new = self._counted.add(table, covered(batch.span, topics))
         with self._noting(batch.span):
             for run in runs:
                 self._catalog.schema(run)  # A later run may tell the key that an earlier one lacks.
         for run in runs:
             rules = self._rules_for(run.table)
-            frame, rejects = self._decoded(run, CONTINUE if rules is None else rules.on_reject, batch, again=again)
+            frame, rejects = self._decoded(run, CONTINUE if rules is None else rules.on_reject, batch, new)
             if seen is not None:
                 seen(frame)
                 seen(rejects)
@@ -106,11 +117,11 @@ class Decoding(Generic[F]):
                 start = Position({**start, **{p: o + 1 for p, o in drop.items() if p in start and p not in before}})
         return start
 
-    def _decoded(self, run: Run[F], on_reject: str, batch: Batch[F], *, again: bool) -> tuple[F, F]:
+    def _decoded(self, run: Run[F], on_reject: str, batch: Batch[F], new: Offsets) -> tuple[F, F]:
         """The changes of a run, and its rejects, which are durable. What is held back is neither."""
         raw = batch.frame
         if on_reject == HOLD_KEY:
-            run = self._let_go(run, raw, again=again)
+            run = self._let_go(run, raw, new)
         with self._noting(batch.span):
             frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
         good, bad = self._engine.count(frame), self._engine.count(rejects)
@@ -118,30 +129,30 @@ class Decoding(Generic[F]):
         ensure(good + bad >= records, f"Of {records} records of {run.table} only {good + bad} were decoded.")
         if not bad:
             return frame, rejects
-        self._keep(rejects, raw, run.table, again=again)
+        self._keep(rejects, raw, run.table, new)
         if self._after_reject(on_reject, rejects, raw, run.table):
             # Now that these are known, what comes after them in the run is not to be decoded; of the rest nothing changes.
-            run = self._let_go(run, raw, again=again)
+            run = self._let_go(run, raw, new)
             with self._noting(batch.span):
                 frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
         return frame, rejects
 
-    def _let_go(self, run: Run[F], raw: F, *, again: bool) -> Run[F]:
+    def _let_go(self, run: Run[F], raw: F, new: Offsets) -> Run[F]:
         """The records of a run that nothing holds back; the others are dead letters."""
         free, held = self._holding.parted(run.frame)
         if held is None:
             return run
-        self._keep(held, raw, run.table, again=again)
+        self._keep(held, raw, run.table, new)
         return replace(run, frame=free)
 
-    def _keep(self, rejects: F, raw: F, table: str, *, again: bool) -> None:
+    def _keep(self, rejects: F, raw: F, table: str, new: Offsets) -> None:
         kept = self._rejects.keep(rejects, [raw], stage="decode", source=self._source, table=table)
-        self._count_rejects(kept, again=again)
+        self._count_rejects(kept, new)
 
-    def _count_rejects(self, kept: Counter[RejectKind], *, again: bool) -> None:
-        if not again:
-            self._rejects.tally(kept)
-            self._rejects.count(kept.total())
+    def _count_rejects(self, kept: Sequence[KeptReject], new: Offsets) -> None:
+        kinds = [one.kind for one in kept if any(one.offset in offsets for offsets in new.get(one.partition, ()))]
+        self._rejects.tally(kinds)
+        self._rejects.count(len(kinds))
 
     def _after_reject(self, on_reject: str, rejects: F, raw: F, table: str) -> bool:
         """What the configuration says of rejects that are kept: True when later records of their keys are held back; raises

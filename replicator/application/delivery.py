@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -12,6 +11,7 @@ import structlog
 
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable, RowsWait, TooManyRejects
 from replicator.domain.plan import ApplyPlan, Counts
+from replicator.domain.position import TopicPartition
 from replicator.domain.transactions import Complete
 from replicator.ports.frames import F, Lane, LaneApplied
 from replicator.ports.sink import Sink
@@ -69,7 +69,8 @@ class Delivery(Generic[F]):
         self._since: dict[str, float] = {}
         self._retry_at = 0.0
         self._committed = self._last = False
-        self._kept: dict[str, Counter[RejectKind]] = {}
+        self._kept: dict[str, dict[tuple[TopicPartition, int], list[RejectKind]]] = {}
+        """By lane and record; of a record that a sink rejects in several attempts, the last one."""
         self._publishing = Publishing(name, sink, shared)
 
     def deliver(self, items: Iterable[Handed[F]], told: Mapping[str, Told] = MappingProxyType({})) -> None:
@@ -173,7 +174,6 @@ class Delivery(Generic[F]):
     def _attempt(self, pending: Sequence[Handed[F]], *, recheck: bool) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         while pending := self._behind_others([p for p in pending if self._lanes.is_live(p.run, p.generation)]):
-            self._kept.clear()  # An attempt that failed has rejected nothing.
             try:
                 self._commit(self._left(pending) if recheck else pending)
                 if recheck:
@@ -238,6 +238,7 @@ class Delivery(Generic[F]):
         return left
 
     def _commit(self, pending: Sequence[Handed[F]]) -> None:
+        self._kept.clear()  # An attempt that failed has rejected nothing.
         if self._laying is not None:
             for item in pending:
                 if self._laying.is_before(item):  # The target is made for what is laid down until then.
@@ -322,7 +323,7 @@ class Delivery(Generic[F]):
         self._silence.end()
         self._telemetry.changes(run.lane.id, counts)
         self._telemetry.applied(run.lane.id, seconds, newest)
-        self._rejects.tally(self._kept.pop(run.lane.id, Counter()))
+        self._rejects.tally(kind for kinds in self._kept.pop(run.lane.id, {}).values() for kind in kinds)
         self._rejects.count(counts.rejected)
 
     def _reject(self, pending: Sequence[Handed[F]], lane: Lane, rows: F) -> None:
@@ -333,7 +334,10 @@ class Delivery(Generic[F]):
 
     def _keep(self, lane: Lane, rows: F, raw: Frames[F]) -> None:
         kept = self._rejects.keep(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
-        self._kept.setdefault(lane.id, Counter()).update(kept)
+        by_record: dict[tuple[TopicPartition, int], list[RejectKind]] = {}
+        for one in kept:
+            by_record.setdefault((one.partition, one.offset), []).append(one.kind)
+        self._kept.setdefault(lane.id, {}).update(by_record)
         if lane.stops:
             raise stopped_by(self._engine.rejected(rows, raw)[0])
 

@@ -245,7 +245,8 @@ class Pipeline(Generic[F]):
             return None
         try:
             runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
-            return self._decoding.changes(runs, batch, drops=drops, seen=seen)
+            topics = self.roster.topics[table]
+            return self._decoding.changes(table, runs, batch, topics=topics, drops=drops, seen=seen)
         except Unusable as error:
             for run in followers:
                 self._shared.lanes.suspend(run, problem_of(error.cause), error.cause)

@@ -6,7 +6,7 @@ import json
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,8 +17,17 @@ import structlog
 
 from replicator.domain.archived import read, written
 from replicator.domain.change import RAW
-from replicator.domain.errors import DataLoss, Fatal, Reject, RejectCode, Retryable, TooManyRejects
+from replicator.domain.errors import (
+    DataLoss,
+    Fatal,
+    Reject,
+    RejectCode,
+    ReplicatorError,
+    Retryable,
+    TooManyRejects,
+)
 from replicator.domain.key_hashes import PLAIN, KeyHashes
+from replicator.domain.position import TopicPartition
 from replicator.domain.remedies import remedy_of
 from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetters, Which
 from replicator.ports.decoder import Decoder, KeepsPrivate
@@ -38,6 +47,7 @@ MOST_KINDS = 1_000
 """Kinds of rejects that are told apart. Names of tables come out of records, and what cannot be used may name anything."""
 OTHER = "(other)"
 READING = "reading what was rejected"
+WRITING = "writing rejected records"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,8 +60,17 @@ class RejectKind:
     code: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeptReject:
+    """A record that was rejected and is durable: where it was, and with what it is counted."""
+
+    partition: TopicPartition
+    offset: int
+    kind: RejectKind
+
+
 class StoreDown(Fatal):
-    """The dead-letter store cannot be written: the program stops rather than drop what it rejected."""
+    """The dead-letter store does not answer: the program stops rather than drop what it rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +133,8 @@ class Rejects(Generic[F]):
         """How letters of that source tell keys."""
         return self._secret() if source in self._private else PLAIN
 
-    def keep(self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = "") -> Counter[RejectKind]:
-        """Durable when it returns; the number of records of each kind. `table` is empty where the stage does not know it:
+    def keep(self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = "") -> list[KeptReject]:
+        """Durable when it returns; one for each of `rows`. `table` is empty where the stage does not know it:
         then it is what the record says. Raises StoreDown when they cannot be written."""
         now = self._now()
         found = self._engine.rejected(rows, raw)
@@ -132,7 +151,7 @@ class Rejects(Generic[F]):
         except BaseException as error:
             self.broken = error
             raise
-        return self._kinds_of(letters)
+        return [KeptReject(TopicPartition(x.topic, x.partition), x.offset, self._kind_of(x)) for x in letters]
 
     def _tables(self, source: str, rejected: Sequence[Rejected]) -> list[str]:
         """The table that each record names, empty where that cannot be read."""
@@ -141,18 +160,15 @@ class Rejects(Generic[F]):
         frame = pa.Table.from_pylist([_raw(one) for one in rejected], RAW)
         return [name or "" for name in self._decoders[source].envelope(frame)["table"].to_pylist()]
 
-    def _kinds_of(self, letters: Sequence[DeadLetter]) -> Counter[RejectKind]:
-        """By kind; the first letter of each kind is logged."""
-        kinds: Counter[RejectKind] = Counter()
-        for letter in letters:
-            kind = RejectKind(letter.source, letter.table, letter.stage, letter.code)
-            if kind not in self._met and len(self._met) >= MOST_KINDS:
-                kind = RejectKind(letter.source, OTHER, letter.stage, OTHER)
-            if kind not in self._met:
-                self._met.add(kind)
-                _log_first(letter)
-            kinds[kind] += 1
-        return kinds
+    def _kind_of(self, letter: DeadLetter) -> RejectKind:
+        """The kind of a letter; the first one of its kind is logged."""
+        kind = RejectKind(letter.source, letter.table, letter.stage, letter.code)
+        if kind not in self._met and len(self._met) >= MOST_KINDS:
+            kind = RejectKind(letter.source, OTHER, letter.stage, OTHER)
+        if kind not in self._met:
+            self._met.add(kind)
+            _log_first(letter)
+        return kind
 
     def _veiled(self, source: str, rejected: Sequence[Rejected]) -> Sequence[Rejected]:
         decoder = self._decoders.get(source)
@@ -183,11 +199,12 @@ class Rejects(Generic[F]):
         with self._lock:
             return dict(self._kinds)
 
-    def tally(self, kinds: Mapping[RejectKind, int]) -> None:
-        """Publish records that were rejected."""
+    def tally(self, kinds: Iterable[RejectKind]) -> None:
+        """Publish records that were rejected, by the kind of each."""
+        counted = Counter(kinds)
         with self._lock:
-            self._kinds.update(kinds)
-        for kind, records in kinds.items():
+            self._kinds.update(counted)
+        for kind, records in counted.items():
             self._telemetry.rejected(kind.source, kind.table, kind.stage, kind.code, records)
 
     def count(self, records: int) -> None:
@@ -216,18 +233,18 @@ class Rejects(Generic[F]):
         return [letter for letter in found if letter.source == source]
 
     def _write(self, letters: Sequence[DeadLetter]) -> None:
-        self._patiently("writing rejected records", lambda: self._store.write(letters))
+        self._patiently(WRITING, lambda: self._store.write(letters))
         self.open.invalidate()
 
     def _patiently(self, doing: str, ask: Callable[[], None]) -> None:
         me = threading.get_ident()
         self._calls[me] = StoreCall(doing, self._now())
         try:
-            self._repeatedly(me, ask)
+            self._repeatedly(me, doing, ask)
         finally:
             del self._calls[me]
 
-    def _repeatedly(self, me: int, ask: Callable[[], None]) -> None:
+    def _repeatedly(self, me: int, doing: str, ask: Callable[[], None]) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         deadline = self._clock() + self._options.reject_patience
         while True:
@@ -239,11 +256,11 @@ class Rejects(Generic[F]):
                 log.warning("dead-letter store away", sentence=error.sentence)
                 self._calls[me] = replace(self._calls[me], error=error.sentence)
                 if self._clock() >= deadline:
-                    raise _down(error) from error
+                    raise _down(error, doing) from error
                 if backoff.wait(self._stop):
                     raise Stopped from error
             except Exception as error:
-                raise _down(error) from error
+                raise _down(error, doing) from error
 
 
 def _log_first(letter: DeadLetter) -> None:
@@ -262,12 +279,19 @@ def _log_first(letter: DeadLetter) -> None:
     )
 
 
-def _down(error: Exception) -> StoreDown:
-    why = error.sentence if isinstance(error, Fatal | Retryable) else type(error).__name__
-    return StoreDown(
-        f"Rejected records cannot be written to the dead-letter store: {why}",
-        next_step="Make the store writable (`dead_letters` in the configuration), then start again: nothing is lost.",
+def _down(error: Exception, doing: str) -> StoreDown:
+    """Why the store cannot be used, with the next step and the exit code of what it raised."""
+    why, step, code = type(error).__name__, "", StoreDown.exit_code
+    if isinstance(error, ReplicatorError):
+        why, step, code = error.sentence, error.next_step, error.exit_code
+    cannot, able = ("read from", "readable") if doing == READING else ("written to", "writable")
+    down = StoreDown(
+        f"Rejected records cannot be {cannot} the dead-letter store: {why}",
+        next_step=f"{step.rstrip('.') or f'Make the store {able} (`dead_letters` in the configuration)'}. Then start again: "
+        "nothing is lost.",
     )
+    down.exit_code = code
+    return down
 
 
 def _raw(rejected: Rejected) -> dict[str, object]:

@@ -161,7 +161,7 @@ class Writes(Generic[F]):
             lane, raw = run.lane, Frames(chunk.raw)
             rejects = self._shared.rejects
             kept = rejects.keep(taken.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id)
-            rejects.tally(kept)
+            rejects.tally(one.kind for one in kept)
             if lane.stops:
                 stop = stopped_by(self._engine.rejected(taken.rejects, raw)[0])
                 self._shared.lanes.suspend(run, problem_of(stop), stop)

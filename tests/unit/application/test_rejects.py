@@ -8,13 +8,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from queue import Queue
 
+import pytest
 from application_world import QUICK, World
 from histories_of_items import change
 from tuple_engine import Rec
 
 from replicator.application import status
+from replicator.application.counted_spans import CountedSpans
+from replicator.application.rejects import StoreDown
 from replicator.application.status import Status
-from replicator.domain.errors import ExitCode, Fatal, Retryable
+from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, Retryable
+from replicator.domain.position import Position, Span, TopicPartition
 
 BAD = [
     change(0, "c", 1),
@@ -71,6 +75,18 @@ def test_a_store_that_cannot_write_ends_the_program_before_any_position_moves():
         assert world.letters
 
 
+def test_offsets_are_new_once_for_each_table():
+    at, spans = TopicPartition("t", 0), CountedSpans()
+
+    def new(start: int, end: int, table: str = "items") -> list[range]:
+        return spans.add(table, Span(Position({at: start}), Position({at: end})))[at]
+
+    assert new(10, 20) == [range(10, 20)] and new(40, 50) == [range(40, 50)]
+    assert new(0, 60) == [range(0, 10), range(20, 40), range(50, 60)]
+    assert new(5, 55) == [] and new(60, 61) == [range(60, 61)]
+    assert new(5, 6, "others") == [range(5, 6)]
+
+
 def test_a_sink_cannot_hide_that_the_store_failed():
     world = World(INCOMPLETE)
     running = world.start()
@@ -86,6 +102,47 @@ def test_a_sink_cannot_hide_that_the_store_failed():
     running.sinks["a"].apply = hiding
     assert running.once() is ExitCode.RUNTIME
     assert "dead-letter store" in running.supervisor.problem.sentence
+
+
+def test_a_lane_that_comes_later_than_an_event_log_has_its_rejects_counted():
+    """The main stream is past them already. A second lane reads them once more, and they are not counted again."""
+    log = [change(0, "c", 1), *(Rec("t", 0, n, kind="bad_decode", key=n) for n in range(1, 6))]
+    world = World(log, lanes={"public.items": []})
+    running = world.start()
+    assert running.once() is ExitCode.OK and running.supervisor.rejected == 0
+    world.lanes = {"public.items": [("a", "scd1"), ("b", "append")]}
+    running = world.start()
+    assert running.once() is ExitCode.OK and len(world.letters) == 5
+    assert (running.supervisor.rejected, running.telemetry.rejects.total()) == (5, 5)
+    world.lanes["public.items"].append(("c", "append"))
+    again = world.start()
+    assert again.once() is ExitCode.OK and again.supervisor.rejected == 0, "they were counted for the other lanes"
+    world.targets.clear()
+    world.options = replace(QUICK, max_rejects=4)
+    assert world.start().once() is ExitCode.REJECTS
+
+
+def test_a_record_that_a_sink_rejects_in_two_attempts_is_counted_once():
+    running = World(INCOMPLETE).start()
+    apply = running.sinks["a"].apply
+    running.sinks["a"].apply = lambda writes, reject: apply(
+        writes, lambda lane, rows: [reject(lane, rows) for _attempt in range(2)]
+    )
+    assert running.once() is ExitCode.OK
+    assert running.telemetry.rejects.total() == running.supervisor.rejected == 1
+
+
+def test_a_store_that_fails_ends_the_program_with_its_own_next_step_and_code():
+    error = EnvironmentProblem("A record is too large.", next_step="Raise max.message.bytes.")
+    running = World(BAD).start()
+    running.letters.fail = lambda: error
+    assert running.once() is ExitCode.ENVIRONMENT
+    problem = running.supervisor.problem
+    assert problem.sentence == "Rejected records cannot be written to the dead-letter store: A record is too large."
+    assert problem.next_step == "Raise max.message.bytes. Then start again: nothing is lost."
+    running.letters.read = lambda which: (_ for _ in ()).throw(error)
+    with pytest.raises(StoreDown, match="cannot be read from"):
+        running.shared.rejects.open_letters("s")
 
 
 def test_a_store_that_is_away_is_waited_for_then_gives_up():
