@@ -133,13 +133,9 @@ def purge(session: Session, yes: bool, **chosen: Any) -> None:
     found = letters.found(session.loaded, which(**chosen))
     said = counted(len(found), "rejected record")
     if found and not yes:
-        if session.as_json or not sys.stdin.isatty():
-            raise ConfigProblem(
-                f"{said} {'was' if len(found) == 1 else 'were'} not forgotten: nobody is here to be asked",
-                next_step="Repeat with --yes, or on a terminal.",
-            )
-        _print(found)
-        click.confirm(f"Forget {said}?", abort=True)
+        if not session.as_json:
+            _print(found)
+        session.confirm(f"Forget {said}?", f"{said} {'was' if len(found) == 1 else 'were'} not forgotten")
     letters.purge(session.loaded, found)
     session.emit({"purged": len(found)}, f"{said} forgotten")
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from replicator.domain.errors import ConfigProblem, ExitCode
 
 from .session import Session, command, echo
 
@@ -27,27 +24,10 @@ def drop(session: Session, table: str, yes: bool) -> None:
     found = dropping.look(session.loaded, table)
     lane, lines = found.lane.id, list(_lines(found))
     if not yes:
-        _confirm(session, found, lines)
+        session.confirm(f"Remove this of {lane}?", f"{lane} was not dropped", lines, _plain(found))
     dropping.drop(session.loaded, found.lane)
     said = [*(lines if yes else ()), f"{lane}: {_outcome(found)}"]
     session.emit(_plain(found), said[-1], text=lambda: echo("\n".join(said)))
-
-
-def _confirm(session: Session, found: Found, lines: list[str]) -> None:
-    if session.as_json or not on_terminal():
-        refusal = ConfigProblem(
-            f"{found.lane.id} was not dropped: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
-        )
-        if not session.as_json:
-            session.note("\n".join(lines))
-        session.fail(refusal, ExitCode.CONFIG, _plain(found))
-    echo("\n".join(lines))
-    click.confirm(f"Remove this of {found.lane.id}?", abort=True)
-
-
-def on_terminal() -> bool:
-    """Somebody can be asked."""
-    return sys.stdin.isatty()
 
 
 def _lines(found: Found) -> list[str]:

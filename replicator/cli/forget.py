@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from replicator.domain.errors import ConfigProblem, ExitCode
-
-from .drop import on_terminal
 from .refresh import told
 from .session import Session, command, echo
 
@@ -31,7 +28,7 @@ def forget(session: Session, table: str, key: tuple[str, ...], source: str | Non
     found = forgetting.look(session.loaded, table, key, source)
     lines = list(_lines(found, vacuum))
     if not yes:
-        _confirm(session, found, lines)
+        session.confirm("Forget this row, for good?", f"nothing of {found.table} was forgotten", lines, _plain(found))
     done = forgetting.forget(session.loaded, found, end_versions=vacuum, tell=session.note)
     repeat = "`replicator forget` with the same key and `--vacuum` ends them, and time travel with them"
     notes = [f"Still there: {where}." for where in done.versions]
@@ -43,19 +40,6 @@ def forget(session: Session, table: str, key: tuple[str, ...], source: str | Non
     summary = f"{table}: one key forgotten; rows and records removed: {removed}"
     result = {**_plain(found), "removed": done.removed, "versions": done.versions, "linked": sorted(map(list, done.linked))}
     session.emit(result, summary, text=lambda: echo("\n".join([*(lines if yes else ()), summary, *notes])))
-
-
-def _confirm(session: Session, found: Found, lines: list[str]) -> None:
-    if session.as_json or not on_terminal():
-        refusal = ConfigProblem(
-            f"nothing of {found.table} was forgotten: nobody is here to be asked",
-            next_step="Repeat with --yes, or on a terminal.",
-        )
-        if not session.as_json:
-            session.note("\n".join(lines))
-        session.fail(refusal, ExitCode.CONFIG, _plain(found))
-    echo("\n".join(lines))
-    click.confirm("Forget this row, for good?", abort=True)
 
 
 def _lines(found: Found, vacuum: bool) -> list[str]:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import click
 
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.errors import EnvironmentProblem
 
-from .drop import on_terminal
 from .session import Session, cell, command, counted, echo
 
 
@@ -67,12 +66,8 @@ def resync(session: Session, lane: str, yes: bool) -> None:
     from replicator.wiring import daemon, offline
 
     offline.require_lane(session.loaded, lane)
-    if not yes and not session.as_json:
-        if not on_terminal():
-            raise ConfigProblem(
-                f"{lane} was not emptied: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
-            )
-        click.confirm(f"Remove every row of {lane} and load it again?", abort=True)
+    if not yes:
+        session.confirm(f"Remove every row of {lane} and load it again?", f"{lane} was not emptied")
     asked = daemon.ask_control(session.loaded, "resync", lane, None)
     if not asked:
         offline.resync(session.loaded, lane)

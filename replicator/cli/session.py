@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from replicator.domain.errors import ExitCode, Fatal, ReplicatorError, Retryable
+from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, ReplicatorError, Retryable
 
 if TYPE_CHECKING:
     from replicator.settings import Loaded
@@ -92,9 +92,28 @@ class Session:
                 echo(f"  {step}", err=True)
         sys.exit(int(code))
 
+    def confirm(self, question: str, refusal: str, lines: Sequence[str] = (), details: Any = None) -> None:
+        """Show `lines`, and ask before something is removed; Abort when the answer is no. With `--json`, and away from a
+        terminal, nobody can be asked: the command fails, with `refusal` and `details`."""
+        if self.as_json or not on_terminal():
+            if lines and not self.as_json:
+                self.note("\n".join(lines))
+            problem = ConfigProblem(
+                f"{refusal}: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
+            )
+            self.fail(problem, ExitCode.CONFIG, details)
+        if lines:
+            echo("\n".join(lines))
+        click.confirm(question, abort=True)
+
     @staticmethod
     def _print(body: dict[str, Any]) -> None:
         click.echo(msgspec.json.encode(body, enc_hook=str).decode())
+
+
+def on_terminal() -> bool:
+    """Somebody can be asked."""
+    return sys.stdin.isatty()
 
 
 def counted(number: int, noun: str) -> str:

@@ -62,7 +62,7 @@ def named(lane: Mapping[str, Any], verb: str) -> list[str]:
 
 
 def agree(world: World, *command: str) -> None:
-    done = world.program(*command, "--json")
+    done = world.program(*command, *(("--yes",) if "resync" in command else ()), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

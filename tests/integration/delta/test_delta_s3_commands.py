@@ -72,7 +72,7 @@ def test_commands(project: Path, s3: ObjectStore) -> None:
     assert run(project, "plan")["ok"] and run(project, "check")["ok"]
     found = run(project, "doctor")["result"]
     assert {f["severity"] for f in found if f["subject"] in ("sink lake", "sink raw")} == {"ok"}
-    run(project, "lanes", "resync", "lake.products")
+    run(project, "lanes", "resync", "lake.products", "--yes")
     assert run(project, "query", "products")["result"] == []
     assert "nobody is here" in run(project, "drop", "products", code=2)["error"]["sentence"]
     dropped = run(project, "drop", "products", "--yes")["result"]["belongings"]

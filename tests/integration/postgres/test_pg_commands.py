@@ -95,7 +95,7 @@ def test_a_second_pipeline_may_not_write_the_same_table(project: Project) -> Non
     assert [said in str(lane["problem"]) for lane in project.run("plan")["result"]] == [True]
     (lane,) = project.run("run", "--until-caught-up", code=2)["result"]["lanes"]
     assert said in lane["error"]
-    project.run("lanes", "resync", "mirror.products", code=2)
+    project.run("lanes", "resync", "mirror.products", "--yes", code=2)
     assert project.rows() == before
     config.write_text(config.read_text().replace("pipeline: other", "pipeline: shop"))
     project.run("run", "--until-caught-up")
@@ -104,6 +104,6 @@ def test_a_second_pipeline_may_not_write_the_same_table(project: Project) -> Non
     assert remedy is not None
     fetch(project.dsn, remedy[0])
     config.write_text(config.read_text().replace("pipeline: shop", "pipeline: other"))
-    project.run("lanes", "resync", "mirror.products")
+    project.run("lanes", "resync", "mirror.products", "--yes")
     project.run("run", "--until-caught-up")
     assert project.rows() == before

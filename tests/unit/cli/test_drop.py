@@ -91,7 +91,7 @@ def test_a_table_that_the_config_names_no_more(answer, project):
 
 
 def test_what_people_see(ask, project, monkeypatch):
-    monkeypatch.setattr("replicator.cli.drop.on_terminal", lambda: True)
+    monkeypatch.setattr("replicator.cli.session.on_terminal", lambda: True)
     result = ask("drop", "products", input="n\n")
     assert result.exit_code == 1 and "Remove this of lake.products? [y/N]" in result.output
     assert re.search(rf"^  table +{project}/lake/products$", result.output, re.M)

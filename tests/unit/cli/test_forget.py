@@ -212,7 +212,7 @@ def test_the_person_is_gone_everywhere_and_stays_away(tmp_path: Path, request: p
     record(shop, changes(1))
     caught_up(shop)
     for lane in ("lake.customers", "target.history"):
-        program(shop, "lanes", "resync", lane)
+        program(shop, "lanes", "resync", lane, "--yes")
     caught_up(shop)
     program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "later", "--policy", "scd2")
     program(shop, "dlq", "replay", code=1)

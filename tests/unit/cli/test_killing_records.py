@@ -68,14 +68,14 @@ def test_a_record_that_kills_is_found_and_everything_else_goes_on(project: Path)
     changes = ask(project, "query", "changes")["result"]
     assert sorted(each["_cdc_seq_1"] for each in changes) == [i for i in range(40) if i not in poison]
     # Known ever after: also to a lane that reads everything again.
-    ask(project, "lanes", "resync", "lake.changes", **environment(project))
+    ask(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
     assert run_until_it_ends(project) == 0
     assert len(ask(project, "query", "changes")["result"]) == 38 and len(letters(project)) == 2
     # A release that decodes it, and the record is tried again.
     said = ask(project, "dlq", "replay", **environment(project, CALM="yes"))["result"]
     assert said == {"replayed": 2, "rejected": 0, "left": {}}
     assert sorted(each["_cdc_seq_1"] for each in ask(project, "query", "changes")["result"]) == list(range(40))
-    ask(project, "lanes", "resync", "lake.changes", **environment(project))
+    ask(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
     assert start(project, CALM="yes").wait(100) == 0
     assert len(ask(project, "query", "changes")["result"]) == 40
     assert {letter["state"] for letter in letters(project)} == {"replayed"}

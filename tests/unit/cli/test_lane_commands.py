@@ -81,7 +81,9 @@ def test_skip_and_resync(pipeline, answer, project):
 def test_resync_asks_first(ask, monkeypatch):
     result = ask("lanes", "resync", "lake.orders")
     assert result.exit_code == 2 and "Repeat with --yes, or on a terminal." in result.output
-    monkeypatch.setattr("replicator.cli.lanes.on_terminal", lambda: True)
+    refused = json.loads(ask("lanes", "resync", "lake.orders", "--json").stdout)
+    assert refused["error"]["sentence"] == "lake.orders was not emptied: nobody is here to be asked"
+    monkeypatch.setattr("replicator.cli.session.on_terminal", lambda: True)
     result = ask("lanes", "resync", "lake.orders", input="n\n")
     assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
 

@@ -172,7 +172,7 @@ def test_read_anew(project):
     archive(folder, range(1, 8))
     run(folder, "local")
     before = told("order")
-    done = run_program(folder, "lanes", "resync", "event_store.order", "--json")
+    done = run_program(folder, "lanes", "resync", "event_store.order", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [one["position"] for one in said("status")["lanes"] if one["id"] == "event_store.order"] == [{}]
     run(folder, "local")

@@ -76,7 +76,7 @@ def test_rows_that_were_written_by_another_key(tmp_path, follow):
     assert lane["status"] == "suspended" and "'scd1 by id'" in lane["error"]
     if follow == "resync":
         said = re.search(r"`replicator (lanes resync [^`]+)`", lane["next_step"])
-        assert said is not None and project.ask(*said[1].split())["exit"] == 0
+        assert said is not None and project.ask(*said[1].split(), "--yes")["exit"] == 0
     else:
         said = re.search(r"another name with `into` \(config/replicator\.yaml:(\d+)\)", lane["next_step"])
         lines = (tmp_path / "config" / "replicator.yaml").read_text().splitlines()

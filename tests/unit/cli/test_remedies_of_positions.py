@@ -54,11 +54,12 @@ def runs(project: Project, *more: str) -> list[int]:
 
 def follows(command: str, *more: str) -> Follow:
     """Runs the command that the sentence names."""
+    yes = ("--yes",) if command == "resync" else ()
 
     def follow(project: Project, step: str) -> None:
         said = re.search(rf"`replicator (lanes {command}[^`]*)`", step)
         assert said is not None, step
-        assert project.ask(*said[1].replace("LANE", "lake.t").split(), *more)["exit"] == 0
+        assert project.ask(*said[1].replace("LANE", "lake.t").split(), *more, *yes)["exit"] == 0
 
     return follow
 
