@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from replicator.domain.change import refuse_frame_names
+from replicator.domain.columns import UnknownMask
 from replicator.domain.errors import ConfigProblem, Fatal, Retryable
 from replicator.domain.fitting import covers, holds
 from replicator.domain.plan import ApplyPlan
@@ -80,6 +81,20 @@ class Catalog(Generic[F]):
         if len(known) > KNOWN_SCHEMAS:
             known.pop(next(iter(known)))
         return learnt
+
+    def unknown_mask(self, run: Run[F]) -> UnknownMask | None:
+        """The mask of a column that records of this run do not have, nor have others of the table that were seen; None where
+        there is none, or where records do not tell their columns and none are declared."""
+        rules = self._rules_for(run.table)
+        if rules is None or not rules.private:
+            return None
+        try:
+            self.schema(run)
+        except Unusable as error:
+            union = self.table(run.table)
+            if isinstance(error.cause, UnknownMask) and (union is None or error.cause.column not in union.column_names):
+                return error.cause
+        return None
 
     def table(self, name: str) -> TableSpec | None:
         """The union of the schemas seen of the table, as far as they go together with the one learnt last; None before its

@@ -209,7 +209,8 @@ class CatchUp(Generic[F]):
         if behind.run.is_event_log:
             sink = behind.run.lane.sink
             excluded = {sink: self._tools.roster.excluded(sink)}
-            self._hand_over(self._tools.writes.of_batch(batch, [behind.run], excluded))
+            routed = self._tools.decoding.route(batch, again=True) if self._tools.place.private else None
+            self._hand_over(self._tools.writes.of_batch(batch, routed, [behind.run], excluded))
             return
         try:
             self._take_changes(behind, batch)

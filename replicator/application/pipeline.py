@@ -200,7 +200,7 @@ class Pipeline(Generic[F]):
         if self._meet(routed, batch.span):
             self.roster.settle(self._shared.options.state_patience)
             self._catch_up.join()
-        handed = self._of_logs(batch)
+        handed = self._of_logs(batch, routed)
         if self._aligner is None:
             for table in self.roster.touched(batch.span):
                 handed += self._of_table(table, routed, batch)
@@ -219,9 +219,9 @@ class Pipeline(Generic[F]):
         begin = Position({**span.start, **self._aligner.let_go(self._position or Position())})
         return self.roster.meet(self._aligner.topics(routed.topics), Span(begin, begin.advanced_to(span.end)))
 
-    def _of_logs(self, batch: Batch[F]) -> list[Handed[F]]:
+    def _of_logs(self, batch: Batch[F], routed: Routed[F]) -> list[Handed[F]]:
         excluded = {run.lane.sink: self.roster.excluded(run.lane.sink) for run in self.roster.logs}
-        return self._writes.of_batch(batch, self._followers(self.roster.logs, batch.span.start), excluded)
+        return self._writes.of_batch(batch, routed, self._followers(self.roster.logs, batch.span.start), excluded)
 
     def _of_tables(self, aligner: Aligner[F], routed: Routed[F], batch: Batch[F]) -> list[Handed[F]]:
         """Of all tables at once: what is read of one decides what may go of another."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic
 
+from replicator.domain.columns import UnknownMask
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.plan import ApplyPlan
 from replicator.domain.position import Position
@@ -36,7 +37,11 @@ class Planned:
 class Planning(Generic[F]):
     """Looks at the first records of each partition, applies nothing, moves no position."""
 
-    def __init__(self, source: Source[F], decoder: Decoder, engine: Engine[F], rules_for: RulesFor) -> None:
+    def __init__(
+        self, source: Source[F], decoder: Decoder, engine: Engine[F], rules_for: RulesFor, logs: Sequence[Lane] = ()
+    ) -> None:
+        """`logs`: the event-log lanes of the source, which have no plan, and may have a problem."""
+        self._logs = logs
         self._source = source
         self._decoder = decoder
         self._engine = engine
@@ -50,7 +55,16 @@ class Planning(Generic[F]):
         start, end = self._source.start(), self._source.end()
         until = Position({p: min(o + PEEK, end.get(p, o)) for p, o in start.items()})
         self._source.read(start, until, self._look, threading.Event())
-        return [planned for table in sorted(self._tables) for planned in self._of_table(table)]
+        return [*self._stopped(), *(planned for table in sorted(self._tables) for planned in self._of_table(table))]
+
+    def _stopped(self) -> Iterator[Planned]:
+        """Event logs that would hold what a mask with a wrong name was to mask."""
+        for lane in self._logs:
+            for table, problem in sorted(self._problems.items()):
+                rules = self._rules_for(table)
+                if isinstance(problem, UnknownMask) and rules is not None and lane.sink in rules.event_logs:
+                    yield Planned(replace(lane, table=table), None, None, problem)
+                    break
 
     def _look(self, batch: Batch[F]) -> None:
         for run in self._engine.route(batch.frame, self._decoder).runs:

@@ -17,13 +17,14 @@ class TableRules:
 
     `lanes`: its targets, event logs left out. `keys`: the configured key columns, empty when they are learnt.
     `event_logs`: the names of the event-log sinks its topics go to. `on_reject`: what becomes of the table when a record of
-    it cannot be used.
+    it cannot be used. `private`: columns of it are masked in everything that is stored.
     """
 
     lanes: tuple[Lane, ...]
     keys: tuple[str, ...] = ()
     event_logs: frozenset[str] = frozenset()
     on_reject: str = CONTINUE
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)

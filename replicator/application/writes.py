@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, cast
 
+from replicator.domain.columns import UnknownMask
 from replicator.domain.event_log import event_log_plan
 from replicator.domain.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
-from replicator.ports.frames import Batch, F, Folded, Write
+from replicator.ports.frames import Batch, F, Folded, Routed, Write
 
 from .catalog import AS_IT_IS, Catalog
 from .catalog import Taken as Columns
@@ -110,14 +111,20 @@ class Writes(Generic[F]):
         self._note(run, turn.version)
         self._shared.lanes.stop(run, problem)
 
-    def of_batch(self, batch: Batch[F], runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]) -> list[Handed[F]]:
-        """The writes of a batch for event logs: every record, but for the topics that a log's sink excludes."""
+    def of_batch(
+        self, batch: Batch[F], routed: Routed[F] | None, runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]
+    ) -> list[Handed[F]]:
+        """The writes of a batch for event logs: every record, but for the topics that a log's sink excludes. A log that
+        would hold what a mask with a wrong name was to mask is suspended. `routed` may be None where nothing is private."""
         frames: dict[object, F] = {}
         out = []
         for run in runs:
             topics = exclude.get(run.lane.sink, set())
             span = batch.span.only(p for p in batch.span.end if p.topic not in topics).after(run.handed)
             if not span:
+                continue
+            if routed and (unknown := self._unknown_mask(batch, routed, {p.topic for p in span.end})):
+                self._shared.lanes.suspend(run, problem_of(unknown), unknown)
                 continue
             key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
             if key not in frames:
@@ -128,6 +135,11 @@ class Writes(Generic[F]):
             write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
             out.append(self._handed(run, write, span.end, (), batch.size))
         return out
+
+    def _unknown_mask(self, batch: Batch[F], routed: Routed[F], topics: set[str]) -> UnknownMask | None:
+        with self._noting(batch.span):
+            found = (self._catalog.unknown_mask(run) for run in routed.runs if routed.topics[run.table] & topics)
+            return next((one for one in found if one is not None), None)
 
     def owed(self, run: LaneRun, empty: F | None, identity: Identity) -> list[Handed[F]]:
         """A write without rows that brings the lane's position to where it was handed to, when it lags behind."""

@@ -235,15 +235,23 @@ def refuse_mask(mask: Mask, column: Column, table: TableSpec) -> None:
         raise _problem(column, table, sentence, "Use `mask: nothing`, `mask: fixed`, or drop the column.")
 
 
+class UnknownMask(ConfigProblem):
+    """A mask names a `column` that records of the table do not have: what it was to mask is not."""
+
+    def __init__(self, column: str, table: TableSpec) -> None:
+        super().__init__(
+            f"'columns' names column {column!r}, which table {table.name} does not have",
+            next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. {DECLARE}",
+        )
+        self.column = column
+
+
 def refuse_unknown_masks(masks: Mapping[str, Mask], table: TableSpec, declared: Collection[str]) -> None:
-    """Raise ConfigProblem for a mask whose column the records of `table` do not have, unless the table declares it: it may
+    """Raise UnknownMask for a mask whose column the records of `table` do not have, unless the table declares it: it may
     come later, or be gone; or they have it under another name."""
     for name, mask in masks.items():
         if not {name, *mask.called}.intersection(table.column_names) and name not in declared:
-            raise ConfigProblem(
-                f"'columns' names column {name!r}, which table {table.name} does not have",
-                next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. {DECLARE}",
-            )
+            raise UnknownMask(name, table)
 
 
 def _problem(column: Column, table: TableSpec, sentence: str, next_step: str) -> ConfigProblem:

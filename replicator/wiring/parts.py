@@ -126,7 +126,8 @@ def rules_for(loaded: Loaded, source: str) -> RulesFor:
         keys = next((lane.keys for lane in found if lane.keys), ())
         lanes = tuple(adapters.lane(loaded, lane) for lane in found)
         logs = frozenset(loaded.settings.event_logs_for(table, source))
-        return TableRules(lanes, tuple(keys), logs, loaded.settings.on_reject_of(table, source))
+        private = bool(adapters.private([entry], loaded.settings.defaults))
+        return TableRules(lanes, tuple(keys), logs, loaded.settings.on_reject_of(table, source), private)
 
     return rules
 

@@ -38,7 +38,8 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
         for name in sorted({table.source for table in loaded.settings.tables}):
             source = adapters.source(looking, name)
             try:
-                planning = Planning(source, adapters.decoder(loaded, name), engine, parts.rules_for(loaded, name))
+                rules, logs = parts.rules_for(loaded, name), parts.event_logs(loaded, name)
+                planning = Planning(source, adapters.decoder(loaded, name), engine, rules, logs)
                 begun = FileRegister(parts.register_folder(loaded)).load(name).beginnings
                 # A lane that had to leave its target to another table's does so again.
                 for planned in sorted(planning.lanes(), key=lambda p, begun=begun: refused_id(p.lane) in begun):  # type: ignore[misc]

@@ -119,10 +119,11 @@ class Private:
         masks = self.masks_of(table, topic)
         return bool(masks) or (table is None and masks is None)
 
-    def spec(self, table: TableSpec) -> TableSpec:
+    def spec(self, table: TableSpec, values: pa.ChunkedArray) -> TableSpec:
         """The table as decoding gives it, whether its records are masked already or not. ConfigProblem for a mask that does
-        not suit it."""
-        refuse_unknown_masks(self.of(table.name), table, self.options.columns_of(table.name) or ())
+        not suit it. `values`: of the records that tell its columns; those of tombstones alone tell its key."""
+        if values.null_count < len(values):
+            refuse_unknown_masks(self.of(table.name), table, self.options.columns_of(table.name) or ())
         rules = self._rules(table)
         made = rules.of(table) if rules else table
         columns = (replace(c, source_type="") if c.source_type == MASKED else c for c in made.columns)

@@ -66,7 +66,7 @@ class DebeziumJsonDecoder(DecoderOfParts):
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
         learnt = self._learning.learn(self._events(sample, table), table, fingerprint)
-        return self._private.spec(learnt) if self._private.of(table) else learnt
+        return self._private.spec(learnt, sample["value"]) if self._private.of(table) else learnt
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""

@@ -74,6 +74,32 @@ def test_a_column_that_nobody_declares_may_be_misspelt(project: Project, level: 
     assert json.dumps(project.ask("plan")).count(KEY) == 0
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_log_does_not_hold_what_a_misspelt_mask_was_to_mask(project: Project, behind: bool) -> None:
+    """The log is alone, or comes later than others (`behind`). It goes on when the name is right, and when a change
+    of the schema takes the column away."""
+    log = ", to: [{sink: raw}, {sink: lake}]", ", to: [{sink: raw}]"
+    configure(project, schema="", table=MASK)
+    if behind:
+        project.configure(("{sink: raw}, ", ""), ("phone", "mail"))
+        fed(project, 0, [ID, NAME, MAIL], id=0, name="a", mail="sentinel")
+        project.configure(("{sink: lake}", "{sink: raw}, {sink: lake}"), ("mail", "phone"))
+    else:
+        project.configure(log)
+    project.feed("part1", [record("t", 1, [ID, NAME, MAIL], [ID], after={"id": 1, "name": "a", "mail": "sentinel"})])
+    planned = project.ask("plan")["result"]
+    assert "names column 'phone'" in next(lane["problem"] for lane in planned if lane["lane"] == "raw.recorded")
+    lane = project.run()["raw.recorded"]
+    assert lane["status"] == "suspended" and "names column 'phone'" in lane["error"]
+    stored = b"".join(file.read_bytes() for file in (project.folder / "lake").rglob("*") if file.is_file())
+    assert b"sentinel" not in stored
+    project.configure(("phone", "mail"))
+    project.feed("part2", [record("t", 2, [ID, NAME], [ID], after={"id": 2, "name": "b"})])
+    assert project.run()["raw.recorded"]["status"] == "running"
+    rows = project.rows("lake", "cdc_events")
+    assert len(rows) == 2 + behind and "sentinel" not in repr(rows)
+
+
 MAIL = column("mail", "string")
 RENAMED = ", renamed_columns: {phone: mail}"
 
