@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from replicator.ports.source import Source
 
 from . import joining
 from .lanes import LaneRun, Lanes, LaneStatus
+from .missing_records import describe_missing, refuse_missing
 from .pipeline import Pipeline
 from .remembering import remembered
 from .skipping import Standing, judged, skipped
@@ -49,15 +50,19 @@ class Control(Generic[F]):
 
         return self._post(run, resume, Future())
 
-    def resync(self, lane_id: str) -> Future[None]:
-        """Remove the lane's rows and state, and fill it again from where the source's `start_from` says."""
+    def resync(self, lane_id: str, *, accept_missing: bool = False) -> Future[None]:
+        """Remove the lane's rows and state, and fill it again from where the source's `start_from` says. The future is a
+        DataLoss, and the lane as it was, where rows would be missing from it afterwards, unless that is accepted."""
         run = self._find(lane_id)
 
         def resync(pipeline: Pipeline[F]) -> Future[None]:
-            start = pipeline.place.source.start()
+            place, roster = pipeline.place, pipeline.roster
+            if not accept_missing:
+                refuse_missing(run.lane, roster.describe_missing(run), has_backfills=place.has_backfills)
+            start = place.source.start()
             pipeline.forget(run.lane.table)
-            begin = Position({p: o for p, o in start.items() if pipeline.roster.covers(run, p)})
-            return pipeline.roster.restart(run, lambda sink: reset(sink, run.lane), begin)
+            begin = Position({p: o for p, o in start.items() if roster.covers(run, p)})
+            return roster.restart(run, lambda sink: reset(sink, run.lane), begin)
 
         return self._post(run, resync, Future())
 
@@ -154,6 +159,14 @@ def reset(sink: Sink[F], lane: Lane) -> LaneState | None:
     """Remove the lane's rows and state; its state after that."""
     sink.reset(lane)
     return sink.state(lane)
+
+
+def missing_when_stopped(source: Source[F], register: Register, lane: Lane, marks: str = "") -> Sequence[str]:
+    """`missing_records.describe_missing` while the program does not run. `marks`: the topic of transactions, if any."""
+    seen = register.load(lane.source)
+    topics = seen.topics.get(lane.table, frozenset())
+    begun = seen.beginnings.get(lane.id, Position())
+    return describe_missing(source, lane, begun, lambda p: p.topic != marks and (not lane.table or p.topic in topics))
 
 
 def resync_stopped(sink: Sink[F], source: Source[F], register: Register, lane: Lane) -> None:

@@ -13,7 +13,7 @@ from replicator.domain.connectors import Connector, RowLoss, row_loss
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fenced
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.remedies import reload_or_skip
+from replicator.domain.remedies import reload, reload_or_skip
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
 from replicator.ports.register import Register, Seen
@@ -23,6 +23,7 @@ from replicator.ports.source import Shortened, Source
 from .crashes import Crashes
 from .handover import WAKE
 from .lanes import LaneRun, LaneStatus
+from .missing_records import describe_missing
 from .problem import Problem, Stopped, problem_of
 from .remembering import remembered
 from .rules import CONTINUE, RulesFor, TransactionRules
@@ -68,7 +69,7 @@ class Place(Generic[F]):
     """What a roster is about: one source, its rules and event-log lanes, the workers by sink name, and the register. With
     `transactions` its lanes are held together at those of the source. `on_reject`: for records whose table is not known.
     `crashes`: what is known of records that end the program; None: nothing is noted. `private`: records of some table
-    have values that are kept from what is stored."""
+    have values that are kept from what is stored. `has_backfills`: tables can be loaded from their database too."""
 
     name: str
     source: Source[F]
@@ -80,6 +81,7 @@ class Place(Generic[F]):
     on_reject: str = CONTINUE
     crashes: Crashes[F] | None = None
     private: bool = False
+    has_backfills: bool = False
 
 
 class Roster(Generic[F]):
@@ -185,6 +187,12 @@ class Roster(Generic[F]):
             self._excluded[sink] = unwanted - wanted
         return self._excluded[sink]
 
+    def describe_missing(self, run: LaneRun) -> Sequence[str]:
+        """See `missing_records`. Marks of transactions have no rows."""
+        rules = self._place.transactions
+        marks = rules.topic if rules else ""
+        return describe_missing(self._place.source, run.lane, run.begun, lambda p: p.topic != marks and self.covers(run, p))
+
     def settle(self, patience: float) -> None:
         """Place the lanes whose sinks have answered; wait up to `patience` seconds for the others."""
         self._wait(patience)
@@ -288,7 +296,7 @@ class Roster(Generic[F]):
         }
         lost = {p: why for p, why in lost.items() if self.covers(run, p)}
         if lost:
-            self._shared.lanes.suspend(run, _loss(run.lane, lost, self._place.source.start()))
+            self._shared.lanes.suspend(run, self._loss(run, lost))
         else:
             rules = self._place.rules_for(run.lane.table)
             try:
@@ -298,6 +306,19 @@ class Roster(Generic[F]):
                 return
             schema = LaneSchema(run.lane, stand.schemas, is_anew=not state.position)
             self._shared.lanes.place(run, position, state.position, state.forgotten, schema)
+
+    def _loss(self, run: LaneRun, lost: Mapping[TopicPartition, str]) -> Problem:
+        place, lane = self._place, run.lane
+        sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
+        until = place.source.start().only(lost).as_option()
+        table = lane.table if place.has_backfills else ""
+        is_short = bool(self.describe_missing(run))
+        both = reload_or_skip(lane.id, until, table=table, is_short=is_short)
+        error = DataLoss(
+            f"Lane {lane.id} cannot go on without losing changes: {sentences}.",
+            next_step=both if until else reload(lane.id, is_short=is_short),
+        )
+        return problem_of(error)
 
 
 def removed_before(source: object, begun: Position, applied: Position) -> dict[TopicPartition, str]:
@@ -340,16 +361,6 @@ def _overtaken(lane: Lane) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"Another command for lane {lane.id} came meanwhile.", next_step="See `replicator status`, then ask again."
     )
-
-
-def _loss(lane: Lane, lost: Mapping[TopicPartition, str], start: Position) -> Problem:
-    sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
-    until = start.only(lost).as_option()
-    error = DataLoss(
-        f"Lane {lane.id} cannot go on without losing changes: {sentences}.",
-        next_step=reload_or_skip(lane.id, until) if until else f"`replicator lanes resync {lane.id}` loads the lane again.",
-    )
-    return problem_of(error)
 
 
 def highest_of(positions: Iterable[Position]) -> Position:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal
 
 from .session import Session, cell, command, counted, echo
 
@@ -61,18 +61,35 @@ def resume(session: Session, lane: str, number: int | None) -> None:
 @command("resync")
 @click.argument("lane")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def resync(session: Session, lane: str, yes: bool) -> None:
+@click.option("--accept-missing", is_flag=True, help="Even if rows will be missing, whose records the source no longer has.")
+def resync(session: Session, lane: str, yes: bool, accept_missing: bool) -> None:
     """Remove the lane's rows and fill it again from where `start_from` says."""
-    from replicator.wiring import daemon, offline
+    from replicator.wiring import offline
 
     offline.require_lane(session.loaded, lane)
+    refusal = f"{lane} was not emptied"
     if not yes:
-        session.confirm(f"Remove every row of {lane} and load it again?", f"{lane} was not emptied")
-    asked = daemon.ask_control(session.loaded, "resync", lane, None)
-    if not asked:
-        offline.resync(session.loaded, lane)
+        session.confirm(f"Remove every row of {lane} and load it again?", refusal)
+    try:
+        asked = _resync(session, lane, accept_missing=accept_missing)
+    except Fatal as refused:
+        if yes or accept_missing or refused.exit_code is not ExitCode.DATA_LOSS:
+            raise
+        session.confirm(f"{refused}\nLoad it all the same?", refusal)
+        asked = _resync(session, lane, accept_missing=True)
     became = _outcome(session, lane) if asked else " from the next start on"
     session.emit({"lane": lane}, f"{lane}: loading again{became}")
+
+
+def _resync(session: Session, lane: str, *, accept_missing: bool) -> bool:
+    """Have it done; whether a daemon does it."""
+    from replicator.domain.remedies import ACCEPT_MISSING
+    from replicator.wiring import daemon, offline
+
+    asked = daemon.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
+    if not asked:
+        offline.resync(session.loaded, lane, accept_missing=accept_missing)
+    return asked
 
 
 @command("skip")

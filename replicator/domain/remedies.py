@@ -41,11 +41,27 @@ BY_CODE = {
 }
 
 
-def reload_or_skip(lane: str = "LANE", until: str = "") -> str:
-    """Both commands for a lane whose next records are lost, as one sentence. `until`: for the option of that name, where the
-    command cannot find out itself."""
+ACCEPT_MISSING = "accept-missing"
+"""The option of `lanes resync`, and the word to the daemon, for a lane from which rows will be missing."""
+
+
+def reload_or_skip(lane: str = "LANE", until: str = "", *, table: str = "TABLE", is_short: bool = False) -> str:
+    """The commands for a lane whose next records are lost. `until`: for the option of that name, where the command cannot
+    find out itself. `table`: what a backfill can load; empty: nothing. `is_short`: as in `reload`."""
     end = f" --until {until}" if until else ""
-    return f"`replicator lanes resync {lane}` loads the lane again; `replicator lanes skip {lane}{end}` accepts the loss."
+    skip = f"`replicator lanes skip {lane}{end}` accepts the loss"
+    if table:
+        skip += f"; then `replicator backfill {table}` loads the rows from the `database` of the source"
+        skip += ", if it names one" if table == "TABLE" else ""
+    steps = (f"{skip}.", reload(lane, is_short=True)) if is_short else (reload(lane).rstrip(".") + ";", f"{skip}.")
+    return " ".join(steps)
+
+
+def reload(lane: str, *, is_short: bool = False) -> str:
+    """The command that empties a lane and loads it again. `is_short`: its source has not all the records any more."""
+    if is_short:
+        return f"`replicator lanes resync {lane} --{ACCEPT_MISSING}` empties it and loads only what the source still has."
+    return f"`replicator lanes resync {lane}` loads the lane again."
 
 
 def remedy_of(reject: Reject, table: str) -> str:

@@ -20,6 +20,7 @@ from replicator.application.snapshotting import Snapshotting
 from replicator.application.status import Status
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position
+from replicator.domain.remedies import ACCEPT_MISSING
 from replicator.ports.monitor import Views
 from replicator.settings import Loaded
 
@@ -63,7 +64,7 @@ def views(
         commands: Mapping[str, Callable[[], Future[None] | None]] = {
             "pause": lambda: control.pause(lane),
             "resume": lambda: control.resume(lane, parse_number(until) if until else None),
-            "resync": lambda: control.resync(lane),
+            "resync": lambda: control.resync(lane, accept_missing=accepts_missing(until)),
             "skip": lambda: control.skip(lane, parse_position(until) if until else None),
             "swap": lambda: control.swap(lane, _rebuilt(loaded, lane, until or "")),
         }
@@ -115,6 +116,13 @@ def parse_number(text: str) -> int:
     if not text.isdecimal():
         raise ConfigProblem(f"{text!r} is no number of a schema", next_step="`replicator schema history TABLE` has them.")
     return int(text)
+
+
+def accepts_missing(text: str | None) -> bool:
+    """Whether a resync accepts that rows will be missing."""
+    if text not in (None, "", ACCEPT_MISSING):
+        raise ConfigProblem(f"{text!r} is nothing that a resync accepts", next_step=f"It may accept: {ACCEPT_MISSING}.")
+    return text == ACCEPT_MISSING
 
 
 def parse_position(text: str) -> Position:

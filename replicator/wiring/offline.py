@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from replicator.application.control import accepted, resync_stopped
+from replicator.application.control import accepted, missing_when_stopped, resync_stopped
 from replicator.application.dead_letter_counts import count_for_lane
+from replicator.application.missing_records import refuse_missing
 from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
 from replicator.application.roster import refused_id, target_taken, target_unnamed
@@ -168,12 +169,18 @@ def _stored(lane: Lane, state: LaneState | None, problem: ReplicatorError | None
     }
 
 
-def resync(loaded: Loaded, lane_id: str) -> None:
-    """Remove a lane's rows and state; it begins anew at the next start."""
+def resync(loaded: Loaded, lane_id: str, *, accept_missing: bool = False) -> None:
+    """Remove a lane's rows and state; it begins anew at the next start. DataLoss where rows would be missing from it then,
+    unless that is accepted."""
     lane = find_lane(loaded, lane_id)
     sink, source = adapters.sink_of_engine(loaded, lane.sink), adapters.source(loaded, lane.source)
+    register = FileRegister(parts.register_folder(loaded))
     try:
-        resync_stopped(sink, source, FileRegister(parts.register_folder(loaded)), lane)
+        if not accept_missing:
+            rules = loaded.settings.sources[lane.source].transactions
+            found = missing_when_stopped(source, register, lane, rules.topic if rules else "")
+            refuse_missing(lane, found, has_backfills=adapters.has_backfills(loaded, lane.source))
+        resync_stopped(sink, source, register, lane)
     finally:
         sink.close()
         source.close()

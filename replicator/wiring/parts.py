@@ -95,6 +95,7 @@ def pipelines(loaded: Loaded, of_sinks: Workers, register: Register, shared: Sha
                 on_reject=loaded.settings.on_reject,
                 crashes=crashes(loaded, name, shared),
                 private=adapters.is_private(loaded, name),
+                has_backfills=adapters.has_backfills(loaded, name),
             )
             out[name] = Pipeline(place, adapters.decoder(loaded, name), shared)
     return out

@@ -37,6 +37,7 @@ class World:
     event_logs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     decoder: TupleDecoder = field(default_factory=TupleDecoder)
     options: Options = QUICK
+    has_backfills: bool = False
     targets: dict[str, Target] = field(default_factory=dict)
     letters: dict[tuple[str, str], Any] = field(default_factory=dict)
     register: dict[str, Seen] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class Running:
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
         logs = [event_log_lane("p", "s", name) for name in world.logs]
         register = MemoryRegister(world.register, machine)
-        place = Place("s", self.source, world.rules, logs, self.workers, register)
+        place = Place("s", self.source, world.rules, logs, self.workers, register, has_backfills=world.has_backfills)
         self.pipeline: Pipeline[Any] = Pipeline(place, world.decoder, self.shared)
         self.supervisor = Supervisor([self.pipeline], list(self.workers.values()), self.letters, self.shared)
         self.lanes = self.shared.lanes

@@ -15,11 +15,11 @@ from histories_of_items import change, move, tombstone
 from tuple_engine import TupleDecoder
 from tuple_ports import Crash, Machine
 
-from replicator.application.control import Control, resync_stopped
+from replicator.application.control import Control, missing_when_stopped, resync_stopped
 from replicator.application.lanes import LaneStatus
 from replicator.application.skipping import Skip, Standing, judged, skipped
 from replicator.application.status import Status
-from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Retryable
+from replicator.domain.errors import ConfigProblem, DataLoss, ExitCode, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -207,8 +207,43 @@ def test_resync_while_the_program_does_not_run():
     assert world.targets["a.items"].rows == model(MANY)
 
 
+def trimmed(running):
+    """The records below 5 are gone."""
+    running.source.lost = lambda position: {T0: "begins at 5"} if position.get(T0, 99) < 5 else {}
+    running.source.first = {T0: 5}
+
+
+def recreated(running):
+    """The topic was created again, and nothing was written to it."""
+    running.world.log.clear()
+    running.source.first = {T0: 0}
+
+
+def read_from_now_on(running):
+    """`start_from: latest`."""
+    running.source.first = {T0: 40}
+
+
+@pytest.mark.parametrize("change", [trimmed, recreated, read_from_now_on])
+@pytest.mark.parametrize("lane", ["a.items", "raw.s"])
+def test_resync_is_refused_where_rows_would_be_missing(change, lane):
+    world = World(list(MANY), has_backfills=True)
+    world.start().once()
+    before = {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()}
+    running = world.start().in_background()
+    until(lambda: running.lanes.find(lane) and running.lanes.find(lane).status is LaneStatus.RUNNING)
+    change(running)
+    with pytest.raises(DataLoss, match=rf"resync {lane} --accept-missing") as refused:
+        control(running).resync(lane).result(5)
+    assert ("`replicator backfill public.items`" in str(refused.value)) == (lane == "a.items")
+    assert running.lanes.find(lane).status is LaneStatus.RUNNING and running.stop() is ExitCode.OK
+    place, of_lane = running.pipeline.place, running.lanes.find(lane).lane
+    assert missing_when_stopped(running.source, place.register, of_lane)
+    assert {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()} == before
+
+
 def test_a_lane_whose_records_are_gone_is_suspended_and_skip_accepts_the_loss():
-    world = World(list(MANY[:10]))
+    world = World(list(MANY[:10]), has_backfills=True)
     world.start().once()
     world.log = world.log[:0] + MANY[:30]
     behind = world.targets["a.items"]
@@ -224,6 +259,7 @@ def test_a_lane_whose_records_are_gone_is_suspended_and_skip_accepts_the_loss():
     problem = running.lanes.find("a.items").problem
     assert "replicator lanes resync a.items" in problem.next_step
     assert "replicator lanes skip a.items --until t:0:8`" in problem.next_step
+    assert "replicator backfill public.items`" in problem.next_step
     assert reached(world, "b.items", 30) and not reached(world, "a.items", 8)
 
     running = world.start()
@@ -408,7 +444,7 @@ def test_a_table_whose_type_changed_is_learnt_anew_when_its_lanes_are_loaded_aga
     until(lambda: all(running.lanes.find(lane).status is LaneStatus.SUSPENDED for lane in ("a.items", "b.items")))
     running.source.first = {T0: 1}  # What had the old schema is gone.
     for lane in ("a.items", "b.items"):
-        control(running).resync(lane).result(5)
+        control(running).resync(lane, accept_missing=True).result(5)
     until(lambda: reached(world, "a.items", 3) and reached(world, "b.items", 3))
     assert set(world.targets["a.items"].rows) == {1, 2}
     assert running.stop() is ExitCode.OK

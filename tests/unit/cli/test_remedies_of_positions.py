@@ -85,6 +85,22 @@ def test_records_that_are_gone(tmp_path, archive, why, follow, ids):
     assert runs(project) == ids
 
 
+def test_resync_keeps_rows_that_the_source_no_longer_has(tmp_path):
+    """The command that is advised first keeps them, and the one that would not says so."""
+    project = made(tmp_path)
+    runs(project)
+    (tmp_path / "archive" / "a.jsonl").unlink()
+    project.feed("b", [item(4), item(5)])
+    _, step = stopped(project)
+    assert step.index("lanes skip lake.t") < step.index("lanes resync lake.t --accept-missing`")
+    refused = project.ask("lanes", "resync", "lake.t", "--yes")
+    assert refused["exit"] == 4 and "begins at offset 4 of cdc.public.t[0]" in refused["error"]["sentence"]
+    assert "lanes resync lake.t --accept-missing`" in refused["error"]["next_step"]
+    assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
+    follows("skip")(project, step)
+    assert runs(project) == [0, 1, 4, 5]
+
+
 def newest(folder: Path) -> Path:
     return max(folder.glob("[0-9]*.json"))
 
