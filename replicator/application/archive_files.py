@@ -49,12 +49,6 @@ def archive_writer(path: Path) -> Iterator[ArchiveWriter]:
         partial.unlink(missing_ok=True)
 
 
-def write_archive(records: pa.Table, path: Path) -> None:
-    """Write a raw frame as one archive file, as `archive_writer` does."""
-    with archive_writer(path) as writer:
-        writer.write(records)
-
-
 @contextmanager
 def _opened(partial: Path, name: str) -> Iterator[ArchiveWriter]:
     if name.endswith(PARQUET):

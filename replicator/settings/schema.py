@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, SecretStr, field_serializer, model_validator
@@ -144,17 +144,6 @@ class Settings(Strict):
         """The names of the event-log sinks that any table of `source` names, in the order of `sinks`."""
         named = {entry.sink for table in self.tables if table.source == source for entry in table.to}
         return tuple(name for name, sink in self.sinks.items() if sink.kind == "event_log" and name in named)
-
-    def collisions(self, names: Iterable[str], source: str | None = None) -> dict[tuple[str, str], list[str]]:
-        """Targets, as (sink, into), that more than one of these source tables would write, and those tables.
-
-        Globs can bring this about with tables that nobody knew when the config was checked.
-        """
-        targets: dict[tuple[str, str], list[str]] = {}
-        for name in names:
-            for lane in self.lanes_for(name, source):
-                targets.setdefault((lane.sink, lane.into), []).append(name)
-        return {target: tables for target, tables in targets.items() if len(set(tables)) > 1}
 
 
 def with_event_store(settings: Settings) -> Settings:

@@ -5,9 +5,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from archive_files import write_archive
 
 from adapters.sources.files import ArchiveSource
-from replicator.application.archive_files import write_archive
 from replicator.testing.source_contract import SourceContract
 
 

@@ -7,12 +7,12 @@ from itertools import count
 from typing import Any
 
 import pytest
+from archive_files import write_archive
 from dms_folder import DmsFolder, ReadsDms
 from stored_files import StoredFiles
 
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesSource
-from replicator.application.archive_files import write_archive
 from replicator.testing.source_contract import SourceContract
 
 

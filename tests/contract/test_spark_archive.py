@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from archive_files import write_archive
 from debezium_events import column
 from dms_folder import DmsFolder, ReadsDms
 from line_file import LineFile, ReadsLineFile
@@ -30,7 +31,6 @@ from adapters.sources.files.spark import ArchiveSparkSource, pieces, reading
 from adapters.sources.files.spark.dms import DmsFilesSparkSource
 from adapters.sources.files.spark.folders import archive_spark_source
 from adapters.spark.frames import to_arrow
-from replicator.application.archive_files import write_archive
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition

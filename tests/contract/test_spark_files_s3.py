@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archive_files import write_archive
 from debezium_events import column, event, key, raw
 from object_store import ObjectStore
 from recorded_log import RecordedLog
@@ -22,7 +23,6 @@ from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.spark import ArchiveSparkSource
 from adapters.sources.files.spark.dms import DmsFilesSparkSource
 from adapters.spark.frames import to_arrow
-from replicator.application.archive_files import write_archive
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Retryable
 from replicator.domain.position import Position

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from archive_files import write_archive
 from cli_program import run_program
 from deltalake import DeltaTable
 from dms_folder import settle
@@ -19,7 +20,6 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from small_spark import SMALL
 
-from replicator.application.archive_files import write_archive
 from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, raw_frame, violated
 from replicator.testing.tpcc.formats import dms_files
 

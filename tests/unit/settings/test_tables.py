@@ -58,7 +58,6 @@ def test_groups_of_a_regular_expression_are_put_into_the_name_of_the_target(fold
     ]
     assert settings.lanes_for("shop_.orders") == settings.lanes_for("a_shop_1.orders") == ()
     assert settings.lanes_for("shop_1.orders\ud800") == ()
-    assert settings.collisions(["shop_1.a", "shop_2.a"]) == {("target", "t_a"): ["shop_1.a", "shop_2.a"]}
 
 
 def test_a_name_that_no_target_can_have(folder):
@@ -139,11 +138,6 @@ def test_tables_of_two_sources_are_told_apart(folder):
     settings = folder.load(overrides=["tables[2].match=public.*", "tables[2].to=[{sink: target, policy: append}]"]).settings
     assert settings.table_for("public.x", "shop").source == "shop"
     assert settings.table_for("public.x", "recorded").source == "recorded"
-
-
-def test_collisions_name_the_tables(folder):
-    settings = folder.load(overrides=["tables=[{match: '*', source: shop, to: [{sink: lake}]}]"]).settings
-    assert settings.collisions(["a.t", "b.t", "a.u"]) == {("lake", "t"): ["a.t", "b.t"]}
 
 
 def test_own_names():

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from archive_files import write_archive
 
 from adapters.sources.files import ArchiveSource
-from replicator.application.archive_files import write_archive
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, RejectCode
 from replicator.domain.moments import FIRST_MS, LAST_MS
