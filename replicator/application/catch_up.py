@@ -100,12 +100,18 @@ class CatchUp(Generic[F]):
         self._behind: dict[str, Behind[F]] = {}
 
     def turn(self, seconds: float) -> bool:
-        """Let every lane that is behind read on, one bounded piece each, until `seconds` are over or nothing can be done.
-        True when lanes are left that are still behind."""
+        """Let lanes that are behind read on, one bounded piece each, until `seconds` are over or nothing can be done. The
+        next turn begins with those that have waited longest: a piece of each of a thousand lanes would hold the stream up
+        for minutes. True when lanes are left that are still behind."""
         deadline = self._shared.clock() + seconds
-        while self._refresh():
-            moved = [self._step(behind) for behind in tuple(self._behind.values())]
-            if not any(moved) or self._shared.clock() >= deadline or self._shared.stop.is_set():
+        while behind := tuple(self._refresh().values()):
+            has_moved = False
+            for one in behind:
+                self._behind[one.run.lane.id] = self._behind.pop(one.run.lane.id)
+                has_moved |= self._step(one)
+                if self._shared.clock() >= deadline or self._shared.stop.is_set():
+                    return bool(self._refresh())
+            if not has_moved:
                 break
         return bool(self._refresh())
 

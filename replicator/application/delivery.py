@@ -28,6 +28,10 @@ from .shared import Shared
 
 log = structlog.get_logger(__name__)
 
+FEW_LANES = 8
+"""So many new lanes are written at once."""
+NEW_SECONDS = 0.3
+"""How long those that are known wait for new ones."""
 WAITS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
 
 
@@ -66,6 +70,7 @@ class Delivery(Generic[F]):
         self._options = shared.options
         self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
         self._aside: dict[str, _Aside[F]] = {}
+        self._new: list[Handed[F]] = []
         self._since: dict[str, float] = {}
         self._retry_at = 0.0
         self._committed = self._last = False
@@ -82,10 +87,34 @@ class Delivery(Generic[F]):
             self._try_aside(last=True)  # Bundles do not wait, nor may they come before what does.
         for pack in packs(item for item in items if item.bundle):
             self._attempt(self._as_one(pack), recheck=False)
-        self._in_turns(item for item in items if not item.bundle)
+        self._in_turns(self._known([item for item in items if not item.bundle]))
+        self._introduce(NEW_SECONDS if not told and not any(item.write.complete for item in items) else None)
         while self._aside and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
             self._try_aside()
         self._publishing.end(items, told)
+
+    def _known(self, items: Sequence[Handed[F]]) -> Sequence[Handed[F]]:
+        """The writes of lanes that the sink knows; all of them where there are few others. Those of new lanes wait in
+        `_new`, and what has come for such a lane since waits behind them."""
+        waiting = {item.run.lane.id for item in self._new}
+        new = waiting | {item.run.lane.id for item in items if item.run.lane.id not in self._prepared}
+        if self._laying is not None or (not waiting and len(new) <= FEW_LANES):
+            return items
+        self._new += [item for item in items if item.run.lane.id in new]
+        return [item for item in items if item.run.lane.id not in new]
+
+    def _introduce(self, seconds: float | None) -> None:
+        """Write new lanes, a few at a time, for so long: the sink makes a table for each, and while it makes a thousand the
+        others are not to stand still. None: all of them; so where they would keep too much in memory."""
+        until = None if seconds is None else self._clock() + seconds
+        while self._new and not self._abandon.is_set():
+            few = list(dict.fromkeys(item.run.lane.id for item in self._new))[:FEW_LANES]
+            some = [item for item in self._new if item.run.lane.id in few]
+            self._new = [item for item in self._new if item.run.lane.id not in few]
+            self._in_turns(some)
+            is_small = sum(item.size for item in self._new) < self._options.handover_bytes
+            if until is not None and is_small and self._clock() >= until:
+                return
 
     def _in_turns(self, items: Iterable[Handed[F]]) -> None:
         for turn in rounds(items):
@@ -141,13 +170,14 @@ class Delivery(Generic[F]):
     @property
     def due_in(self) -> float | None:
         """After so many seconds `deliver` has something to do, be it given nothing; None: it has not."""
-        due = [] if self._publishing.due_in is None else [self._publishing.due_in]
+        due = [0.0] if self._new else [] if self._publishing.due_in is None else [self._publishing.due_in]
         return min([*due, *([max(0.0, self._retry_at - self._clock())] if self._aside else [])], default=None)
 
     def finish(self) -> None:
         """Nothing more is to be delivered. What is laid down becomes the rows of its target, unless the end was asked for:
         then more is to come another time. So are the writes that wait for rows of other lanes: these are tried until no lane
         of another sink has anything left to commit, and then for the last time."""
+        self._introduce(None)
         while self._aside and not self._stop.is_set() and not self._abandon.is_set():
             self._try_aside(last=not self._lanes.is_busy(without=self._name))
             if self._aside and not self._committed:

@@ -116,6 +116,11 @@ class Slot(Generic[F]):
             self._asked.append(question)
             self._changed.notify_all()
 
+    def put_back(self, questions: Sequence[Callable[[], None]]) -> None:
+        """Have these done before all others."""
+        with self._changed:
+            self._asked.extendleft(reversed(questions))
+
     def tell(self, source: str, told: Told) -> None:
         """What is complete with the writes that were put last; takes no room. Void once there are others of the source."""
         with self._changed:

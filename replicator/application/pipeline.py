@@ -198,7 +198,7 @@ class Pipeline(Generic[F]):
             self.roster.learn_connector(self._shared.engine.connector(batch.frame, self._asked))
             self.flow.row_loss = self.roster.row_loss
         if self._meet(routed, batch.span):
-            self.roster.settle(self._shared.options.state_patience)
+            self.roster.settle(self._shared.options.new_patience)
             self._catch_up.join()
         handed = self._of_logs(batch, routed)
         if self._aligner is None:
@@ -206,6 +206,7 @@ class Pipeline(Generic[F]):
                 handed += self._of_table(table, routed, batch)
         else:
             handed += self._of_tables(self._aligner, routed, batch)
+        self.roster.save_learned()
         self._position = self.flow.position = (self._position or Position()).advanced_to(batch.span.end)
         self._shared.silence.end()
         self.flow.records += batch.records

@@ -103,6 +103,9 @@ class Roster(Generic[F]):
         self.began = Position()
         self.connector: Connector | None = None
         self._excluded: dict[str, set[str]] = {}
+        self._met: set[str] = set()
+        """Lanes of tables that have turned up in the stream and are not placed: what they lack was just read."""
+        self._has_learned = False
 
     def open(self, start: Position, beginning: Position) -> None:
         """Enlist every lane that the register or the configuration names, and ask the sinks where they stand. `start` is
@@ -138,15 +141,21 @@ class Roster(Generic[F]):
             self._add_topics(table, names)
         for table in new:
             self._open_table(table, lambda _: Position())
+            self._met |= {run.lane.id for run in self.tables.get(table, ())}
         begun = [self._begin(run, span) for run in self.runs()]
         if grown or any(begun):
             self._save()
         return bool(new)
 
     def learn_key(self, table: str, keys: tuple[str, ...]) -> None:
-        """Remember the key of a table, durably."""
+        """Remember the key of a table; durably with `save_learned`."""
         if keys and self.keys.get(table) != keys:
             self.keys[table] = keys
+            self._has_learned = True
+
+    def save_learned(self) -> None:
+        """Before anything of the tables is handed over. Once for all of them: there may be a thousand."""
+        if self._has_learned:
             self._save()
 
     def learn_connector(self, connector: Connector | None) -> None:
@@ -259,6 +268,7 @@ class Roster(Generic[F]):
         return bool(new)
 
     def _save(self) -> None:
+        self._has_learned = False
         beginnings = {run.lane.id: run.begun for run in self.runs()}
         self._place.register.save(
             self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began, self.connector)
@@ -275,6 +285,12 @@ class Roster(Generic[F]):
         self._asked[lane.id] = Asked(run, run.generation, future, Future())
         return self._asked[lane.id].placed
 
+    def _lost(self, run: LaneRun, position: Position, state: LaneState) -> Mapping[TopicPartition, str]:
+        return {
+            **removed_before(self._place.source, run.begun, state.position),
+            **self._place.source.losses(position, dict(state.identity)),
+        }
+
     def _place_run(self, run: LaneRun, future: Future[Stand]) -> None:
         try:
             stand = future.result()
@@ -290,10 +306,8 @@ class Roster(Generic[F]):
             self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
         run.rule = state.rule
         position = Position({**run.begun, **state.position})
-        lost = {
-            **removed_before(self._place.source, run.begun, state.position),
-            **self._place.source.losses(position, dict(state.identity)),
-        }
+        lost = {} if run.lane.id in self._met and not state.position else self._lost(run, position, state)
+        self._met.discard(run.lane.id)
         lost = {p: why for p, why in lost.items() if self.covers(run, p)}
         if lost:
             self._shared.lanes.suspend(run, self._loss(run, lost))

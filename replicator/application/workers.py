@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,6 +25,9 @@ from .shared import Shared
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+
+ASKED_SECONDS = 0.5
+"""How long writes wait for questions."""
 
 
 class Worker(Generic[F]):
@@ -78,7 +82,8 @@ class Worker(Generic[F]):
         self._slot.tell(source, told)
 
     def ask(self, question: Callable[[Sink[F]], T]) -> Future[T]:
-        """Have `question` answered by the sink, on the worker's thread and before the writes that wait.
+        """Have `question` answered by the sink, on the worker's thread; before the writes that wait, where it is not one of
+        many.
 
         Repeated while the sink raises Retryable, which its lanes show meanwhile, and `Shared.silence` allows it; any other
         error is the future's.
@@ -115,8 +120,7 @@ class Worker(Generic[F]):
         try:
             while (taken := self._slot.take(self._delivery.due_in)) is not None:
                 self._ended = self._abandon.is_set()
-                for question in taken.asked:
-                    question()
+                self._answer_some(taken.asked)
                 if not self._ended:
                     self._delivery.deliver(taken.items, taken.told)
             self._delivery.finish()
@@ -127,6 +131,16 @@ class Worker(Generic[F]):
         finally:
             self._slot.close()
             self._refuse_the_rest()
+
+    def _answer_some(self, asked: Sequence[Callable[[], None]]) -> None:
+        """Answer questions for a while, and the rest after the writes that wait: a thousand new lanes ask as many, and the
+        other lanes are not to stand still meanwhile."""
+        deadline = time.monotonic() + ASKED_SECONDS
+        for at, question in enumerate(asked):
+            if at and time.monotonic() > deadline and not self._ended:
+                self._slot.put_back(asked[at:])
+                return
+            question()
 
     def _refuse_the_rest(self) -> None:
         """Questions that nobody will answer any more end as Stopped instead of keeping their askers waiting."""

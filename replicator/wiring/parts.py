@@ -60,7 +60,8 @@ def gathering(loaded: Loaded) -> Options:
     """`options` of a run that nobody watches for what is new: fewer, larger commits are less work."""
     made = options(loaded)
     most = adapters.gathering_bytes(loaded, made.hold_bytes)
-    return replace(made, handover_bytes=most, gather=GATHER_SECONDS, state_patience=PATIENCE_SECONDS)
+    made = replace(made, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
+    return replace(made, handover_bytes=most, gather=GATHER_SECONDS)
 
 
 def register_folder(loaded: Loaded) -> Path:
