@@ -15,7 +15,7 @@ import structlog
 from replicator.domain import retention
 from replicator.domain.errors import AlreadyWritten, ExitCode
 from replicator.domain.plan import Counts, Deleted
-from replicator.domain.position import Position
+from replicator.domain.position import Position, Span
 from replicator.ports.frames import Lane
 from replicator.ports.telemetry import Telemetry
 
@@ -248,6 +248,15 @@ class Lanes:
         self._stopped(run)
         if news:
             log.info("deletes forgotten", lane=run.lane.id, **retention.told(forgotten))
+
+    def unapplied(self, run: LaneRun) -> Span | None:
+        """What the lane was handed and its target does not stand behind yet; None while writes are on their way."""
+        with self._lock:
+            at = Position({**run.handed, **run.begun, **run.applied})
+            if any(at.get(p, o) < o for p, o in run.sent.items()):
+                return None
+            left = [p for p, o in run.handed.items() if at[p] < o]
+            return Span(at.only(left), run.handed.only(left))
 
     def is_busy(self, *, without: str) -> bool:
         """True while lanes of other sinks than `without` have something in flight."""

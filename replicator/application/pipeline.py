@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -10,7 +11,8 @@ from typing import Any, Generic
 
 import structlog
 
-from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.errors import DataLoss, Fenced, Retryable
+from replicator.domain.plan import Counts, LaneState
 from replicator.domain.position import Position, Span
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import SeesTransactions
@@ -34,6 +36,7 @@ from .replay import Replay
 from .retry import Backoff
 from .roster import Place, Roster, highest_of
 from .shared import Shared
+from .skipping import advanced
 from .writes import Writes, covered, only_topics
 
 log = structlog.get_logger(__name__)
@@ -72,6 +75,7 @@ class Pipeline(Generic[F]):
         self._feeds: dict[str, Feed[F]] = {}
         self._identity: dict[str, str] = {}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._advancing: dict[str, Future[LaneState | None]] = {}
         self._position: Position | None = None
         self._enlisted = False
         self._told = self._turned = shared.clock()
@@ -363,9 +367,32 @@ class Pipeline(Generic[F]):
             has_room = self.place.workers[run.lane.sink].has_room()
             if run.status is LaneStatus.RUNNING and feed is not None and has_room:
                 empty = feed.empty(self._catalog.table(run.lane.table))
+                if empty is None and self._aligner is None:
+                    self._advance_alone(run)
                 self._hand_over(self._writes.owed(run, empty, only_topics(self._identity, run.handed)))
         if self._aligner:
             self._aligner.tell()
+
+    def _advance_alone(self, run: LaneRun) -> None:
+        """Bring the position of a lane to where it is that got no change since the start, so that there is no plan for a
+        write: all that came was rejected or ignored. Its target has to be there."""
+        span = self._shared.lanes.unapplied(run)
+        before = self._advancing.get(run.lane.id)
+        if span and run.applied and (before is None or before.done()):
+            worker, generation = self.place.workers[run.lane.sink], run.generation
+            answer = worker.ask(lambda sink: advanced(sink, run.lane, span))
+            self._advancing[run.lane.id] = answer
+            answer.add_done_callback(partial(self._advanced, run, generation))
+
+    def _advanced(self, run: LaneRun, generation: int, answer: Future[LaneState | None]) -> None:
+        error = answer.exception()
+        if isinstance(error, Fenced):
+            self._shared.fail(error)
+        elif self._shared.lanes.is_live(run, generation) and not isinstance(error, Stopped):
+            if isinstance(error, Exception):
+                self._shared.lanes.suspend(run, problem_of(error), error)
+            elif error is None and (state := answer.result()) is not None:
+                self._shared.lanes.settled(run, state.position, Counts(), None)
 
     def _catch_everything_up(self) -> None:
         """Until no lane is behind or waits for its sink."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plan import LaneState
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
@@ -69,6 +69,17 @@ def skipped(sink: Sink[F], lane: Lane, skip: Skip) -> LaneState | None:
     reached = {p: newest for p, newest in state.reached.items() if p not in back}
     sink.skip(lane, replace(state, position=position, identity=identity, reached=reached))
     return sink.state(lane)
+
+
+def advanced(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:
+    """Set the lane's position to the end of `span`, in which there is nothing for it; its state after that. A lane that does
+    not stand at its start stays: rows of a first load may not be in its target yet."""
+    state = sink.state(lane)
+    if state is None or not state.position or any(state.position.get(p, o) != o for p, o in span.start.items()):
+        return state
+    state = replace(state, position=state.position.advanced_to(span.end))
+    sink.skip(lane, state)
+    return state
 
 
 def _refuse_strange(at: Standing, known: set[TopicPartition], until: Position) -> None:

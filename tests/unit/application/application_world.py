@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,6 +105,14 @@ class Running:
         self.thread.join(10)
         assert not self.thread.is_alive(), "the program did not end"
         return self.code
+
+
+def until(condition, seconds=20.0):
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.002)
 
 
 def model(log: Sequence[Rec], table: str = "public.items") -> dict[Any, tuple[int, dict[str, Any]]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from application_world import BOTH, World, model
+from application_world import BOTH, World, model, until
 from histories_of_items import change, move, tombstone
 from tuple_engine import TupleDecoder
 from tuple_ports import Crash, Machine
@@ -24,14 +23,6 @@ from replicator.domain.position import Position, TopicPartition
 
 T0 = TopicPartition("t", 0)
 MANY = [change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
-
-
-def until(condition, seconds=20.0):
-    """Wait for what another thread does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.002)
 
 
 def control(running) -> Control:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from queue import Queue
 
 import pytest
-from application_world import QUICK, World
+from application_world import QUICK, World, until
 from histories_of_items import change
 from tuple_engine import Rec
 
@@ -20,6 +20,7 @@ from replicator.application.status import Status
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, Retryable
 from replicator.domain.position import Position, Span, TopicPartition
 
+T0 = TopicPartition("t", 0)
 BAD = [
     change(0, "c", 1),
     Rec("t", 0, 1, kind="bad_route", key=7),
@@ -220,3 +221,41 @@ def wait_for(reports, holds):
         assert time.monotonic() < until, call
         time.sleep(0.01)
     return call
+
+
+@pytest.mark.parametrize("kind", ["bad_route", "bad_decode", "tombstone", "heartbeat"])
+@pytest.mark.parametrize("once", [True, False])
+def test_lanes_pass_records_that_hold_no_change_for_them(kind, once):
+    """Also where no change of the table has come since the start, so that nobody knows its columns."""
+    world = World([change(i, "c", i) for i in range(6)])
+    world.start().once()
+    rows = dict(world.targets["a.items"].rows)
+    running = world.start()
+    skip = running.sinks["a"].skip
+
+    def check(lane, state):
+        is_rejected = kind.startswith("bad")
+        assert all((f"t-0-{i}", "") in world.letters for i in range(6, state.position[T0])) or not is_rejected
+        skip(lane, state)
+
+    running.sinks["a"].skip = check
+    records = [Rec("t", 0, i, kind=kind, key=i) for i in range(6, 11)]
+    if once:
+        running.source.feed(*records)
+        assert running.once() is ExitCode.OK
+    else:
+        running.in_background()
+        running.source.feed(*records)
+        until(lambda: all(world.targets[lane].state.position.get(T0) == 11 for lane in ("a.items", "b.items")))
+        written = running.machine.calls.count("a.skip")
+        time.sleep(0.2)
+        assert running.machine.calls.count("a.skip") == written <= 5, "an idle lane is left alone"
+        assert running.stop() is ExitCode.OK
+    report = {lane.lane.id: lane.applied for lane in running.lanes.all()}
+    assert report["a.items"][T0] == report["b.items"][T0] == 11 and world.targets["a.items"].rows == rows
+    # Nothing is read again, and nothing is missed when the records are gone.
+    again = world.start()
+    again.source.lost = lambda position: {T0: "begins at 11"} if position.get(T0, 99) < 11 else {}
+    again.source.feed(change(11, "c", 11))
+    assert again.once() is ExitCode.OK and again.supervisor.rejected == 0
+    assert set(world.targets["a.items"].rows) == {*rows, 11}
