@@ -56,7 +56,7 @@ def _opened(partial: Path, name: str) -> Iterator[ArchiveWriter]:
             yield _Parquet(writer)
         return
     with gzip.open(partial, "wb") if name.endswith(GZIP) else partial.open("wb") as stream:
-        yield _JsonLines(stream)
+        yield JsonLines(stream)
 
 
 class _Parquet:
@@ -71,11 +71,14 @@ class _Writable(Protocol):
     def write(self, data: bytes, /) -> int: ...
 
 
-class _JsonLines:
+class JsonLines:
+    """An `ArchiveWriter` of JSON Lines into a stream."""
+
     def __init__(self, stream: _Writable) -> None:
         self._stream = stream
 
     def write(self, records: pa.Table) -> None:
+        """See `ArchiveWriter.write`."""
         at = records["timestamp"].cast(pa.int64())
         raw = records.select(RAW.names).set_column(RAW.get_field_index("timestamp"), "timestamp", at)
         for batch in raw.to_batches(max_chunksize=10_000):

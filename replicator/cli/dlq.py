@@ -84,24 +84,20 @@ def explain(session: Session, event: str, lane: str | None) -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @filters("open")
 def export(session: Session, path: Path | None, **chosen: Any) -> None:
-    """Write rejected records as an archive, JSON Lines, to PATH or to stdout (no PATH, or -): a source of
-    `transport: archive` reads it."""
+    """Write rejected records as an archive to PATH (.jsonl, .jsonl.gz or .parquet), or as JSON Lines to stdout (no PATH, or
+    -): a source of `transport: archive` reads it."""
     from replicator.wiring import letters
 
     path = None if path == Path("-") else path
     found = letters.found(session.loaded, which(**chosen))
-    lines = letters.archived(found)
-    text = "".join(f"{line}\n" for line in lines)
     lacking = len([each for each in found if not each.is_placed])
     if lacking:
         session.note(f"warning: {lacking} letters from before records were kept whole are left out")
     if path is None and session.as_json:
         raise ConfigProblem("the archive and the answer would both be on stdout", next_step="Name a PATH for the archive.")
-    if path is None:
-        click.echo(text, nl=False)
-        return
-    path.write_text(text, encoding="utf-8")
-    session.emit({"path": str(path), "records": len(lines), "left_out": lacking}, f"{len(lines)} records in {path}")
+    records = letters.export(found, sys.stdout.buffer if path is None else path)
+    if path is not None:
+        session.emit({"path": str(path), "records": records, "left_out": lacking}, f"{records} records in {path}")
 
 
 @command("replay")

@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
+from replicator.application.archive_files import JsonLines, archive_writer
+from replicator.application.replay import records_of
 from replicator.domain.archived import written
 from replicator.domain.errors import ConfigProblem, Reject
 from replicator.domain.remedies import remedy_of
@@ -83,22 +86,14 @@ def place(letter: DeadLetter) -> str:
     return f"{letter.topic} partition {letter.partition} offset {letter.offset}" if letter.is_placed else letter.event_id
 
 
-def archived(letters: Iterable[DeadLetter]) -> list[str]:
-    """The records of the letters as lines of an archive, each once, by partition in the order of their offsets. Letters that
-    do not tell their record's place have none."""
+def export(letters: Iterable[DeadLetter], to: Path | BinaryIO) -> int:
+    """Write the records of the letters as an archive, each once, by partition in the order of their offsets: a file as its
+    name says, or JSON Lines. The number of records; letters that do not tell their record's place have none."""
     placed = {(each.topic, each.partition, each.offset): each for each in letters if each.is_placed}
-    return [_line(placed[at]) for at in sorted(placed)]
-
-
-def _line(letter: DeadLetter) -> str:
-    at = letter.timestamp
-    line = {
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "timestamp": None if at is None else round(at.timestamp() * 1000),
-        "headers": None if letter.headers is None else json.loads(letter.headers),
-        "key": written(letter.key),
-        "value": written(letter.record),
-    }
-    return json.dumps(line, ensure_ascii=False)
+    records = records_of(placed[at] for at in sorted(placed))
+    if isinstance(to, Path):
+        with archive_writer(to) as writer:
+            writer.write(records)
+    else:
+        JsonLines(to).write(records)
+    return int(records.num_rows)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from cli_program import run_program
 from click.testing import CliRunner
@@ -104,6 +106,19 @@ def test_an_export_is_an_archive(shop: Path, tmp_path: Path) -> None:
         assert run_program(shop, "dlq", "export", *to, *BOTH, "-q").stdout == path.read_text()
     caught_up(tmp_path)
     assert rows(tmp_path) == [(2, POISON, 1)]
+
+
+def test_the_ending_of_an_export_says_how_it_is_written(shop: Path, tmp_path: Path) -> None:
+    packed = [tmp_path / f"x{ending}" for ending in (".jsonl", ".jsonl.gz", ".parquet")]
+    for path in packed:
+        ask(shop, "dlq", "export", str(path), *BOTH)
+    table = pq.read_table(packed[2]).to_pylist()
+    lines = [json.loads(line) for line in gzip.decompress(packed[1].read_bytes()).splitlines()]
+    assert packed[0].read_bytes() == gzip.decompress(packed[1].read_bytes())
+    assert [line["offset"] for line in lines] == [row["offset"] for row in table] == [1, 2]
+    wrong = ask(shop, "dlq", "export", str(tmp_path / "x.txt"), *BOTH, code=2)
+    assert "End it in one of .jsonl, .jsonl.gz, .parquet" in wrong["error"]["next_step"]
+    assert not (tmp_path / "x.txt").exists()
 
 
 def test_purge_asks_and_forgets(shop: Path) -> None:
