@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic
 
 from replicator.domain.position import Position, Span, TopicPartition
@@ -78,6 +78,10 @@ class LogSource(ABC, Generic[F]):
     def end(self) -> Position:
         """As the port says."""
         return self.bounds().ends
+
+    def unmatched(self) -> Mapping[str, Sequence[str]]:
+        """See `ports.source.NamesTopics`: of a log that has no topic that is wanted."""
+        return dict.fromkeys(self._said.topics, ())
 
     def committed(self, position: Position) -> None:
         """Nothing to publish: nobody else asks how far a log was read."""

@@ -9,7 +9,7 @@ from typing import Generic
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.backfill import Journal
 from replicator.ports.frames import Batch, F, Stop
-from replicator.ports.source import NamesTopics, Shortened, Source
+from replicator.ports.source import NamesFiles, NamesTopics, Shortened, Source
 from replicator.ports.telemetry import Pace
 
 from .lanes import Clock, monotonic
@@ -71,6 +71,14 @@ class Backfilled(Generic[F]):
     def unmatched(self) -> Mapping[str, Sequence[str]]:
         """See `ports.source.NamesTopics`: of the stream, where it is one."""
         return self._main.unmatched() if isinstance(self._main, NamesTopics) else {}
+
+    def absent(self) -> str:
+        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        return self._main.absent() if isinstance(self._main, NamesFiles) else ""
+
+    def damaged(self) -> Sequence[str]:
+        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        return self._main.damaged() if isinstance(self._main, NamesFiles) else ()
 
     def end(self) -> Position:
         """See `Source`."""

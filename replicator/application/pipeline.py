@@ -17,7 +17,7 @@ from replicator.domain.position import Position, Span
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import SeesTransactions
 from replicator.ports.frames import Batch, F, Routed
-from replicator.ports.source import HasSnapshots, NamesTopics
+from replicator.ports.source import HasSnapshots, NamesFiles, NamesTopics
 
 from .alignment import Aligner
 from .catalog import Catalog, Unusable
@@ -134,6 +134,8 @@ class Pipeline(Generic[F]):
             self._flush()
             if isinstance(self.place.source, NamesTopics) and not self.place.source.end():
                 self.flow.unmatched = self.place.source.unmatched()
+            if isinstance(self.place.source, NamesFiles):
+                self.flow.absent, self.flow.damaged = self.place.source.absent(), self.place.source.damaged()
         self._pay()
 
     def _open(self) -> Position:

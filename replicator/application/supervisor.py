@@ -14,6 +14,7 @@ from replicator.ports.dead_letters import DeadLetters, LetterGroup
 from replicator.ports.frames import F
 
 from .decoding import UNCONFIGURED
+from .flow import Flow
 from .pipeline import Pipeline
 from .problem import Problem, problem_of
 from .shared import Shared
@@ -136,8 +137,15 @@ class Supervisor(Generic[F]):
         return code
 
     def find_why_nothing_came(self) -> Fatal | None:
-        """Why a run that came to its end applied nothing; None where it did, or where there was nothing to apply."""
+        """Why a run that came to its end applied nothing, or not all there is; None where it did, or where there was nothing
+        to apply."""
         lanes = self._shared.lanes.all()
+        flows = {pipeline.place.name: pipeline.flow for pipeline in self._pipelines}
+        if damaged := [file for flow in flows.values() for file in flow.damaged]:
+            return EnvironmentProblem(
+                f"Not everything was read: {', '.join(damaged)} cannot be read, and nobody writes to it any more.",
+                next_step="Write it again, or take it away, and repeat: what else there is was applied.",
+            )
         if any(run.counts.total > run.counts.rejected for run in lanes):
             return None
         has_applied_before = any(run.applied for run in lanes)
@@ -147,18 +155,9 @@ class Supervisor(Generic[F]):
                 f"Nothing was applied, and {self.rejected:,} records were rejected.",
                 next_step="`replicator dlq list` names them, and `replicator dlq explain EVENT` says what lets one in.",
             )
-        flows = {pipeline.place.name: pipeline.flow for pipeline in self._pipelines}
         records = sum(flow.records for flow in flows.values())
-        lacking = {name: flow.unmatched for name, flow in flows.items() if flow.unmatched}
-        if lacking and not records and (not has_applied_before or len(lacking) == len(flows)):
-            said = (
-                f"Source {s} has no topic. {describe_unmatched(*one)}"
-                for s, found in lacking.items()
-                for one in found.items()
-            )
-            return EnvironmentProblem(
-                " ".join(said), next_step="Correct `topics` of the source, or see that its connector runs."
-            )
+        if not records and (lacking := _find_what_is_not_there(flows, all_of_them=has_applied_before)) is not None:
+            return lacking
         if any(flow.ignored[UNCONFIGURED] for flow in flows.values()) and not any(run.lane.table for run in lanes):
             return EnvironmentProblem(
                 f"Nothing was applied: none of {records:,} records is of a table that an entry of `tables` matches.",
@@ -170,6 +169,25 @@ class Supervisor(Generic[F]):
         """True when more dead letters are open than when the run began, or when nobody knows how many were."""
         before, now = self._open_before, self._shared.rejects.open.known or {}
         return before is None or any(count > before.get(group, 0) for group, count in now.items())
+
+
+def _find_what_is_not_there(flows: Mapping[str, Flow], *, all_of_them: bool) -> EnvironmentProblem | None:
+    """Why nothing can be read of sources: they have no topic, or no file. `all_of_them`: only where that is so of each."""
+    topics = {name: flow.unmatched for name, flow in flows.items() if flow.unmatched}
+    files = {name: flow.absent for name, flow in flows.items() if flow.absent}
+    if all_of_them and len(topics) + len(files) < len(flows):
+        return None
+    if topics:
+        said = (
+            f"Source {s} has no topic. {describe_unmatched(*one)}" for s, found in topics.items() for one in found.items()
+        )
+        return EnvironmentProblem(
+            " ".join(said), next_step="Correct `topics` of the source, or see that its connector runs."
+        )
+    if files:
+        said = (f"Source {name} has no file to read: {why}" for name, why in files.items())
+        return EnvironmentProblem(" ".join(said), next_step="Put files there, or correct `path` of the source.")
+    return None
 
 
 class _Deadline(Generic[F]):

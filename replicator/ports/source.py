@@ -81,6 +81,17 @@ class NamesTopics(Protocol):
 
 
 @runtime_checkable
+class NamesFiles(Protocol):
+    """A source whose records are in files, which may not be there, or be damaged."""
+
+    def absent(self) -> str:
+        """Why there is no file at all, a sentence; empty where there is one."""
+
+    def damaged(self) -> Sequence[str]:
+        """The files that were passed over because they cannot be read, although nobody writes to them any more."""
+
+
+@runtime_checkable
 class HasSnapshots(Protocol):
     """A source in whose stream rows as they were at some time have offsets of their own, for lanes that begin with them. Who
     follows the changes passes them over."""

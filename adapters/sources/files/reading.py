@@ -158,4 +158,5 @@ def whole(stream: Iterable[bytes], file: ArchiveFile, *, growing: bool) -> Itera
             raise EnvironmentProblem(f"{file.path} ends too early: it was not copied to its end.") from error
         log.warning("%s is not written to its end yet.", file.path)
     except (zlib.error, gzip.BadGzipFile) as error:
-        raise EnvironmentProblem(f"The file {file.path} is damaged: {error}.") from error
+        step = "Write it again, or take it away; a file that is not compressed must not end in .gz."
+        raise EnvironmentProblem(f"The file {file.path} is damaged: {error}.", next_step=step) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from typing import Any, Protocol
@@ -16,8 +16,9 @@ from .delivered import Delivered
 from .form import Form, RecordedTopics
 from .lines import LONGER
 from .listing import ArchiveFile
+from .once.settled import settles_in
 from .options import ArchiveOptions
-from .reading import Reading
+from .reading import Reading, parquet
 from .summary import Summary, lost
 from .watch import Watch
 
@@ -146,6 +147,17 @@ class ArchiveSource:
     def end(self) -> Position:
         """As the port says. Reads what is new in the files."""
         return Position(dict(self._summary().ends))
+
+    def absent(self) -> str:
+        """See `ports.source.NamesFiles`."""
+        if self._listed():
+            return ""
+        return f"{self._options.place} holds none whose name ends in {', '.join(self._form.suffixes)}."
+
+    def damaged(self) -> Sequence[str]:
+        """See `ports.source.NamesFiles`: Parquet files without their end. Of files that do not grow it is an error."""
+        whole = (f for f in self._listed() if f.name.endswith(".parquet") and settles_in(f, None) <= 0)
+        return [str(f.path) for f in whole if parquet(f, self._form) is None] if self._form.growing else []
 
     def committed(self, position: Position) -> None:
         """Nothing to publish: nobody else asks how far files were read."""
