@@ -64,8 +64,12 @@ def list_letters(session: Session, limit: int, **chosen: Any) -> None:
     """The rejected records, newest first; with `--json`, result is the list."""
     from replicator.wiring import letters
 
-    found = letters.found(session.loaded, which(**chosen), limit)
-    session.emit([letters.told(each) for each in found], counted(len(found), "rejected record"), text=lambda: _print(found))
+    found, total = letters.newest(session.loaded, which(**chosen), limit)
+    said = counted(total, "rejected record")
+    said = said if total == len(found) else f"{len(found)} of {said} (`--limit`)"
+    if not found and (table := chosen["table"]) and not letters.is_configured(session.loaded, table):
+        session.note(f"no entry of `tables` matches {table}")
+    session.emit([letters.told(each) for each in found], said, text=lambda: _print(found, said))
 
 
 @command("explain")
@@ -130,13 +134,13 @@ def purge(session: Session, yes: bool, **chosen: Any) -> None:
     said = counted(len(found), "rejected record")
     if found and not yes:
         if not session.as_json:
-            _print(found)
+            _print(found, said)
         session.confirm(f"Forget {said}?", f"{said} {'was' if len(found) == 1 else 'were'} not forgotten")
     letters.purge(session.loaded, found)
     session.emit({"purged": len(found)}, f"{said} forgotten")
 
 
-def _print(found: Any) -> None:
+def _print(found: Any, said: str) -> None:
     if sys.stdout.isatty():
         _print_table(found)
     else:
@@ -145,7 +149,7 @@ def _print(found: Any) -> None:
         for each in found:
             where, state = each.lane or each.stage, "" if each.is_open else f" ({each.state})"
             echo(f"{each.event_id}  {each.table or '?'}  {where}  {each.code}: {each.sentence}{state}")
-    echo(counted(len(found), "rejected record"))
+    echo(said)
 
 
 def _print_table(found: Any) -> None:

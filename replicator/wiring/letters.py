@@ -13,6 +13,7 @@ from replicator.application.archive_files import JsonLines, archive_writer
 from replicator.application.replay import records_of
 from replicator.domain.archived import written
 from replicator.domain.errors import ConfigProblem, Reject
+from replicator.domain.patterns import is_exact
 from replicator.domain.remedies import remedy_of
 from replicator.ports.dead_letters import DeadLetter, DeadLetters, Which
 from replicator.settings import Loaded
@@ -30,10 +31,23 @@ def store(loaded: Loaded) -> Iterator[DeadLetters]:
         opened.close()
 
 
-def found(loaded: Loaded, which: Which, limit: int | None = None) -> Sequence[DeadLetter]:
+def found(loaded: Loaded, which: Which) -> Sequence[DeadLetter]:
     """The letters that are meant, newest first."""
     with store(loaded) as opened:
-        return opened.read(which, limit=limit)
+        return opened.read(which)
+
+
+def newest(loaded: Loaded, which: Which, limit: int) -> tuple[Sequence[DeadLetter], int]:
+    """So many of the letters that are meant, newest first, and how many there are."""
+    with store(loaded) as opened:
+        letters = opened.read(which, limit=limit)
+        return letters, len(letters) if len(letters) < limit else len(opened.read(which))
+
+
+def is_configured(loaded: Loaded, table: str) -> bool:
+    """Whether an entry of the config is about a table, or about some of a glob."""
+    settings = loaded.settings
+    return not is_exact(table) or any(settings.table_for(table, source) is not None for source in settings.sources)
 
 
 def named(loaded: Loaded, event: str, lane: str | None) -> Sequence[DeadLetter]:

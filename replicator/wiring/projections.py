@@ -182,7 +182,8 @@ def _read(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]:
     line = ("projections", name, "sql")
     text = _text(Path(said.sql))
     if text is None:
-        sentence = f"projections.{name}.sql names a file that cannot be read as text of at most {LARGEST} bytes"
+        why = f"cannot be read as text of at most {LARGEST} bytes" if Path(said.sql).is_file() else "is not there"
+        sentence = f"projections.{name}.sql names a file that {why}: {Path(said.sql).absolute()}"
         return None, [_finding(loaded, line, "unreadable", sentence, "name the file with its query")]
     query, wrong = read_query(text, Said(loaded.settings.engine, list(said.inputs), said.partition_by, said.parameters))
     if query is not None and (why := _unreadable(loaded, query)):

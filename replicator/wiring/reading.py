@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.errors import ConfigProblem, ExitCode, Fatal
 from replicator.domain.position import Position
 from replicator.domain.selection import Choose, TooLong
 from replicator.ports.reader import Reader
@@ -70,7 +70,12 @@ def read(
     sink, table = _split(loaded, name)
     if sink is not None:
         with _reader(loaded, sink) as reader:
-            return _rows(loaded, (sink, table), reader, asked, tell)
+            try:
+                return _rows(loaded, (sink, table), reader, asked, tell)
+            except Fatal as error:
+                if error.exit_code is not ExitCode.RUNTIME or table in _tables(reader):
+                    raise
+                raise ConfigProblem(error.sentence, next_step=error.next_step) from error
     seen: dict[str, list[str]] = {}
     for candidate, table in _candidates(loaded, name):
         with closing(cast(Any, adapters.sink(loaded, candidate))) as reader:
@@ -150,12 +155,12 @@ def _candidates(loaded: Loaded, name: str) -> Iterator[tuple[str, str]]:
             yield sink, table
 
 
-def _unknown(name: str, seen: Mapping[str, Sequence[str]]) -> Fatal:
+def _unknown(name: str, seen: Mapping[str, Sequence[str]]) -> ConfigProblem:
     known = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
     near = did_you_mean(name.rpartition(".")[2], {table for tables in seen.values() for table in tables})
     near = near or did_you_mean(name, known)
     listing = "`replicator lanes list` names the targets seen so far; `replicator status` says how far they are."
-    return Fatal(f"no sink holds a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
+    return ConfigProblem(f"no sink holds a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
 
 
 def _split(loaded: Loaded, name: str) -> tuple[str | None, str]:

@@ -114,4 +114,5 @@ def _stranger(names: Collection[str]) -> Reject:
         )
     if other := lookalike(names):
         return malformed(f"it is no Debezium change event; it looks like `format: {other}`")
-    return malformed("it is a JSON object, but no Debezium change event: it has no op and no source")
+    lacking = " and ".join(f"no {name}" for name in ("op", "source") if name not in names)
+    return malformed(f"it is a JSON object, but no Debezium change event: it has {lacking}")

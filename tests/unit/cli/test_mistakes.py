@@ -13,6 +13,7 @@ from replicator.cli import main
 REPOSITORY = Path(__file__).parents[3]
 BROKER = "sources={recorded: {format: debezium_json, transport: kafka, bootstrap_servers: '127.0.0.1:1', topics: [t]}}"
 SERVER = "sinks.lake={kind: postgres, dsn: 'postgresql://u:s3cret-word@127.0.0.1:1/d'}"
+GOLD = "projections={g: {sql: ./g.sql, inputs: {p: lake.products}, sink: lake, keys: [id]}}"
 MISTAKES = [
     # command, exit code, words of the sentence, words of what to do
     (["check", "-c", "nowhere.yaml"], 2, "nowhere.yaml: cannot be read", ""),
@@ -50,12 +51,12 @@ MISTAKES = [
         "nothing_here is not there",
         "Check 'path' of the source",
     ),
-    (["query", "productz"], 1, "no sink holds a table 'productz'", "Did you mean 'products'?"),
-    (["query", "public.productz"], 1, "no sink holds a table 'public.productz'", "Did you mean 'products'?"),
-    (["query", "customerz"], 1, "no sink holds a table 'customerz'", "lanes list"),
-    (["query", "lak.products"], 1, "no sink holds a table 'lak.products'", ""),
-    (["query", "raw.products"], 1, "no table 'products' in this event log", "'cdc_events'"),
-    (["query", "lake.customerz"], 1, "customerz", ""),
+    (["query", "productz"], 2, "no sink holds a table 'productz'", "Did you mean 'products'?"),
+    (["query", "public.productz"], 2, "no sink holds a table 'public.productz'", "Did you mean 'products'?"),
+    (["query", "customerz"], 2, "no sink holds a table 'customerz'", "lanes list"),
+    (["query", "lak.products"], 2, "no sink holds a table 'lak.products'", ""),
+    (["query", "raw.products"], 2, "no table 'products' in this event log", "'cdc_events'"),
+    (["query", "lake.customerz"], 2, "customerz", ""),
     (["query", "products", "--version", "999"], 1, "version 999", ""),
     (["query", "products", "--where", "nosuch ="], 2, "cannot be evaluated", "SQL condition"),
     (["query", "products", "--as-of", "yesterday"], 2, "does not match the formats", ""),
@@ -68,6 +69,7 @@ MISTAKES = [
     (["lanes", "skip", "lake.products", "--until", "{}"], 2, "'{}' is no position", "TOPIC:PARTITION:OFFSET"),
     (["lanes", "resync", "lake.customerz"], 2, "there is no lane 'lake.customerz'", "lake.products"),
     (["lanes", "skip"], 2, "Missing argument 'LANE'", ""),
+    (["check", "--set", GOLD], 2, "names a file that is not there: /", "name the file with its query"),
     (["statsu"], 2, "No such command 'statsu'", ""),
     (["dlq", "list", "--limit", "many"], 2, "not a valid integer", ""),
     (["dlq", "list", "--limit", "-1"], 2, "-1 is not in the range 0<=x", ""),

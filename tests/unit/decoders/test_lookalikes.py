@@ -59,6 +59,15 @@ def test_what_it_looks_like_is_said(mine: str, other: str) -> None:
     assert said == (mine != other and (mine, other) not in EVENTS), route
 
 
+@pytest.mark.parametrize(
+    ("value", "words"), [(b'{"after": {"id": 1}, "op": "c"}', "no source"), (b'{"a": 1}', "no op and no source")]
+)
+def test_a_record_lacks_what_is_named(value: bytes, words: str) -> None:
+    record = {"topic": "t", "partition": 0, "offset": 0, "timestamp": None, "headers": None, "key": None, "value": value}
+    [route] = DebeziumJsonDecoder().route(pa.Table.from_pylist([record], RAW)).to_pylist()
+    assert route["error"].endswith(f"it has {words}")
+
+
 def test_what_looks_like_nothing_is_said_to_be_nothing() -> None:
     record = {"topic": "t", "partition": 0, "offset": 0, "timestamp": None, "headers": None, "key": b"1"}
     values = (b"hello", b"\0", b"\0\0\1", b"<xml/>", b"{", b"\xff\xfe", b'{"a": 1}')
