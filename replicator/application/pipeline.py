@@ -143,8 +143,8 @@ class Pipeline(Generic[F]):
         where the partition began for the source, as far as its records are still there."""
         start, beginning = self.place.source.start(), self.place.source.beginning()
         if not self._enlisted:
-            self._enlisted = True
             self.roster.open(start, beginning)
+            self._enlisted = True
             self.flow.row_loss = self.roster.row_loss
         start = Position({p: max(o, beginning.get(p, o)) for p, o in self.roster.began.only(start).items()})
         self.roster.settle(self._shared.options.state_patience)

@@ -112,10 +112,14 @@ class Roster(Generic[F]):
         where lanes without a position begin.
 
         From the first start on every partition has one place at which it began. One that appeared since then began with
-        its first record (`beginning`): what it got while nobody looked is not before the start.
+        its first record (`beginning`): what it got while nobody looked is not before the start. So did one that ends below
+        that place now, since it is another one: each lane judges by itself whether it lost something.
         """
         seen = self._place.register.load(self._place.name)
-        self.began = start if seen.began is None else Position({**beginning, **seen.began})
+        known = seen.began or Position()
+        lost = self._place.source.losses(known, {})
+        kept = {p: o for p, o in known.items() if p not in lost or o <= beginning.get(p, o)}
+        self.began = start if seen.began is None else Position({**beginning, **kept})
         self.knows_tables = bool(seen.topics)
         self._meet_connector(seen.connector)
         self.topics = dict(seen.topics)

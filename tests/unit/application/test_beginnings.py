@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from application_world import World
 from histories_of_items import change
+from tuple_engine import Rec
 
+from replicator.application.control import resync_stopped
 from replicator.domain.errors import ExitCode
 from replicator.domain.position import TopicPartition
 
+T0 = TopicPartition("t", 0)
 LANES = {table: [("b", "append")] for table in ("public.items", "public.q")}
 
 
@@ -59,3 +62,26 @@ def test_a_source_without_topics_at_first():
     latest(world)
     assert offsets(world, "b.items", "t") == [0, 1]
     assert offsets(world, "raw.s", "t") == [0, 1]
+
+
+@pytest.mark.parametrize("logs", [(), ("raw",)], ids=["tables", "with_event_log"])
+def test_a_partition_that_ends_below_where_it_began(logs):
+    """Only rejects came at first, of no table that is known, and then other files."""
+    world = World([Rec("t", 0, i, kind="bad_route", key=i) for i in (18, 19)], lanes=LANES, logs=logs)
+    assert world.start().once() is ExitCode.OK
+    assert dict(world.register["s"].began) == {T0: 18}
+    world.log[:] = [change(i, "c", i) for i in range(14)]
+
+    def other_files():
+        running = world.start()
+        running.source.lost = lambda at: {T0: "lies above the end"} if at.get(T0, 0) > len(world.log) else {}
+        return running
+
+    running = other_files()
+    assert running.once() is (ExitCode.DATA_LOSS if logs else ExitCode.OK)
+    assert offsets(world, "b.items", "t") == list(range(14))
+    if logs:
+        lane = running.lanes.find("raw.s").lane
+        resync_stopped(running.sinks["raw"], running.source, running.pipeline.place.register, lane)
+        assert other_files().once() is ExitCode.OK
+        assert offsets(world, "raw.s", "t") == list(range(14))
