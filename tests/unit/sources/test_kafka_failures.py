@@ -193,8 +193,8 @@ def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.Mo
 
 def test_lost_records_have_the_same_next_step_everywhere() -> None:
     both = (
-        "`replicator lanes resync LANE` loads the lane again; `replicator lanes skip LANE` accepts the loss; then `replicator "
-        "backfill TABLE` loads the rows from the `database` of the source, if it names one."
+        "`replicator lanes resync LANE` loads the lane again; `replicator lanes skip LANE` accepts the loss; then "
+        "`replicator backfill TABLE` loads the rows from the `database` of the source, if it names one."
     )
     for refuse, step in ((losses.refuse, both), (bounds.refuse, f"Restore the event log. Otherwise, {both}")):
         with pytest.raises(DataLoss, match="is gone") as caught:
