@@ -28,7 +28,7 @@ from .shared import Shared
 
 log = structlog.get_logger(__name__)
 
-FEW_LANES = 8
+FEW_LANES = 4
 """So many new lanes are written at once."""
 NEW_SECONDS = 0.3
 """How long those that are known wait for new ones."""

@@ -8,12 +8,16 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Batch, Stop
 
 from .fetch_errors import FetchFailures
 from .reader import Gathered, Reader
 from .watch import TICK, WAIT, Watch
 
+AT_ONCE = 8
+"""So many topics that appear are begun at each look. Each is work for everybody behind the source, which those that are read
+wait for: of a thousand new ones they would wait for half a minute."""
 ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
 
 
@@ -23,6 +27,7 @@ class Following:
     def __init__(self, reader: Reader, watch: Watch, failures: FetchFailures) -> None:
         self._reader, self._watch, self._failures = reader, watch, failures
         self._handed = time.monotonic()
+        self._fresh: dict[TopicPartition, int] = {}
 
     def run(self, apply_batch: ApplyBatch, stop: Stop) -> None:
         """Hand over batches until `stop` or, where every partition has an end, until all are read."""
@@ -51,7 +56,8 @@ class Following:
         self._handed = time.monotonic()
 
     def _look(self) -> None:
-        fresh = self._watch.look(self._reader.next)
-        if fresh:
-            self._reader.assign(fresh)
+        self._fresh.update(self._watch.look({*self._reader.next, *self._fresh}))
+        if self._fresh:
+            topics = set(list(dict.fromkeys(p.topic for p in self._fresh))[:AT_ONCE])
+            self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic in topics})
             self._reader.refresh()
