@@ -47,5 +47,5 @@ def similar_to(pattern: str, names: Sequence[str]) -> Sequence[str]:
 
 def describe_unmatched(pattern: str, similar: Sequence[str]) -> str:
     """A sentence for a pattern without topics."""
-    there = f"; there are {', '.join(similar)}" if similar else ""
+    there = f"; similar ones are {', '.join(similar)}" if similar else ""
     return f"No topic matches {pattern!r}{there}."
