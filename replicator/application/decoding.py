@@ -121,7 +121,7 @@ class Decoding(Generic[F]):
         """The changes of a run, and its rejects, which are durable. What is held back is neither."""
         raw = batch.frame
         if on_reject == HOLD_KEY:
-            run = self._let_go(run, raw, new)
+            run, _ = self._let_go(run, raw, new)
         with self._noting(batch.span):
             frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
         good, bad = self._engine.count(frame), self._engine.count(rejects)
@@ -129,25 +129,29 @@ class Decoding(Generic[F]):
         ensure(good + bad >= records, f"Of {records} records of {run.table} only {good + bad} were decoded.")
         if not bad:
             return frame, rejects
-        self._keep(rejects, raw, run.table, new)
-        if self._after_reject(on_reject, rejects, raw, run.table):
+        kept = self._keep(rejects, raw, run.table)
+        if not self._after_reject(on_reject, rejects, raw, run.table):
+            self._count_rejects(kept, new)
+        else:
             # Now that these are known, what comes after them in the run is not to be decoded; of the rest nothing changes.
-            run = self._let_go(run, raw, new)
+            run, held = self._let_go(run, raw, new)
+            again = {(one.partition, one.offset) for one in held}
+            self._count_rejects([one for one in kept if (one.partition, one.offset) not in again], new)
             with self._noting(batch.span):
                 frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
         return frame, rejects
 
-    def _let_go(self, run: Run[F], raw: F, new: Offsets) -> Run[F]:
-        """The records of a run that nothing holds back; the others are dead letters."""
+    def _let_go(self, run: Run[F], raw: F, new: Offsets) -> tuple[Run[F], Sequence[KeptReject]]:
+        """The records of a run that nothing holds back; the others, which are dead letters, and counted."""
         free, held = self._holding.parted(run.frame)
         if held is None:
-            return run
-        self._keep(held, raw, run.table, new)
-        return replace(run, frame=free)
-
-    def _keep(self, rejects: F, raw: F, table: str, new: Offsets) -> None:
-        kept = self._rejects.keep(rejects, [raw], stage="decode", source=self._source, table=table)
+            return run, ()
+        kept = self._keep(held, raw, run.table)
         self._count_rejects(kept, new)
+        return replace(run, frame=free), kept
+
+    def _keep(self, rejects: F, raw: F, table: str) -> Sequence[KeptReject]:
+        return self._rejects.keep(rejects, [raw], stage="decode", source=self._source, table=table)
 
     def _count_rejects(self, kept: Sequence[KeptReject], new: Offsets) -> None:
         kinds = [one.kind for one in kept if any(one.offset in offsets for offsets in new.get(one.partition, ()))]

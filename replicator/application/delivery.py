@@ -84,6 +84,7 @@ class Delivery(Generic[F]):
         items = tuple(items)
         self._publishing.begin(items)
         if any(item.bundle and item.run.lane.id in self._aside for item in items):
+            self._introduce(None)
             self._try_aside(last=True)  # Bundles do not wait, nor may they come before what does.
         for pack in packs(item for item in items if item.bundle):
             self._attempt(self._as_one(pack), recheck=False)
@@ -165,6 +166,8 @@ class Delivery(Generic[F]):
         if item.bundle or self._last:
             return False
         since = self._since.get(item.run.lane.id)
+        if self._new:  # The row that it waits for may be one of theirs.
+            return True
         return since is None or self._clock() - since < self._options.row_patience
 
     @property

@@ -289,12 +289,6 @@ class Roster(Generic[F]):
         self._asked[lane.id] = Asked(run, run.generation, future, Future())
         return self._asked[lane.id].placed
 
-    def _lost(self, run: LaneRun, position: Position, state: LaneState) -> Mapping[TopicPartition, str]:
-        return {
-            **removed_before(self._place.source, run.begun, state.position),
-            **self._place.source.losses(position, dict(state.identity)),
-        }
-
     def _place_run(self, run: LaneRun, future: Future[Stand]) -> None:
         try:
             stand = future.result()
@@ -310,7 +304,9 @@ class Roster(Generic[F]):
             self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
         run.rule = state.rule
         position = Position({**run.begun, **state.position})
-        lost = {} if run.lane.id in self._met and not state.position else self._lost(run, position, state)
+        lost = dict(removed_before(self._place.source, run.begun, state.position))
+        if state.position or run.lane.id not in self._met:
+            lost |= self._place.source.losses(position, dict(state.identity))
         self._met.discard(run.lane.id)
         lost = {p: why for p, why in lost.items() if self.covers(run, p)}
         if lost:

@@ -18,6 +18,7 @@ ONE_PART = (
 WHOLE_RECORD = ("the record is not ", "it is JSON, but no object")
 NAME_OPERATION = "Name the operation under `operations` of the source."
 LOOKS_LIKE = re.compile(r"it looks like (`format: \w+`)")
+WAITS = re.compile(r"\bit waits (for its row of|until)\b")
 WRITE = re.compile(r"\bwrite (`[^`]+`)")
 BY_CODE = {
     RejectCode.UNKNOWN_OPERATION: "The format has no such operation. " + FIX_SOURCE,
@@ -69,6 +70,8 @@ def remedy_of(reject: Reject, table: str) -> str:
     record names or its source is about, empty where neither is known."""
     if found := WRITE.search(reject.sentence):
         return f"Write {found[1]} in the configuration, and replay the record."
+    if WAITS.search(reject.sentence):
+        return "Replay it once the other row is there, or gone: `replicator dlq replay`."
     if found := LOOKS_LIKE.search(reject.sentence):
         return f"Write {found[1]} for the source, if its records are of that format, and replay the record."
     if reject.code == RejectCode.UNKNOWN_OPERATION and reject.sentence.startswith("column "):

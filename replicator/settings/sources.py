@@ -171,7 +171,7 @@ class ArchiveSettings(RecordSettings):
     files: Literal["recorded", "connect", "lines"] | None = None
     """recorded (the default): what `replicator record` writes; connect: files of sinks, as TOPIC+PARTITION+OFFSET.json;
     lines: the one file of Kafka's file sink, which has a value in each line."""
-    topic: str | None = Field(None, min_length=1)
+    topic: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
     """With files lines: what to call the topic of its records."""
     settle: Duration | None = None
     """With files connect: how long nobody must have written to a file before it is read; 10 seconds when not said."""

@@ -13,7 +13,7 @@ import pytest
 from application_world import QUICK, Running, World
 from histories_of_items import change
 
-from replicator.application import status
+from replicator.application import delivery, status
 from replicator.application.status import Status
 from replicator.domain.errors import ExitCode, RowsWait
 
@@ -73,6 +73,26 @@ def test_rows_wait_for_so_long_and_their_lane_says_so() -> None:
         time.sleep(0.01)
     running.stop()
     assert sorted(world.targets["a.items"].rows) == [0, 1] and running.lanes.find("a.items").waiting is None
+
+
+def test_rows_wait_as_long_as_new_tables_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row that they wait for may be one of theirs, however long that takes."""
+    monkeypatch.setattr(delivery, "NEW_SECONDS", 0.0)
+    tables = [f"public.n{n}" for n in range(20)]
+    others = [change(0, "c", 1, topic=table, table=table) for table in tables]
+    lanes = {table: [("a", "scd1")] for table in ("public.items", *tables, "public.parents")}
+    options = replace(QUICK, row_patience=0.05, row_retry=0.001)
+    world = World([CHILDREN[0], *others, PARENTS[0]], cuts=(1, 1000), lanes=lanes, logs=(), options=options)
+    running, impatient = with_foreign_key(world)
+    prepare = running.sinks["a"].prepare
+
+    def slow(*args: Any) -> None:
+        time.sleep(0.02)
+        prepare(*args)
+
+    monkeypatch.setattr(running.sinks["a"], "prepare", slow)
+    assert running.once() is ExitCode.OK
+    assert not impatient and list(world.targets["a.items"].rows) == [0]
 
 
 def test_what_waits_is_read_again_after_a_stop() -> None:

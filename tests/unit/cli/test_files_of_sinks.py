@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +103,16 @@ def test_lines_of_the_file_sink_become_rows(tmp_path: Path, engine: str) -> None
     assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "name")) == ([(2, "two")], [(7, "u")])
     file.write_bytes(b"\n".join(reversed(whole.splitlines())) + b"\n" + whole)
     assert "begins with another line" in json.dumps(run(tmp_path, engine, code=4))
+
+
+@pytest.mark.parametrize(("ahead", "settle", "code"), [(86_400, "10 seconds", 0), (0, "1 hour", 3)])
+def test_a_file_that_does_not_settle(tmp_path: Path, ahead: int, settle: str, code: int) -> None:
+    """A time far ahead is of another clock, and waited for it would be for a day. What is still written to has its time."""
+    (tmp_path / "config").mkdir()
+    said = CONFIG.replace("decimals: base64", f"decimals: base64, settle: {settle}")
+    (tmp_path / "config" / "replicator.yaml").write_text(said)
+    sink(tmp_path, f"{T}+0+0000000000.json", [typed(1, "c", after={"id": 1, "name": "n1"})], [{"id": 1}])
+    for file in (tmp_path / "topics").rglob("*.json"):
+        os.utime(file, (time.time() + ahead,) * 2)
+    answer = run(tmp_path, "local", "--timeout", "2", code=code)
+    assert answer["ok"] is (code == 0) and (code == 0 or "2 s" in answer["error"]["sentence"]), answer

@@ -51,6 +51,15 @@ def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) ->
     assert not [*tmp_path.rglob("keys.secret")]
 
 
+def test_a_record_that_is_held_back_is_counted_once(tmp_path: Path) -> None:
+    """The second record of the key cannot be read either: it was rejected for that before it was held back."""
+    configure(tmp_path, more="on_reject: hold_key\nmax_rejects: 2")
+    feed(tmp_path, row(0, 1, 10), row(1, 2, POISON), row(2, 2, POISON))
+    counted = caught_up(tmp_path)["result"]["rejects"]
+    assert sorted((one["code"], one["records"]) for one in counted) == [("HELD", 1), ("MALFORMED", 1)]
+    assert len(ask(tmp_path, "dlq", "list")["result"]) == 2
+
+
 SECRETIVE = "bob@example.org"
 
 

@@ -14,6 +14,7 @@ from replicator.ports.frames import Stop
 
 from ....arrow.dms import Dialect
 from ....delta.stored_files import StoredPath
+from ..delivered import Delivered
 from ..listing import ArchiveFile
 from ..source import ArchiveSource
 from ..summary import Summary
@@ -54,9 +55,11 @@ class WrittenOnceSource(ArchiveSource):
         """As the port says; with `once` up to the end of the files that there are now, once nobody writes to them."""
         if once:
             mine = {file.label for file in self._asked_for()}
+            waiting = self._delivery(Delivered(start), apply_batch, stop)
             while (left := max((self._settles_in(f) for f in self._listed() if f.label in mine), default=0.0)) > 0:
                 if stop.wait(min(left, 1.0)):
                     return
+                waiting.flush(even_empty=True)  # Nothing comes, and whoever waits for it is to know.
         super().run(start, apply_batch, stop, once=once)
 
     def _files(self, start: Position) -> list[ArchiveFile]:
