@@ -41,6 +41,7 @@ class PostgresEventLanes(PostgresLanes):
 
     capabilities = SinkCapabilities(atomic_across_lanes=True, policies=POLICIES)
     frame = pa.Table
+    has_places = False
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own = dict(options)

@@ -54,7 +54,7 @@ from .pg_supply import InMemory, Supply
 from .pg_target import Target
 from .pg_versions_here import keeps_as_is
 from .pg_views import ensure_view
-from .pg_write import Outcome, Pending, Writing
+from .pg_write import Outcome, Pending, Writing, refuse_written
 
 Place = Callable[[Lane], tuple[str, str]]
 """Schema and table of a lane."""
@@ -63,6 +63,8 @@ Place = Callable[[Lane], tuple[str, str]]
 class PostgresLanes:
     """`ports.sink.Sink` on PostgreSQL without its options. One transaction per `apply` for all its writes."""
 
+    has_places = True
+    """True where rows that are inserted tell which records they are of."""
     one_writer = False
     """True where each table is of one lane; an event log is of many."""
 
@@ -328,9 +330,14 @@ class PostgresLanes:
             cursor.execute("COMMIT")
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`."""
+        """See `ports.sink.Sink.skip`. DataLoss for a lane that inserts, and would begin before what is in its table."""
         self._own(lane)
+        known = self.state(lane) or LaneState()
         with self._alone(lane, "skipping in") as cursor:
+            relation = quoted(*self._place(lane))
+            (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+            if there and self.has_places:
+                refuse_written(cursor, lane, relation, state.position, known.position)
             take_back(cursor, lane)
             cursor.execute(WRITE_STATE, (to_json(state), lane.pipeline, lane.id))
 

@@ -30,7 +30,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.domain.retention import can_be_late, deletes_after, forgetting, late, recalls
 from replicator.domain.sequence import SequenceValue
 from replicator.domain.watermark import reached_after
-from replicator.ports.frames import Write
+from replicator.ports.frames import Lane, Write
 
 from ..arrow.departures import looks
 from .pg_columns import ColumnsInServer, changed_keys
@@ -97,8 +97,7 @@ class Writing:
         """Do the write on top of `state`, the lane's committed state (locked by the caller)."""
         before = state or LaneState()
         refuse_gap(write, before.position)
-        if self._target.event_log or self._target.plan.policy == "append":
-            self._refuse_written(write, before.position)
+        refuse_written(self._cursor, write.lane, self._target.relation, write.span.start, before.position)
         if is_applied(write, before):
             return Outcome(before, Counts(duplicate=write.folded.rows))
         entered = write.folded.frame.entered(write, before, self._target, applied_at, careful=self._careful)
@@ -128,30 +127,6 @@ class Writing:
             if write.plan.soft_deletes:
                 self._cursor.execute(self._target.forget_rows(after.forgotten), prepare=False)
         return after
-
-    def _refuse_written(self, write: Write[Supply], applied: Position) -> None:
-        """Raise DataLoss when the table has what the write stands for, or later changes, of partitions that the lane begins
-        with it: they would be appended again."""
-        target, lane = self._target, write.lane.id
-        places = target.relation if target.event_log else _places_of_rows(target.relation)
-        query = f"""SELECT 1 FROM {places}
-            WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""
-        for place, start in write.span.start.items():
-            begins = (f"{place.topic}-{place.partition}-", place.topic, place.partition, start)
-            if place in applied or not self._cursor.execute(query.encode(), begins).fetchone():
-                continue
-            ends = f'SELECT topic, partition, max("offset") + 1 FROM {places} GROUP BY 1, 2'
-            known = Position({TopicPartition(t, p): end for t, p, end in self._cursor.execute(ends.encode())})
-            if target.event_log:
-                raise already_logged(lane, place, known)
-            raise AlreadyWritten(
-                f"table {target.relation} has rows that were appended before, and they would be appended again: "
-                f"_replicator.positions has no position of lane {lane} in {place}",
-                lane=lane,
-                step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes resync "
-                f"{lane}`, or keep its rows and go on behind them",
-                ends=known,
-            )
 
     def _write(self, rows: Rows, write: Write[Supply], before: LaneState, outcome: Outcome) -> None:
         plan, target, facts = self._target.plan, self._target, write.folded.facts
@@ -348,6 +323,33 @@ def _places_of_rows(relation: str) -> str:
     """The rows of a table that was appended to, each with where its change came from, as it is said in a FROM clause."""
     return f"""(SELECT r.{quoted(EVENT_ID)} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
         FROM {relation} r, regexp_match(r.{quoted(EVENT_ID)}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
+
+
+def refuse_written(cursor: psycopg.Cursor, lane: Lane, relation: str, start: Position, applied: Position) -> None:
+    """Raise DataLoss when the table of a lane that inserts has what comes from `start` on, or later changes, of partitions
+    that the lane begins there: they would be inserted again."""
+    if lane.policy not in ("append", "event_log"):
+        return
+    is_log = lane.policy == "event_log"
+    places = relation if is_log else _places_of_rows(relation)
+    query = f"""SELECT 1 FROM {places}
+        WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""
+    for place, first in start.items():
+        begins = (f"{place.topic}-{place.partition}-", place.topic, place.partition, first)
+        if place in applied or not cursor.execute(query.encode(), begins).fetchone():
+            continue
+        ends = f'SELECT topic, partition, max("offset") + 1 FROM {places} GROUP BY 1, 2'
+        known = Position({TopicPartition(t, p): end for t, p, end in cursor.execute(ends.encode())})
+        if is_log:
+            raise already_logged(lane.id, place, known)
+        raise AlreadyWritten(
+            f"table {relation} has rows that were appended before, and they would be appended again: "
+            f"_replicator.positions has no position of lane {lane.id} in {place}",
+            lane=lane.id,
+            step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes resync "
+            f"{lane.id}`, or keep its rows and go on behind them",
+            ends=known,
+        )
 
 
 def refuse_gap(write: Write[Any], applied: Position) -> None:

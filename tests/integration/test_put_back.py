@@ -84,6 +84,8 @@ def test_positions_in_postgresql_are_gone(tmp_path: Path, postgres_dsn: str, rem
     assert "has rows that were appended before" in stopped["error"]
     assert f"`replicator lanes {remedy.partition(' --')[0]}" in stopped["next_step"]
     assert names(project, "mirror") == (["a", "b", "c"], ["a", "b"])
+    before = project.ask("lanes", "skip", "mirror.added", "--until", "cdc.public.t:0:1")
+    assert before["exit"] == 4 and "skip mirror.added --until cdc.public.t:0:2`" in before["error"]["next_step"]
     assert project.ask("lanes", *remedy.split())["exit"] == 0
     assert project.ask("run", "--until-caught-up")["exit"] == 0
     assert names(project, "mirror") == (["a", "b", "c"], ["a", "b", "c"])
