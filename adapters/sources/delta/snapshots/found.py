@@ -14,6 +14,7 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 
 from ....arrow.versions import version_in
+from ....delta.file_ages import age_of
 from .forms import PARQUET, Form
 from .supply import Snapshot, Taken, kept
 
@@ -55,9 +56,10 @@ class Found:
         if self.path.is_dir() or not form.settles:
             return 0.0
         try:
-            return SETTLED_SECONDS - (time.time() - self.path.stat().st_mtime)
+            stat = self.path.stat()
         except FileNotFoundError:
             return 0.0  # Removed since it was listed: nothing to wait for.
+        return SETTLED_SECONDS - age_of(self.path, stat.st_mtime, stat.st_size)
 
     def size(self, form: Form = PARQUET) -> int:
         """The bytes of its files."""

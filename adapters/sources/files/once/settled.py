@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from replicator.domain.errors import ConfigProblem
 
+from ....delta.file_ages import age_of
 from ....delta.stored_files import StoredPath
 from ..listing import ArchiveFile, FilePath
 
@@ -19,9 +19,7 @@ def settles_in(file: ArchiveFile, seconds: float | None) -> float:
     written to it; None: `SETTLED_SECONDS`, and no time at all for an object, which is there whole or not at all."""
     if seconds is None:
         seconds = 0.0 if isinstance(file.path, StoredPath) else SETTLED_SECONDS
-    age = time.time() - file.stamp[1] / 1e9
-    # A time far ahead is of another clock, and says nothing of when somebody writes.
-    return seconds - age if seconds and age > -seconds else 0.0
+    return seconds - age_of(file.path, file.stamp[1] / 1e9, file.size) if seconds else 0.0
 
 
 def refuse_name(file: ArchiveFile, table_of: Callable[[FilePath], str]) -> None:
