@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem, ExitCode
+from replicator.domain.plain import printable
 
-from .session import COUNT, Session, command, counted, echo, printable
+from .session import COUNT, Session, command, counted, echo
 from .times import duration
 
 if TYPE_CHECKING:

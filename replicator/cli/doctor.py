@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from replicator.domain.errors import ExitCode
+from replicator.domain.plain import printable
 
-from .session import Session, command, echo, printable
+from .session import Session, command, echo
 
 GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plain import plain, values
+from replicator.domain.plain import plain, printable, values
 from replicator.domain.plain import rows as plain_rows
 
-from .session import COUNT, Session, command, counted, printable
+from .session import COUNT, Session, command, counted
 from .times import IN_UTC, MOMENT_OR_PLACES
 
 if TYPE_CHECKING:

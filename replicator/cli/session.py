@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, ReplicatorError, Retryable
+from replicator.domain.plain import printable
 
 if TYPE_CHECKING:
     from replicator.settings import Loaded
@@ -24,11 +25,6 @@ FRAMES = 6
 """Places that tell where an unexpected exception comes from."""
 COUNT = click.IntRange(0, 2**63 - 1)
 """How many, or which one of them."""
-
-
-def printable(text: str) -> str:
-    """`text` for a terminal: characters that would steer it are escaped. Names of tables may hold any."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def cell(text: str) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from .session import Session, cell, command, counted, printable
+from replicator.domain.plain import printable
+
+from .session import Session, cell, command, counted
 
 HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected", "dlq")
 FIRST_FIGURE = 4

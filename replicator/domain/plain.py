@@ -1,4 +1,4 @@
-"""Rows in values of Python, and those in values that JSON can hold."""
+"""Rows in values of Python, and those in values that JSON can hold; text that a terminal can show."""
 
 from __future__ import annotations
 
@@ -47,3 +47,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(v) for v in value]
     return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def printable(text: str) -> str:
+    """`text` for a terminal: characters that would steer it are escaped. Names of tables may hold any."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

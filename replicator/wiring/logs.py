@@ -14,6 +14,8 @@ from typing import Any
 
 import structlog
 
+from replicator.domain.plain import printable
+
 NORMAL = logging.INFO
 """The level of a daemon's log; commands that end log warnings only."""
 BURST, SECONDS = 20, 10.0
@@ -38,7 +40,8 @@ def on_stderr_by_default(level: int = logging.WARNING) -> None:
 
 
 def _on_stderr(level: int) -> None:
-    renderer = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    people: list[Any] = [without_control_characters, structlog.dev.ConsoleRenderer()]
+    renderers = people if sys.stderr.isatty() else [structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -46,7 +49,7 @@ def _on_stderr(level: int) -> None:
             RepeatedLines(),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             where_it_failed,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         # Not bound to the stream of this moment: whoever runs commands in process may put another in its place.
@@ -114,6 +117,17 @@ def where_it_failed(_logger: object, _method: str, event: MutableMapping[str, An
         error = error.__cause__ or error.__context__
     if chain:
         event["exception"] = chain
+    return event
+
+
+def without_control_characters(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The event as one line for a terminal, with its exception in lines below: names of tables may hold characters that
+    steer a terminal, or that begin another line. Values that are no text are printed by `repr`, which escapes them."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = printable(value).replace("\n", "\\n")
+    if chain := event.get("exception"):
+        event["exception"] = "\n".join(f"{link['class']} at {', '.join(link['at'])}" for link in chain)
     return event
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import sys
 
 import structlog
 
@@ -86,3 +88,25 @@ def test_equal_lines_are_counted_and_left_out(capsys, monkeypatch):
     assert [e for e in said if e.get("lane") == "lake.b"] and said[-1]["event"] == "later"
     left_out = [(e["line_event"], e["line_level"], e["times"]) for e in said if e["event"] == "lines were left out"]
     assert left_out == [("lane retrying", "warning", 50 - BURST), ("it is away", "warning", 50 - BURST)]
+
+
+def test_names_do_not_steer_the_terminal_that_the_log_goes_to(capsys, monkeypatch):
+    name = "a\x1b]0;title\x07\u202e"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    configure(0)
+    try:
+        structlog.get_logger().info(f"reads {name}\nb", table=name, named=f"a {name}", tables=[name])
+        logging.getLogger("adapters.x").warning("%s is away", name)
+        try:
+            _fail(name)
+        except RuntimeError:
+            structlog.get_logger().exception(name)
+    finally:
+        structlog.reset_defaults()
+    said = capsys.readouterr().err
+    assert "\x1b[" in said  # The renderer's own colours: these are lines for people.
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    assert not [c for c in "".join(lines) if not c.isprintable()]
+    assert "reads a\\x1b]0;title\\x07\\u202e\\nb" in lines[0] and "table=a\\x1b]0;title" in lines[0]
+    assert "is away" in lines[1] and lines[4].startswith("ValueError at ")
+    assert len(lines) == 5
