@@ -10,7 +10,17 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic_core import PydanticCustomError
 
 from .findings import Path
@@ -119,10 +129,23 @@ def _lake_path(text: str, info: ValidationInfo) -> str:
     return plain_path(text, (info.context or {}).get("root"), LAKE_STORES)
 
 
+EMPTY = _refused("secret", "is an empty secret; set the variable that it comes from, or remove the key")
+
+
 def _secret(secret: SecretStr) -> SecretStr:
     if not secret.get_secret_value().strip():
-        raise _refused("secret", "is an empty secret; set the variable that it comes from, or remove the key")
+        raise EMPTY
     return secret
+
+
+def spark_options(options: dict[str, str]) -> dict[str, str]:
+    """Refuse empty secrets, each at its own place."""
+    empty = [name for name, value in options.items() if is_secret(("spark", name)) and not value.strip()]
+    if empty:
+        raise ValidationError.from_exception_data(
+            "spark", [{"type": EMPTY, "loc": (name,), "input": None} for name in empty]
+        )
+    return options
 
 
 def _dsn(secret: SecretStr) -> SecretStr:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, SecretStr, field_serializer, model_validator
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_serializer, model_validator
 
 from replicator.domain.addresses import is_loopback
 from replicator.domain.patterns import best
 
 from .event_store import EventStoreSettings, ServeSettings
-from .fields import Address, ConfigPath, Count, FromZero, Name, Secret, Size, Strict, _refused, is_secret
+from .fields import Address, ConfigPath, Count, FromZero, Name, Secret, Size, Strict, _refused, is_secret, spark_options
 from .findings import Path
 from .lanes import LaneSettings, resolve
 from .lineage import LineageSettings
@@ -87,7 +87,7 @@ class Settings(Strict):
     """Tables that are computed from others by a query."""
     lineage: LineageSettings | None = None
     """Where it is told which tables each refresh read and wrote, as OpenLineage events."""
-    spark: dict[str, Text] = Field(default_factory=dict)
+    spark: Annotated[dict[str, Text], AfterValidator(spark_options)] = Field(default_factory=dict)
     """Options of the Spark session, by their own names; for the engine spark."""
     on_reject: OnReject = "continue"
     """What becomes of a table of which a record cannot be used; a table may say otherwise. `continue`: the others go on.

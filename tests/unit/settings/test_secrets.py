@@ -182,6 +182,16 @@ def test_every_secret_field_is_known_to_be_one():
     assert not is_secret(("sources", "shop", "group_id"))
 
 
+@pytest.mark.parametrize("value", ["''", "${KEY:-}", "' '"])
+def test_an_empty_secret_of_spark_is_refused_where_it_is_written(folder, value):
+    options = [f"  spark.hadoop.fs.s3a.secret.key: {value}", "  spark.app.name: ''", f"  spark.some.token: {value}"]
+    line = folder.change("engine: local", "\n".join(["engine: local", "spark:", *options]))
+    assert [(f.code, f.line, f.message.split(";")[0]) for f in folder.findings()] == [
+        ("secret", line + 1, "spark.spark.hadoop.fs.s3a.secret.key is an empty secret"),
+        ("secret", line + 3, "spark.spark.some.token is an empty secret"),
+    ]
+
+
 def every_secret() -> list[tuple[str, Any]]:
     found, models = [], [Strict]
     while models:
