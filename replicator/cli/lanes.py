@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -18,19 +19,30 @@ def lanes() -> None:
 
 @command("list")
 def list_lanes(session: Session) -> None:
-    """The lanes of every table seen so far, and what each is doing."""
+    """The lanes of every table seen so far, what each is doing, and how many open dead letters keep something from it."""
     from replicator.wiring.daemon import ask_status
-    from replicator.wiring.offline import known_lanes
+    from replicator.wiring.offline import known_lanes, open_dead_letters
 
-    found = known_lanes(session.loaded)
-    states = {lane["id"]: lane["status"] for lane in (ask_status(session.loaded) or {"lanes": ()})["lanes"]}
-    result = [
-        {"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line, "status": states.get(x.id, "stopped")}
+    found, running = known_lanes(session.loaded), ask_status(session.loaded)
+    states = {lane["id"]: lane for lane in (running or {"lanes": ()})["lanes"]}
+    waiting = {lane: state["dead_letters"] for lane, state in states.items()}
+    if running is None:
+        waiting = open_dead_letters(session.loaded, found)
+    result: list[dict[str, Any]] = [
+        {
+            **{"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line},
+            "status": states[x.id]["status"] if x.id in states else "stopped",
+            "dead_letters": waiting.get(x.id),
+        }
         for x in found
     ]
     width = max((len(cell(x.id)) for x in found), default=0)
-    lines = [f"{cell(x.id):<{width}}  {states.get(x.id, 'stopped')}" for x in found]
+    lines = [f"{cell(lane['id']):<{width}}  {lane['status']}{_letters(lane['dead_letters'])}" for lane in result]
     session.emit(result, counted(len(found), "lane"), text=lambda: echo("\n".join(lines)))
+
+
+def _letters(count: int | None) -> str:
+    return f"  {counted(count, 'open dead letter')}" if count else ""
 
 
 @command("pause")

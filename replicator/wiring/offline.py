@@ -76,19 +76,23 @@ def require_lane(loaded: Loaded, lane_id: str) -> None:
 
 def stored_status(loaded: Loaded) -> dict[str, Any]:
     """What the targets say of every lane, in the form of the daemon's status."""
-    counts = _open_letters(loaded)
+    known, counts = known_lanes(loaded), _open_letters(loaded)
+    waiting = _by_lane(known, counts)
     with ExitStack() as opened:
         asked = _Asked(loaded, opened)
-        lanes = [
-            {
-                **asked.about(lane),
-                "dead_letters": None if counts is None else count_for_lane(counts, lane.source, lane.table, lane.id),
-            }
-            for lane in known_lanes(loaded)
-        ]
+        lanes = [{**asked.about(lane), "dead_letters": waiting.get(lane.id)} for lane in known]
     state = {"running": False, "ready": False, "unready": ["the daemon does not run"], "engine_page": None}
     counted = {"dead_letters": open_letters(counts)}
     return {"pipeline": loaded.settings.pipeline, **state, "sources": [], "lanes": lanes, **counted}
+
+
+def open_dead_letters(loaded: Loaded, lanes: Sequence[Lane]) -> dict[str, int]:
+    """How many open dead letters keep something from each lane, by id; empty where their store does not answer."""
+    return _by_lane(lanes, _open_letters(loaded))
+
+
+def _by_lane(lanes: Sequence[Lane], counts: Mapping[LetterGroup, int] | None) -> dict[str, int]:
+    return {} if counts is None else {x.id: count_for_lane(counts, x.source, x.table, x.id) for x in lanes}
 
 
 def _open_letters(loaded: Loaded) -> Mapping[LetterGroup, int] | None:

@@ -98,16 +98,18 @@ def test_lanes_list(answer, ask):
     said = answer("lanes", "list")
     assert said["command"] == "lanes list"
     assert {lane["id"] for lane in said["result"]} == LANES
-    assert all(set(lane) == {"id", "table", "policy", "config", "status"} for lane in said["result"])
+    assert all(set(lane) == {"id", "table", "policy", "config", "status", "dead_letters"} for lane in said["result"])
     assert {lane["config"] for lane in said["result"] if lane["id"].startswith("lake")} == {"config/replicator.yaml:11"}
     listed = dict(line.split() for line in ask("lanes", "list").stdout.splitlines())
     assert listed == dict.fromkeys(LANES, "stopped")
 
 
-def test_lanes_list_tells_what_the_daemon_says(answer, monkeypatch):
-    report = {"lanes": [{"id": "lake.orders", "status": "suspended"}]}
+def test_lanes_list_tells_what_the_daemon_says(answer, ask, monkeypatch):
+    report = {"lanes": [{"id": "lake.orders", "status": "suspended", "dead_letters": 1200}]}
     monkeypatch.setattr("replicator.wiring.daemon.ask_status", lambda _: report)
-    assert {lane["id"]: lane["status"] for lane in answer("lanes", "list")["result"]}["lake.orders"] == "suspended"
+    listed = {lane["id"]: (lane["status"], lane["dead_letters"]) for lane in answer("lanes", "list")["result"]}
+    assert listed["lake.orders"] == ("suspended", 1200)
+    assert "suspended  1,200 open dead letters\n" in ask("lanes", "list").stdout
 
 
 def test_plan(answer, ask):

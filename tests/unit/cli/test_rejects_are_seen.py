@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from accounting import samples, unaccounted
+from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 from adapters.monitor.html import render
+from replicator.cli import main
 from replicator.cli.status import _shown
 from replicator.domain.errors import ExitCode
 from replicator.wiring.configuration import read
@@ -92,6 +94,8 @@ def test_rejected_records_are_in_every_number(project: Path) -> None:
     for report in (status, stored_status(container.loaded())):
         text = _shown(report, 200).plain
         assert "source feed: 4 open dead letters" in text and text.splitlines()[4].endswith(" 3"), text
+    listed = CliRunner().invoke(main, ["lanes", "list", "--config", str(project / "config" / "replicator.yaml")])
+    assert listed.stdout == "lake.t  stopped  3 open dead letters\n"
 
 
 def test_a_run_that_refused_everything_is_not_ok(project: Path) -> None:
