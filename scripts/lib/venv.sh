@@ -36,7 +36,9 @@ install_lock() { # of the file named, unless exactly it was installed before
     echo "Installing the locked packages of $1 into $VENV" >&2
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock" >&2 ||
         die "The locked packages could not be installed."
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable "$PROJECT" >&2 ||
+    # By the locked build backend, which isolation would fetch without its hash.
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+        --editable "$PROJECT" >&2 ||
         die "The project itself could not be installed."
     echo "$wanted" >"$VENV/.installed-$1"
 }

@@ -3,8 +3,11 @@
 import ast
 import re
 import sys
+import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 OWN = {"replicator", "adapters"}
@@ -34,3 +37,22 @@ def test_the_local_engine_needs_only_what_its_lock_names():
             if not set(map(normalized, homes.get(name, [name]))) & locked:
                 missing.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert not missing
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-spark.lock"])
+def test_the_build_backend_is_the_one_of_the_locks(lock):
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    locked = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+) \\\n    --hash=sha256:", (ROOT / lock).read_text(), re.M))
+    assert len(locked) > 50
+    assert requires == [f"hatchling=={locked['hatchling']}"]
+    assert "editables" in locked
+
+
+def test_the_project_is_installed_by_the_backend_of_the_lock():
+    """Wherever pip builds it: isolation would fetch the backend without a hash."""
+    files = [*(ROOT / "scripts").rglob("*.sh"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / ".ci" / "run"]
+    text = "\n".join(p.read_text().replace("\\\n", " ") for p in files)
+    commands = re.findall(r"pip install\b[^\n`|&]*", text)
+    builds = [each for each in commands if re.search(r"--editable|['\" ]\.(\[|['\" ]|$)", each)]
+    assert len(builds) >= 2
+    assert [each for each in builds if "--no-build-isolation" not in each] == []
