@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 CODE = [p for package in ("replicator", "adapters") for p in (ROOT / package).rglob("*.py")]
 EMPTY_NAMES = re.compile(r"(^|_)(manager|helpers?|utils?|process|handle_data)($|_)|Manager|Helper|Util(s|ity)")
@@ -12,6 +14,19 @@ ALLOWED = {"adapters/stack/processes.py"}
 """Operating-system processes are what this file is about."""
 MACHINE = re.compile(r"/(work|root)/[\w.]|localhost:\d+/simple|artifactory|nexus|pypi\.(?!org)")
 TALK = re.compile(r"\b(claude|chatgpt|copilot|codex|llm|ai assistant|this session|issue #?\d+)\b", re.IGNORECASE)
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+SHELLS = {"bash", "sh", "shell", "console", ""}
+BUILT_IN = re.compile(r"^\s*(?:[$#] )?(?:echo|printf|export|read)\b[^|;&]*(?:[|;&]|$)")
+"""What the shell does itself: no process has these arguments."""
+PASSWORD = re.compile(
+    r"\w://[^\s:/@]*:[^\s@/]+@|://[^\s@/]*\$\{?\w*(?:PASSWORD|TOKEN|SECRET)|--(?:password|token|secret)[ =]?\S"
+    r"|\b(?:psql|pg_\w+|mysql\w*|mariadb[\w-]*|curl|kcat|replicator)\b.*\$\{?\w*(?:DSN|PASSWORD|TOKEN|SECRET)\b"
+    r"|\b(?:mysql|mariadb)\w*\b.* -p\S|\bcurl\b.* (?:-u|--user)[ =]?\S+:\S|\bcurl\b.*\bBearer ",
+)
+COMMAND = re.compile(
+    r"^\s*(?:[$#] )?(?:\w+=\S+ )*(?:[\w./-]*/)?(?:psql|pg_\w+|mysql\w*|mariadb[\w-]*|curl|kcat|docker|python|replicator"
+    r"|\w+\.sh)\b"
+)
 OWN = "tests/architecture/test_text.py"
 
 
@@ -51,3 +66,43 @@ def test_no_file_knows_a_machine():
 def test_files_speak_of_the_project_only():
     bad = {name: found.group() for name, text in tracked() if (found := TALK.search(text))}
     assert not bad
+
+
+def commands_with_passwords(text):
+    """The lines of a page's shell blocks that give a program a password among its arguments, where every user of the
+    machine sees it."""
+    blocks = [block for _, language, block in BLOCK.findall(text) if language in SHELLS]
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    commands = [BUILT_IN.sub("", line) for line in lines]
+    return [each for each in commands if COMMAND.search(each) and PASSWORD.search(each)]
+
+
+def test_no_documented_command_has_a_password_among_its_arguments():
+    pages = {name: text for name, text in tracked() if name.endswith(".md")}
+    assert sum(len(BLOCK.findall(text)) for text in pages.values()) > 100
+    assert {name: found for name, text in pages.items() if (found := commands_with_passwords(text))} == {}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "psql postgresql://me:secret@127.0.0.1:5433/shop -c 'SELECT 1'",
+        'psql "$SOURCE_DSN"',
+        "$ mysqldump -h db -psecret shop",
+        "mysql --password=secret shop",
+        "curl -u me:secret http://connect:8083/connectors",
+        'curl -H "Authorization: Bearer $EVENTS_TOKEN" http://127.0.0.1:8091/events',
+        'echo | curl -H "X-Token: $EVENTS_TOKEN" http://127.0.0.1:8091/events',
+        "PGHOST=db .venv/bin/replicator run --set 'sinks.target.dsn=postgresql://${USER}:${PASSWORD}@db/shop'",
+    ],
+)
+def test_a_command_with_a_password_is_found(command):
+    assert commands_with_passwords(f"Do this:\n\n```bash\n{command}\n```\n") != []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["psql service=source -p 5433", "printf 'Bearer %s' \"$EVENTS_TOKEN\" | curl -H @- http://127.0.0.1:8091/events"],
+)
+def test_a_command_without_a_password_is_none(command):
+    assert commands_with_passwords(f"Do this:\n\n```bash\n{command}\n```\n") == []

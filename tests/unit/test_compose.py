@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from adapters.stack.connect import WORKER, ConnectService
 from adapters.stack.connect_rest import read_connector
 from adapters.stack.embedded import default_services
 from adapters.stack.kafka import BROKER
-from adapters.stack.layout import DATABASES, SUPERUSER, SUPERUSER_PASSWORD, Home, StackPorts
+from adapters.stack.layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, Home, StackPorts
 from adapters.stack.postgres import SETTINGS
 
 PROJECT = Path(__file__).parents[2]
@@ -131,6 +132,16 @@ def test_a_database_is_the_embedded_one(name: str) -> None:
     script = (PROJECT / "init-scripts" / database.init_script).read_text()
     assert re.search(rf"CREATE ROLE {database.user} LOGIN (REPLICATION )?PASSWORD '{database.password}'", script)
     assert f"ALTER DATABASE {database.database} OWNER TO {database.user}" in script
+
+
+def test_the_service_file_of_psql_has_the_same_databases() -> None:
+    file = ConfigParser()
+    file.read(PROJECT / "config" / "pg_service.conf")
+    ports = StackPorts().mapping()
+    assert {name: dict(file[name]) for name in file.sections()} == {
+        name: {"host": HOST, "port": str(ports[name]), "dbname": one.database, "user": one.user, "password": one.password}
+        for name, one in DATABASES.items()
+    }
 
 
 def test_the_source_writes_a_logical_log() -> None:
