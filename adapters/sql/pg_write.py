@@ -332,7 +332,7 @@ def refuse_written(cursor: psycopg.Cursor, lane: Lane, relation: str, start: Pos
         return
     is_log = lane.policy == "event_log"
     places = relation if is_log else _places_of_rows(relation)
-    query = f"""SELECT 1 FROM {places}
+    query = f"""SELECT 1 FROM {places.replace("%", "%%")}
         WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""
     for place, first in start.items():
         begins = (f"{place.topic}-{place.partition}-", place.topic, place.partition, first)
