@@ -83,8 +83,8 @@ class ConnectCheck:
             (one["version"] for one in self._ask("/connector-plugins") or () if one.get("class") == plugin), ""
         )
         has_metadata = str(config.get("provide.transaction.metadata", "false")).lower() == "true"
-        connector = Connector(family(config), str(version))
-        if row_loss(connector) and (loss := row_loss(connector, has_metadata=has_metadata, server=self._server())):
+        connector = Connector(family(config), str(version), has_metadata)
+        if row_loss(connector) and (loss := row_loss(connector, server=self._server())):
             yield Diagnosis("warning", self._name, f"{loss.sentence[:-1]} (connector {name}).", loss.next_step)
 
     def _server(self) -> int | None:

@@ -30,7 +30,7 @@ def render(status: Mapping[str, Any]) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<meta http-equiv=refresh content=2><title>replicator {name}</title><style>{STYLE}</style>"
-        f"<h1>replicator: {name}</h1>{_away(status)}{_rejects(status)}{_paces(status)}"
+        f"<h1>replicator: {name}</h1>{_away(status)}{_losses(status)}{_rejects(status)}{_paces(status)}"
         f"<div class=wide><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
         "<p><a href=/status.json>status.json</a> <a href=/metrics>metrics</a></p></html>"
@@ -38,12 +38,21 @@ def render(status: Mapping[str, Any]) -> str:
 
 
 def _away(status: Mapping[str, Any]) -> str:
-    """A line per source that does not answer, and for the store of dead letters."""
+    """A line per source that does not answer, per sink that is waited for, and for the store of dead letters."""
     away = [source for source in status.get("sources", ()) if source.get("away_since")]
     said = [f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away]
+    calls = {lane["sink"]: lane["call"] for lane in status.get("lanes", ()) if lane.get("call")}
+    said += [f"sink {sink}: {call['doing']}, since {call['since']}" for sink, call in calls.items()]
     if call := status.get("dead_letter_call"):
         said.append(f"the store of dead letters: {call['doing']}, since {call['since']}: {call['error'] or 'no answer yet'}")
     return "".join(f"<p class=suspended>{escape(line)}</p>" for line in said)
+
+
+def _losses(status: Mapping[str, Any]) -> str:
+    """A line per source whose connector may lose rows before it sends them."""
+    found = [(source["name"], source["row_loss"]) for source in status.get("sources", ()) if source.get("row_loss")]
+    lines = [f"source {name}: {loss['sentence']} {loss['next_step']}" for name, loss in found]
+    return "".join(f"<p class=retrying>{escape(line)}</p>" for line in lines)
 
 
 def _rejects(status: Mapping[str, Any]) -> str:

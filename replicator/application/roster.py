@@ -164,13 +164,18 @@ class Roster(Generic[F]):
 
     def learn_connector(self, connector: Connector | None) -> None:
         """Remember what writes the records, durably."""
-        if connector is not None and connector != self.connector:
+        if connector is None:
+            return
+        if connector.has_metadata is None and self.connector and self.connector.version == connector.version:
+            return  # Records of a snapshot: they show less than those before.
+        if connector != self.connector:
             self._meet_connector(connector)
             self._save()
 
     def _meet_connector(self, connector: Connector | None) -> None:
+        before = self.row_loss
         self.connector = connector
-        if (loss := self.row_loss) is not None:
+        if (loss := self.row_loss) is not None and loss != before:
             log.warning("rows may be lost", source=self._place.name, sentence=loss.sentence, next_step=loss.next_step)
 
     @property

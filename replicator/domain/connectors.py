@@ -14,10 +14,12 @@ FIRST_AFFECTED_SERVER = 17
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """What wrote records, as they say themselves: Debezium's name of the connector, and its version."""
+    """What wrote records, as they say themselves: Debezium's name of the connector, its version, and its
+    `provide.transaction.metadata`, None where that is not known."""
 
     name: str
     version: str
+    has_metadata: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +30,17 @@ class RowLoss:
     next_step: str
 
 
-def row_loss(connector: Connector, *, has_metadata: bool | None = None, server: int | None = None) -> RowLoss | None:
-    """What the connector may lose when it is restarted; None where nothing is known that it loses. `has_metadata`: its
-    `provide.transaction.metadata`; `server`: the major version of its database; None where they are not known."""
+def row_loss(connector: Connector, *, server: int | None = None) -> RowLoss | None:
+    """What the connector may lose when it is restarted; None where nothing is known that it loses. `server`: the major
+    version of its database, None where that is not known."""
     found = VERSION.match(connector.version)
     if connector.name != "postgresql" or found is None or (int(found[1]), int(found[2])) >= WITHOUT_LOSS:
         return None
     what, until_then = "rows of one COPY", ""
-    if has_metadata is not False and (server is None or server >= FIRST_AFFECTED_SERVER):
-        known = has_metadata is not None and server is not None
-        where = "" if known else f" (PostgreSQL {FIRST_AFFECTED_SERVER} or newer with provide.transaction.metadata=true)"
+    if connector.has_metadata is not False and (server is None or server >= FIRST_AFFECTED_SERVER):
+        unknown = [f"PostgreSQL {FIRST_AFFECTED_SERVER} or newer"] if server is None else []
+        unknown += ["provide.transaction.metadata=true"] if connector.has_metadata is None else []
+        where = f" ({' with '.join(unknown)})" if unknown else ""
         what += f", and rows of transactions that are open meanwhile{where}"
         until_then = " Until then, provide.transaction.metadata=false keeps the rows of open transactions."
     sentence = f"Debezium's PostgreSQL connector {connector.version} may lose rows when it is restarted: {what}."

@@ -144,7 +144,8 @@ class SeesTransactions(Protocol[F_contra]):
         """What the records of that topic tell (`decoder.TellsTransactions`)."""
 
     def connector(self, raw: F_contra, decoder: Decoder) -> Connector | None:
-        """What wrote the newest records (`decoder.TellsTransactions`); None where looking would be a job of its own."""
+        """What wrote the newest records (`decoder.TellsTransactions`). An engine for which looking is a job of its own looks
+        until it has found one, and then no more for that decoder."""
 
     def parts(self, changes: F_contra, table: str) -> Sequence[Part]:
         """The transactions of a changes frame of `table`, rejects included, by partition. Rows that a snapshot read are of

@@ -18,6 +18,7 @@ from spark_case import LONG, OPTIONS, OnSpark, SparkTarget, engine
 from table_of_rows import ReadsRows, RowsStream
 from variants import COMMIT_TESTS, READ_TESTS
 
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.engines.spark.fold import still_unsent
 from adapters.sinks.postgres.spark import PostgresSparkSink
@@ -26,6 +27,7 @@ from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
 from adapters.spark.frames import derived, drop_unused, from_arrow, kept, selected, to_arrow
 from adapters.spark.known import Known, known_of, look
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
+from replicator.domain.connectors import Connector
 from replicator.domain.policies import plan_for
 from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
@@ -70,6 +72,17 @@ class TestSparkEngine(OnSpark, EngineContract):
         frame = self.to_frame(pa.Table.from_pylist([row], changes_schema(table)))
         shaped = engine().shape(frame, plan_for("scd1", table, shape=Shape(soft_deletes=True))).frame
         assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
+
+    def test_the_connector_is_that_of_the_newest_records_and_looked_for_once(self):
+        """Batches without a change name none."""
+        decoder, block = DebeziumJsonDecoder({}), {"id": "7:1", "total_order": 1, "data_collection_order": 1}
+        old, new = (
+            event((ID,), after={"id": 1}, transaction=block, source={"version": version}) for version in ("3.4.0", "3.5.0")
+        )
+        assert engine().connector(self.to_frame(raw([None])), decoder) is None
+        named = Connector("postgresql", "3.5.0", has_metadata=True)
+        assert engine().connector(self.to_frame(raw([old, new, old, new])), decoder) == named
+        assert engine().connector(self.to_frame(raw([old])), decoder) is None
 
     def test_an_empty_piece_hides_no_rows(self):
         """Of a table that was put together."""

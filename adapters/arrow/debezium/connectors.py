@@ -18,12 +18,18 @@ class Origin(msgspec.Struct, gc=False):
 
     connector: str | None = None
     version: str | None = None
+    snapshot: str | bool | None = None
 
 
 class Event(msgspec.Struct, gc=False):
-    """The part of a change event that names the connector."""
+    """The part of a change event that names the connector, and shows how it is set."""
 
     source: Origin | None = None
+    transaction: msgspec.Raw = msgspec.Raw()
+
+
+STREAMED = (None, False, "false")
+"""What `source.snapshot` is in records of the log. Those of a snapshot never have a transaction."""
 
 
 _event = msgspec.json.Decoder(Event, strict=False).decode
@@ -36,9 +42,11 @@ def connector_of(raw: pa.Table, depth: int, read: Callable[[pa.Table], pa.Table]
     for row in sorted(last.values(), reverse=True):
         (text,) = read(raw.slice(row, 1))["value"].to_pylist()
         try:
-            origin = _event(split(text, depth)[1]).source if text is not None else None
+            event = _event(split(text, depth)[1]) if text is not None else Event()
         except UNREADABLE:
             continue
+        origin = event.source
         if origin is not None and origin.connector and origin.version:
-            return Connector(origin.connector, origin.version)
+            has_block = bytes(event.transaction) not in (b"", b"null")
+            return Connector(origin.connector, origin.version, has_block if origin.snapshot in STREAMED else None)
     return None

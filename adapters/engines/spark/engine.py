@@ -6,6 +6,7 @@ fold moves rows between Spark's partitions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -44,19 +45,23 @@ from .routing import routed
 from .segments import segments
 
 SAMPLE = 100
-"""Records that are shown to a decoder so that it learns a schema."""
+"""Records that are shown to a decoder so that it learns a schema, or finds the connector that wrote them."""
+MOST_LOOKS = 5
+"""Batches in which a connector is looked for, if none names it."""
 
 PLACE = (TOPIC, PARTITION, OFFSET)
 LATER = "_later"
 
 
 class SparkEngine:
-    """`ports.engine.Engine` over `pyspark.sql.DataFrame`; option `spark`: any Spark option. No state but its session."""
+    """`ports.engine.Engine` over `pyspark.sql.DataFrame`; option `spark`: any Spark option. No state but its session, and
+    in how many batches of a decoder it looked for the connector."""
 
     frame = DataFrame
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         _, self.spark = split(options or {})
+        self._looks: Counter[int] = Counter()
 
     @property
     def page(self) -> str | None:
@@ -191,9 +196,16 @@ class SparkEngine:
             found = decoder.marks(to_arrow(where(raw, column("topic") == topic)).cast(RAW))
         return found or ()
 
-    def connector(self, raw: DataFrame, decoder: Decoder) -> Connector | None:  # noqa: ARG002 - a job of its own
-        """See `ports.engine.SeesTransactions.connector`. `doctor` asks the worker."""
-        return None
+    @translating("looking for the connector")
+    def connector(self, raw: DataFrame, decoder: Decoder) -> Connector | None:
+        """See `ports.engine.SeesTransactions.connector`. Looking is a job of its own, so it ends with the first answer."""
+        if not isinstance(decoder, TellsTransactions) or self._looks[id(decoder)] >= MOST_LOOKS:
+            return None
+        order = ("timestamp", "offset")
+        newest = to_arrow(raw.orderBy(*(column(name).desc() for name in order)).limit(SAMPLE)).cast(RAW)
+        found = decoder.connector(newest.sort_by([(name, "ascending") for name in order]))
+        self._looks[id(decoder)] += 1 if found is None else MOST_LOOKS
+        return found
 
     def parts(self, changes: DataFrame, table: str) -> Sequence[Part]:
         """See `ports.engine.SeesTransactions.parts`."""

@@ -175,7 +175,7 @@ def test_a_version_that_loses_rows_with_its_server(worker, postgres_dsn, version
     [(True, 18, True), (True, 17, True), (True, 16, False), (False, 18, False), (None, None, True), (True, None, True)],
 )
 def test_rows_of_open_transactions_are_lost_with_newer_servers(metadata, server, is_told):
-    loss = row_loss(Connector("postgresql", "3.5.0.Final"), has_metadata=metadata, server=server)
+    loss = row_loss(Connector("postgresql", "3.5.0.Final", metadata), server=server)
     assert loss is not None and ("open meanwhile" in loss.sentence) is is_told
     assert ("provide.transaction.metadata=false" in loss.next_step) is is_told
     assert row_loss(Connector("mysql", "3.5.0.Final")) is None

@@ -129,6 +129,16 @@ def test_a_source_that_is_away_is_shown(daemon):
     assert "source shop is away since 2026-01-01" in page and HOSTILE not in page
 
 
+def test_a_sink_that_is_waited_for_is_shown(daemon):
+    """Once for all its lanes."""
+    call = {"doing": "applying 4,711 changes to customers", "since": "2026-01-01T00:00:00+00:00"}
+    daemon.lanes = [daemon.lane(f"{sink}.customers", sink=sink, call=call) for sink in ("mirror", "mirror", "lake<")]
+    daemon.lanes.append(daemon.lane("other.customers", sink="other", call=None))
+    text = daemon.client().get("/").text
+    assert text.count("sink mirror: applying 4,711 changes to customers, since 2026-01-01T00:00:00+00:00") == 1
+    assert "sink lake&lt;: applying" in text and "sink other" not in text
+
+
 def test_a_store_of_dead_letters_that_is_waited_for_is_shown(daemon):
     daemon.more = {"dead_letter_call": {"doing": "writing", "since": "2026-01-01T00:00:00+00:00", "error": HOSTILE}}
     page = daemon.client().get("/").text

@@ -1,0 +1,105 @@
+"""A connector that may lose rows is named wherever a source is shown, by what its records show of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from adapters.monitor.html import render
+from replicator.cli.status import _shown
+from replicator.domain.errors import ExitCode
+from replicator.wiring.configuration import read
+from replicator.wiring.container import Container
+
+CONFIG = """\
+pipeline: shop
+sources:
+  shop: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./dead}
+tables:
+  - {match: public.t, source: shop, schema: {id: int64}, to: [{sink: lake}]}
+"""
+BLOCK = {"id": "5:100", "total_order": 1, "data_collection_order": 1}
+COPY = "may lose rows when it is restarted: rows of one COPY"
+OPEN = "and rows of transactions that are open meanwhile"
+NEWER = "PostgreSQL 17 or newer"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
+    (tmp_path / "archive").mkdir()
+    return tmp_path
+
+
+def append(project: Path, snapshot: str, transaction: dict[str, Any] | None, version: str = "3.5.0.Final") -> None:
+    """One more record of the table."""
+    file = project / "archive" / "t.jsonl"
+    before = file.read_text().splitlines() if file.exists() else []
+    place = len(before)
+    source = {
+        **{"version": version, "connector": "postgresql", "name": "cdc", "db": "shop", "schema": "public", "table": "t"},
+        **{"snapshot": snapshot, "ts_ms": 1_700_000_000_000 + place, "txId": 5, "lsn": 100 + place},
+        "sequence": json.dumps([str(99 + place), str(100 + place)]),
+    }
+    op = "c" if snapshot == "false" else "r"
+    value = {"before": None, "after": {"id": place}, "source": source, "op": op, "transaction": transaction, "ts_ms": 1}
+    record = {"topic": "cdc.public.t", "partition": 0, "offset": place, "timestamp": 1_700_000_000_000, "headers": []}
+    line = json.dumps({**record, "key": json.dumps({"id": place}), "value": json.dumps(value)})
+    file.write_text("\n".join([*before, line]) + "\n")
+
+
+def run(project: Path) -> tuple[dict[str, Any], int]:
+    """The daemon's status after a run, and how often the log names the loss."""
+    with capture_logs() as logged:
+        container = Container(loaded=read(project / "config" / "replicator.yaml", None, ()))
+        assert container.supervisor().run(once=True) is ExitCode.OK
+    return container.views().status(), sum(entry["event"] == "rows may be lost" for entry in logged)
+
+
+def said(status: dict[str, Any]) -> str:
+    (source,) = status["sources"]
+    return str(source["row_loss"]["sentence"])
+
+
+def test_what_may_be_lost_is_said_by_status_and_on_the_page(project: Path) -> None:
+    append(project, "false", BLOCK)
+    status, logged = run(project)
+    assert said(status) == f"Debezium's PostgreSQL connector 3.5.0.Final {COPY}, {OPEN} ({NEWER})."
+    assert logged == 1
+    step = status["sources"][0]["row_loss"]["next_step"]
+    assert "`replicator backfill TABLE`" in step and "provide.transaction.metadata=false" in step
+    lines = _shown(status, 200).plain.splitlines()
+    assert lines[lines.index(f"source shop: {said(status)}") + 1] == f"  {step}"
+    page = render(status)
+    assert f"rows of transactions that are open meanwhile ({NEWER})" in page and "replicator backfill TABLE" in page
+
+
+def test_nothing_is_said_of_a_connector_that_loses_nothing(project: Path) -> None:
+    append(project, "false", BLOCK, version="3.7.0.Final")
+    status, logged = run(project)
+    assert (status["sources"][0]["row_loss"], logged) == (None, 0)
+    assert "may lose" not in _shown(status, 200).plain + render(status)
+
+
+def test_records_show_if_the_connector_sends_metadata_of_transactions(project: Path) -> None:
+    """Those that a snapshot read show nothing of it, and take nothing back."""
+    hedged = f"{COPY}, {OPEN} ({NEWER} with provide.transaction.metadata=true)."
+    for snapshot, block, sentence, times in (
+        ("first", None, hedged, 1),
+        ("false", None, f"{COPY}.", 2),  # Once at the start, by what was known before.
+        ("incremental", None, f"{COPY}.", 1),
+        ("false", BLOCK, f"{COPY}, {OPEN} ({NEWER}).", 2),
+        ("incremental", None, f"{COPY}, {OPEN} ({NEWER}).", 1),
+    ):
+        append(project, snapshot, block)
+        status, logged = run(project)
+        assert said(status).endswith(sentence), (snapshot, said(status))
+        assert logged == times, snapshot
