@@ -14,10 +14,8 @@ import pyarrow as pa
 import pytest
 from dms_folder import settle
 
-from adapters.arrow.dms import Dialect
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.dms.form import DmsRows
 from adapters.sources.files.dms.names import named, table_of
 from adapters.sources.files.dms.source import DmsFilesCheck
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
@@ -282,13 +280,6 @@ def test_a_file_that_comes_too_late_is_a_loss(users):
 
     with pytest.raises(DataLoss, match=r"20211017-194324420.csv turned up"):
         again.run(end, later, stop, once=False)
-
-
-def test_a_row_longer_than_any_is_cut(monkeypatch):
-    monkeypatch.setattr("adapters.sources.files.once.csv.LONGEST_ROW", 20)
-    lines = [b'I,"open\n', *(b"I,%d\n" % n for n in range(8))]
-    found = list(DmsRows(Dialect()).lines(lines))
-    assert len(found[0]) <= 20 + 8 and found[1:] == [b"I,%d\n" % n for n in range(len(lines) - len(found), 8)]
 
 
 def test_options():

@@ -66,6 +66,24 @@ def test_a_line_that_is_too_long_is_rejected_unread(
         check(rows)
 
 
+@pytest.mark.parametrize(("name", "kind", "options"), [one[:3] for one in FILES if "csv" in one[0]])
+def test_a_row_over_many_lines_is_rejected_at_the_limit(
+    tmp_path: Path, name: str, kind: Any, options: dict[str, Any]
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [of_csv(n) for n in range(100)]
+    text = b"".join([of_csv(0), b'1,"open\n', *lines])
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    source = kind({"path": str(tmp_path), "message_bytes": 25, "settle": 0, **options})
+    for engine in ("local", "spark"):
+        rows = read_by(engine, source)
+        (reason,) = (value for row in rows for key, value in row["headers"] if key == ERROR_HEADER)
+        assert reason.startswith(b"TOO_LARGE:") and b"limits.message_bytes" in reason
+        assert b"99" in rows[-1]["value"], "the lines behind it are rows"
+        assert 75 < len(rows) < len(lines)
+
+
 def check(rows: list[dict[str, Any]]) -> None:
     rejects = [value.decode() for row in rows for key, value in row["headers"] or () if key == ERROR_HEADER]
     assert [code.partition(":")[0] for code in rejects] == ["TOO_LARGE", "TOO_LARGE"]

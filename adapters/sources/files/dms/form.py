@@ -40,7 +40,7 @@ class DmsRows:
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         """See `Form.lines`."""
-        return self._rows.of(stream)
+        return self._rows.of(stream, self.longest)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> Record | ValueError | None:
         """See `Form.record`. Fatal for a file with more rows than offsets have room for."""

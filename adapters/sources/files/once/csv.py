@@ -8,9 +8,6 @@ from collections.abc import Iterable, Iterator
 from ....arrow.dms import Dialect, code
 from ..lines import LongLine
 
-LONGEST_ROW = 64 * 1024 * 1024
-"""Bytes from which on a quote that is not closed counts as a character: the row is cut there, for the decoder to reject."""
-
 
 class Rows:
     """Joins lines to rows. A value is quoted where a quote is its first character, as for the decoder."""
@@ -27,8 +24,9 @@ class Rows:
         self._opens = re.compile(f"{begun}(?:{d}{begun})*+{d}{q}{inside}|{q}{inside}".encode())
         self._closes = re.compile(f"{inside}{q}(?!{q}){plain}({d})?".encode())
 
-    def of(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """The rows in `lines`, with their ends."""
+    def of(self, lines: Iterable[bytes], longest: int) -> Iterator[bytes]:
+        """The rows in `lines`, with their ends. A row that grows beyond `longest` bytes is a LongLine, and ends there: its
+        open quote counts as a character, so that the rest of the file is read."""
         row: list[bytes] = []
         size, is_open = 0, False
         for line in lines:
@@ -42,8 +40,9 @@ class Rows:
             is_open = self._is_open(line, within=is_open)
             row.append(line)
             size += len(line)
-            if not is_open or size > LONGEST_ROW:
-                yield b"".join(row)
+            if not is_open or size > longest:
+                text = b"".join(row)
+                yield LongLine.of(text, size) if size > longest else text
                 row, size, is_open = [], 0, False
         if row:
             yield b"".join(row)

@@ -88,7 +88,7 @@ class CsvRows(RowFiles):
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         """See `Form.lines`."""
-        return self._rows.of(stream)
+        return self._rows.of(stream, self.longest)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> Record | None:
         """See `Form.record`: the header row and blank lines stand for nothing."""
