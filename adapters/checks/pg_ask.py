@@ -10,6 +10,7 @@ import psycopg
 
 from replicator.ports.diagnosis import Diagnosis
 
+from ..sql.pg_answers import AnsweredConnection
 from ..sql.pg_errors import translated
 
 TIMEOUT_SECONDS = 5
@@ -19,10 +20,11 @@ Look = Callable[[psycopg.Connection], Iterable[Diagnosis]]
 def asking(name: str, dsn: str, look: Look) -> Iterator[Diagnosis]:
     """What `look` finds over a connection to `dsn`; when there is none, or it breaks, that as an error.
 
-    The server's own sentence is given, which never holds the password.
+    The server's own sentence is given, which never holds the password. The connection ends itself where no answer comes:
+    the server's limit of a statement does not help where the server is not reached.
     """
     try:
-        with psycopg.connect(
+        with AnsweredConnection.connect(
             dsn,
             connect_timeout=TIMEOUT_SECONDS,
             application_name="replicator doctor",

@@ -10,8 +10,12 @@ AWAY = frozenset(
     {1040, 1053, 1129, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1412, 1836, 1927, 1969, 3024, 4031}
 )
 """Too many connections, shutdown, network, lock waits, deadlock, an ended statement, a table that was just changed."""
+MY_ANSWER_SECONDS = 900
+"""The driver's own waits have no end: a connection on which nobody answers any more would be waited for forever."""
+LONGER = "It is tried again. Where its statements take longer, add ?read_timeout=SECONDS to `dsn`."
 CLIENT = range(2000, 3000)
 """Numbers of the client's own errors: the server is not reached, or was lost."""
+LOST = 2013
 DENIED = frozenset({1044, 1045, 1049, 1142, 1143, 1227, 1698})
 AT_FAULT = frozenset({1051, 1052, 1054, 1060, 1064, 1146, 1149, 1166, 1222, 1248, 1305, 1356, 1792})
 
@@ -21,6 +25,8 @@ def problem_of(error: BaseException, doing: str, correct: str) -> ReplicatorErro
     is the next step for a statement that the server does not take."""
     number = error.args[0] if error.args else 0
     sentence = f"The server said while {doing}: {words_of(error)} (error {number})"
+    if number == LOST and "timed out" in sentence:
+        return Retryable(f"{sentence}.", next_step=LONGER)
     if number in AWAY or number in CLIENT or number == 0:
         return Retryable(f"{sentence}.")
     if number in DENIED:

@@ -97,10 +97,12 @@ class AnsweredConnection(psycopg.Connection):
 
 def is_working(dsn: str, password: str, pid: int) -> bool | None:
     """True while the server's process `pid` works on a statement; None when the server cannot be asked."""
-    more: dict[str, Any] = {"password": password} if password else {}
+    # A connection for commands of replication could not be asked so.
+    more: dict[str, Any] = {**psycopg.conninfo.conninfo_to_dict(dsn), **({"password": password} if password else {})}
+    more.pop("replication", None)
     try:
         with AnsweredConnection.connect(
-            dsn, autocommit=True, connect_timeout=int(LOOK_SECONDS), application_name="replicator look", **more
+            **{**more, "connect_timeout": int(LOOK_SECONDS), "application_name": "replicator look"}, autocommit=True
         ) as connection:
             row = connection.execute(WORKING, (pid,)).fetchone()
     except psycopg.Error:

@@ -106,9 +106,13 @@ class Session:
             options=options,
             **KEEPALIVE,
         )
-        connection.watch(self._answer_timeout, self._hurry)
+        self.watch(connection)
         connection.autocommit = autocommit
         return connection
+
+    def watch(self, connection: AnsweredConnection) -> None:
+        """Limit the waits of a connection in autocommit mode as those of `open` are."""
+        connection.watch(self._answer_timeout, self._hurry)
 
     @property
     def connection(self) -> psycopg.Connection:

@@ -6,13 +6,22 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pytest
 from pg_case import Feed, fetch, no_rejects, opened, put, table_of
 
+from adapters.checks.postgres import PostgresCheck
+from adapters.sources.backfill import PostgresBackfill
+from adapters.sources.backfill.postgres.place import walsender
+from adapters.sources.delta.query.check import QueryCheck
+from adapters.sources.delta.query.database import Database
+from adapters.sources.delta.query.options import QueryOptions
 from adapters.sql import pg_answers
+from adapters.sql.pg_connection import Session
 from replicator.domain.errors import Retryable
 
 pytestmark = pytest.mark.postgres
@@ -22,7 +31,9 @@ TABLE = table_of({"id": pa.int64(), "name": pa.string()})
 
 class Middlebox:
     """Keeps connections open, acknowledges what comes, and from `die` on forwards nothing on those that are there. `closed`:
-    nor on new ones."""
+    nor on new ones. `dies_of`: it dies when a client sends this text."""
+
+    dies_of = b""
 
     def __init__(self, to: tuple[str, int]) -> None:
         self._to, self._born, self.closed = to, 0, False
@@ -48,6 +59,8 @@ class Middlebox:
     def _pump(self, one: socket.socket, other: socket.socket, born: int) -> None:
         try:
             while data := one.recv(65536):
+                if self.dies_of and self.dies_of in data:
+                    self.die()
                 if born == self._born and not self.closed:
                     other.sendall(data)
             other.shutdown(socket.SHUT_RDWR)
@@ -137,3 +150,70 @@ def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, st
         with pytest.raises(Retryable, match="has not answered"):
             sink.apply([feed.write(row(2))], no_rejects)
         assert time.monotonic() - began < 20 < pg_answers.LOOK_AFTER
+
+
+def url_of(dsn: str) -> str:
+    given = psycopg.conninfo.conninfo_to_dict(dsn)
+    return "postgresql://{user}@{host}:{port}/{dbname}".format(**given)
+
+
+def database(dsn: str) -> Database:
+    fetch(dsn, "CREATE TABLE sales (id bigint PRIMARY KEY)")
+    given = {"dsn": url_of(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",), "state": "."}
+    return Database(QueryOptions.read(given))
+
+
+def test_a_source_that_asks_a_database_is_not_kept_waiting(path: tuple[Middlebox, str], quick: None) -> None:
+    box, dsn = path
+    asked = database(dsn)
+    with pytest.raises(Retryable, match="has not answered"), asked.reading() as reading:
+        box.die()
+        reading.highest()
+    with asked.reading() as reading:
+        assert reading.highest() is None
+
+
+def test_a_source_that_asks_a_database_ends_with_the_program(path: tuple[Middlebox, str]) -> None:
+    box, dsn = path
+    asked = database(dsn)
+    began = time.monotonic()
+    with pytest.raises(Retryable, match="has not answered"), asked.reading() as reading:
+        box.die()
+        threading.Timer(0.5, asked.end).start()
+        reading.highest()
+    assert time.monotonic() - began < 20 < pg_answers.LOOK_AFTER
+
+
+def test_commands_of_replication_are_not_kept_waiting(path: tuple[Middlebox, str], quick: None, tmp_path: Path) -> None:
+    box, dsn = path
+    fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
+    fetch(dsn, "CREATE PUBLICATION shop FOR TABLE items")
+    fetch(dsn, f"SELECT pg_create_logical_replication_slot('{tmp_path.name}', 'pgoutput')")
+    options = {"dsn": dsn, "publication": "shop", "slot": tmp_path.name, "table": "public.items", "state": str(tmp_path)}
+    try:
+        box.dies_of = b"IDENTIFY_SYSTEM"
+        with pytest.raises(Retryable, match="has not answered"):
+            PostgresBackfill(options).rows(print)
+    finally:
+        box.dies_of = b""
+        fetch(dsn, f"SELECT pg_drop_replication_slot('{tmp_path.name}')")
+
+
+def test_commands_of_replication_may_wait_for_open_transactions(path: tuple[Middlebox, str], quick: None) -> None:
+    _, dsn = path
+    fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
+    with psycopg.connect(dsn) as changing, closing(walsender(Session(dsn, "backfill", answer_timeout=0.5))) as sender:
+        changing.execute("INSERT INTO items VALUES (1)")
+        threading.Timer(4, changing.commit).start()
+        began = time.monotonic()
+        assert sender.execute(b"CREATE_REPLICATION_SLOT waiting TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT").fetchone()
+        assert time.monotonic() - began > 3
+
+
+def test_doctor_is_not_kept_waiting(path: tuple[Middlebox, str], quick: None) -> None:
+    box, dsn = path
+    box.dies_of = b"SELECT"
+    given = {"dsn": url_of(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",)}
+    for check in (PostgresCheck("target", {"dsn": dsn, "schema": "public"}), QueryCheck("source", given)):
+        found = [one for one in check.diagnose() if "has not answered" in one.sentence]
+        assert [one.severity for one in found] == ["error"] and found[0].next_step

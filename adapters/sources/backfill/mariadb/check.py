@@ -16,6 +16,8 @@ from .connection import ask, connect, translating
 from .place import refuse_prepared
 from .table import refuse_server, refuse_unread
 
+START = "Start the server, or correct host and port in `database.dsn` of the source."
+ANSWER_SECONDS = 10
 TABLES = """
 SELECT concat(t.table_schema, '.', t.table_name), EXISTS (
     SELECT 1 FROM information_schema.statistics s
@@ -34,10 +36,10 @@ class MariaDbCheck:
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         try:
-            with translating("looking at it"), closing(connect(self._dsn)) as connection:
+            with translating("looking at it"), closing(connect(self._dsn, ANSWER_SECONDS)) as connection:
                 return list(self._look(connection))
         except ReplicatorError as problem:
-            return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+            return [Diagnosis("error", self._name, problem.sentence, problem.next_step or START)]
 
     def _look(self, connection: pymysql.Connection[Any]) -> Iterator[Diagnosis]:
         [(version, user)] = ask(connection, "SELECT version(), current_user()")

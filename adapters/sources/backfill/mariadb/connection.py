@@ -22,20 +22,18 @@ SESSION = (
 CORRECT = "Correct the table's name, or `database` of the source."
 Record = tuple[Any, ...]
 
-ANSWER_SECONDS = 900
-"""The driver's own waits have no end: a connection on which nobody answers any more would be waited for forever."""
 
-
-def connect(dsn: str) -> pymysql.Connection[Any]:
-    """A connection in autocommit mode: text in UTF-8, times in UTC, nothing converted. Raises the driver's errors, and
-    ConfigProblem for a URL with what the driver does not know."""
+def connect(dsn: str, seconds: int = my_errors.MY_ANSWER_SECONDS) -> pymysql.Connection[Any]:
+    """A connection in autocommit mode: text in UTF-8, times in UTC, nothing converted. `seconds`: within which answers have
+    to come, where `dsn` does not say it. Raises the driver's errors, and ConfigProblem for a URL with what the driver does
+    not know."""
     _, _, rest = dsn.partition("://")
     url = sa.make_url(f"mysql+pymysql://{rest}")
     _, options = sa.create_engine(url).dialect.create_connect_args(url)
     more = {
         "connect_timeout": 10,
-        "read_timeout": ANSWER_SECONDS,
-        "write_timeout": ANSWER_SECONDS,
+        "read_timeout": seconds,
+        "write_timeout": seconds,
         "charset": "utf8mb4",
         "init_command": SESSION,
         "program_name": "replicator backfill",

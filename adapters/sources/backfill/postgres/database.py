@@ -61,7 +61,7 @@ class PostgresDatabase:
     def identity(self) -> str:
         """See `Database`."""
         with _translating("a table"):
-            return system(self._session.dsn)
+            return system(self._session)
 
     @contextmanager
     def snapshot(self, table: Table[Column], tell: Tell) -> Iterator[_Snapshot]:

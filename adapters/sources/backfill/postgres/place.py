@@ -11,6 +11,7 @@ import psycopg
 
 from replicator.domain.errors import EnvironmentProblem
 
+from ....sql.pg_answers import AnsweredConnection
 from ....sql.pg_connection import KEEPALIVE, Session, application_name
 from ..database import Moment
 
@@ -43,7 +44,7 @@ def snapshot(session: Session, publication: str) -> Iterator[tuple[psycopg.Conne
         slot = f"replicator_backfill_{follower.info.backend_pid}"
         follower.execute(FOLLOW, (slot,))
         follower.execute(MARK)
-        with closing(_walsender(session.dsn)) as sender:
+        with closing(walsender(session)) as sender:
             _, point, name, _ = _answer(sender, EXPORT.format(f"{slot}_x"))
             [micros] = reader.execute(NOW).fetchone() or (0,)
             reader.execute(BEGIN.format(name).encode(), prepare=False)
@@ -58,17 +59,17 @@ def snapshot(session: Session, publication: str) -> Iterator[tuple[psycopg.Conne
         reader.rollback()
 
 
-def system(dsn: str) -> str:
+def system(session: Session) -> str:
     """Which database this is: other ones have other identifiers, and so has one after a fail-over."""
-    with closing(_walsender(dsn)) as sender:
+    with closing(walsender(session)) as sender:
         identifier, timeline, _, database = _answer(sender, "IDENTIFY_SYSTEM")
     return f"{identifier}/{timeline}/{database}"
 
 
-def _walsender(dsn: str) -> psycopg.Connection[Any]:
+def walsender(session: Session) -> psycopg.Connection[Any]:
     """A connection that takes commands of replication."""
-    return psycopg.connect(
-        dsn,
+    connection = AnsweredConnection.connect(
+        session.dsn,
         autocommit=True,
         prepare_threshold=None,
         replication="database",
@@ -76,6 +77,8 @@ def _walsender(dsn: str) -> psycopg.Connection[Any]:
         connect_timeout=10,
         **KEEPALIVE,
     )
+    session.watch(connection)
+    return connection
 
 
 def _answer(sender: psycopg.Connection[Any], command: str) -> list[str]:

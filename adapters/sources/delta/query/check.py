@@ -12,6 +12,7 @@ from .database import Database
 from .options import QueryOptions
 
 PLACE = ("dsn", "table", "query", "cursor_column", "start_after")
+START = "Start the server, or correct host and port in `dsn`."
 NO_DELETES = "Rows that are deleted are not seen: where that matters, read the table with `transport: snapshots`."
 
 
@@ -31,7 +32,7 @@ class QueryCheck:
         keys = self._keys or ("?",)
         try:
             options = QueryOptions.read({**self._place, "state": ".", "keys": keys, **declared})
-            with Database(options).reading() as reading:
+            with Database(options, brief=True).reading() as reading:
                 missing = [key for key in self._keys if key not in reading.schema.names]
                 if missing:
                     step = f"There are: {', '.join(reading.schema.names)}. Correct `keys`."
@@ -43,5 +44,5 @@ class QueryCheck:
                     step = "Where two rows have the same, one is lost: correct `keys`, or make a unique index."
                     found.append(Diagnosis("warning", self._name, sentence, step))
         except ReplicatorError as problem:
-            return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+            return [Diagnosis("error", self._name, problem.sentence, problem.next_step or START)]
         return [*found, Diagnosis("ok", self._name, NO_DELETES)]

@@ -16,6 +16,8 @@ from sqlalchemy.pool import NullPool
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
 
+from ....sql.my_errors import MY_ANSWER_SECONDS
+from ....sql.pg_answers import ANSWER_SECONDS, AnsweredConnection
 from .borders import Borders, Value
 from .columns import AnyType, Chosen, array_of, chosen, declared
 from .errors import translating
@@ -26,15 +28,18 @@ PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
 FIRST_FETCH, MOST_FETCHED = 100, 5_000
 """Rows that are fetched at once: at first, and where rows are narrow."""
 FETCHED_PER_CHUNK = 8
+BRIEF = 10
+"""Seconds within which every answer has to come where somebody waits for it."""
 ON_CONNECT = {
     "postgresql": ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SET cursor_tuple_fraction = 1"),
     # A TIMESTAMP is shown in the session's zone; who reads slowly is dropped after net_write_timeout.
     "mysql": ("SET SESSION TRANSACTION READ ONLY", "SET time_zone = '+00:00'", "SET net_write_timeout = 3600"),
 }
-# The drivers' own waits have no end: a connection on which nobody answers any more would be waited for forever.
+# The drivers' own waits have no end: a connection on which nobody answers any more would be waited for forever. With PyMySQL
+# nobody finds out whether the server still works: the limit of an answer is that of a statement too.
 TO_SERVER = {
     "psycopg": {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
-    "pymysql": {"connect_timeout": 10, "read_timeout": 3600, "write_timeout": 3600},
+    "pymysql": {"connect_timeout": 10, "read_timeout": MY_ANSWER_SECONDS, "write_timeout": MY_ANSWER_SECONDS},
 }
 LOCAL_CLOCK = {
     "mysql": "SELECT coalesce(convert_tz(utc_timestamp(6), '+00:00', @@global.time_zone), utc_timestamp(6))",
@@ -49,16 +54,23 @@ def family(dialect: sa.Dialect) -> str:
 
 
 class Database:
-    """The database of these options; a connection for each reading. ConfigProblem for a driver that is not installed."""
+    """The database of these options; a connection for each reading. ConfigProblem for a driver that is not installed.
+    `brief`: every answer has to come within seconds. With psycopg and PyMySQL all waits for an answer end."""
 
-    def __init__(self, options: QueryOptions) -> None:
+    def __init__(self, options: QueryOptions, *, brief: bool = False) -> None:
+        self._brief = brief
         self._options = options
         self._doing = f"reading {options.name}"
         self._ended = Event()
         url = sa.make_url(options.dsn.get_secret_value())
         try:
-            more = {k: v for k, v in TO_SERVER.get(url.get_driver_name(), {}).items() if k not in url.query}
+            driver = url.get_driver_name()
+            more = {k: v for k, v in TO_SERVER.get(driver, {}).items() if k not in url.query}
+            if brief and driver == "pymysql":
+                more |= {"read_timeout": BRIEF, "write_timeout": BRIEF}
             self._engine = sa.create_engine(url, poolclass=NullPool, connect_args=more)
+            if driver == "psycopg":
+                sa.event.listen(self._engine, "do_connect", self._open_answered)
         except (sa.exc.NoSuchModuleError, ModuleNotFoundError) as missing:
             raise ConfigProblem(
                 f"The driver of {url.drivername} is not installed.",
@@ -82,8 +94,17 @@ class Database:
                 connection.invalidate()
                 connection.close()
 
+    def _open_answered(self, _: sa.Dialect, __: Any, given: Sequence[Any], named: dict[str, Any]) -> AnsweredConnection:
+        """What SQLAlchemy takes for the driver's connection."""
+        connection = AnsweredConnection.connect(*given, **named)
+        if not self._brief:
+            connection.watch(ANSWER_SECONDS, self._ended)
+            connection.rollback()
+        return connection
+
     def end(self) -> None:
-        """End what another thread is reading, now or later: it raises Retryable there, once rows have come."""
+        """End what another thread is reading, now or later: it raises Retryable there, once rows have come, or where the
+        server of psycopg will not answer."""
         self._ended.set()
 
     def refuse_ended(self) -> None:

@@ -1,0 +1,54 @@
+"""A server of MariaDB that takes a connection and never answers: nobody waits for it without end."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters.sources.backfill import MariaDbBackfill
+from adapters.sources.backfill.mariadb import check
+from adapters.sources.backfill.mariadb.check import MariaDbCheck
+from adapters.sources.delta.query import database
+from adapters.sources.delta.query.check import QueryCheck
+from adapters.sources.delta.query.database import Database
+from adapters.sources.delta.query.options import QueryOptions
+from replicator.domain.errors import Retryable
+
+QUERY = {"table": "sales", "cursor_column": "id", "keys": ("id",)}
+
+
+@pytest.fixture
+def dsn() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield f"mariadb://cdc:cdc@127.0.0.1:{silent.getsockname()[1]}/shop"
+
+
+@pytest.fixture(autouse=True)
+def _began() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < 20
+
+
+def test_doctor_says_that_it_does_not_answer(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BRIEF", 1)
+    monkeypatch.setattr(check, "ANSWER_SECONDS", 1)
+    for one in (QueryCheck("source", {"dsn": dsn, **QUERY}), MariaDbCheck("source", {"dsn": dsn})):
+        (found,) = one.diagnose()
+        assert found.severity == "error" and "timed out" in found.sentence and found.next_step
+
+
+def test_the_url_says_how_long_an_answer_may_take(dsn: str, tmp_path: Path) -> None:
+    patient = f"{dsn}?read_timeout=1"
+    with (
+        pytest.raises(Retryable, match="timed out") as told,
+        Database(QueryOptions.read({"dsn": patient, "state": ".", **QUERY})).reading(),
+    ):
+        pass
+    assert "read_timeout" in told.value.next_step
+    with pytest.raises(Retryable, match="timed out"):
+        MariaDbBackfill({"dsn": patient, "table": "shop.sales", "state": str(tmp_path)}).rows(print)
