@@ -244,3 +244,13 @@ def test_an_empty_table_empties_its_targets(make_world: MakeWorld) -> None:
     world.execute("INSERT INTO items VALUES (1, 'new', 1)")
     world.apply()
     world.check()
+
+
+def test_rows_that_a_hand_inserted_are_named_and_stay(postgres_dsn: str, tmp_path: Path) -> None:
+    """In the tables of a server: who asks counts the rows that no record has written."""
+    world = World(postgres_dsn, tmp_path, Random(1))
+    assert world.backfill().without == ()
+    world.execute("INSERT INTO mirror.softly (id, note) VALUES (901, 'by hand'), (902, 'by hand')")
+    (softly,) = world.backfill().without
+    assert "that pg.softly keeps" in softly and "(their _cdc_seq_1 is NULL): 2." in softly
+    assert world.execute("SELECT id FROM mirror.softly WHERE note = 'by hand' ORDER BY id") == [(901,), (902,)]

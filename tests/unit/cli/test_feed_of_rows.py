@@ -141,6 +141,7 @@ def test_what_does_not_suit_the_table_suspends_its_lane(tmp_path: Path, old: str
     lane = run(tmp_path, "local", code=2)["result"]["lanes"][0]
     assert (lane["id"], lane["status"]) == ("lake.employees", "suspended")
     assert said in lane["error"] and "replicator.yaml:" in lane["next_step"]
+    assert lane["lag_records"] is None, "places of rows are no numbers of records"
 
 
 def test_another_order_is_another_rule(tmp_path: Path) -> None:

@@ -139,3 +139,14 @@ def test_employees_as_records(tmp_path: Path, words: dict[str, Any]) -> None:
     said = [f"sources.staff.{name}={json.dumps(value)}" for name, value in {"path": "./archive", **words}.items()]
     run(tmp_path, "local", *(part for one in said for part in ("--set", one)))
     check(lake(tmp_path, "employees"), lake(tmp_path, "employees_history"))
+
+
+def test_the_lag_of_a_file_that_waits_is_not_known(tmp_path: Path) -> None:
+    """Places in files are no numbers of records."""
+    staff(tmp_path, "parquet")
+    config = tmp_path / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("sequence_by: sequenceNum", "sequence_by: sequencenum"))
+    add(tmp_path, 1, FEED, "parquet")
+    said = run(tmp_path, "local", code=2)["result"]
+    assert {(lane["status"], lane["lag_records"]) for lane in said["lanes"]} == {("suspended", None)}
+    assert [source["lag_records"] for source in said["sources"]] == [None]

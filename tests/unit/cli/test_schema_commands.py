@@ -19,6 +19,11 @@ RECORDS = [
     record("t", 2, [ID, NOTE], [ID], after={"id": 3, "note": "y"}),
 ]
 CHANGES = [[], ["column 'note' (string) was added"], ["column 'name' was dropped"]]
+FROM_A_DATABASE = (
+    "sources={recorded: {format: debezium_json, transport: kafka, bootstrap_servers: '127.0.0.1:1', topics: [t], "
+    "database: {dsn: 'postgresql://nobody@127.0.0.1:1/nothing', publication: p, slot: s}}}"
+)
+"""The same source, as `backfill` takes it; nobody listens there."""
 
 
 @pytest.fixture
@@ -89,6 +94,18 @@ def test_a_running_daemon_goes_on_from_the_very_record_once_the_schema_is_accept
         refused = project.ask("lanes", "resume", "lake.t", "--accept-schema", "2")
         assert refused["exit"] == 2 and "It waits for schema 3" in refused["error"]["next_step"]
         assert _lane(project, "suspended")["position"] == {"cdc.public.t": {"0": 2}}
+        for command in (
+            ["resume", "lake.t"],
+            ["skip", "lake.t", "--until", "cdc.public.t:0:2"],
+            ["resync", "lake.t", "--yes"],
+        ):
+            again = project.ask("lanes", *command)
+            assert again["exit"] == waiting["exit_code"] != 0, command
+            assert again["error"]["sentence"] == f"Lane lake.t is suspended again: {waiting['error']}", command
+            assert again["error"]["next_step"] == waiting["next_step"], command
+        useless = project.ask("backfill", "public.t", "--set", FROM_A_DATABASE)
+        assert useless["error"]["sentence"] == f"Lane lake.t is suspended: {waiting['error']}", "before a row is read"
+        assert waiting["next_step"] in useless["error"]["next_step"] and useless["exit"] == 1
         assert project.ask("lanes", "resume", "lake.t", "--accept-schema", "3")["exit"] == 0
         assert _lane(project, "running", 3)["schemas"][2]["state"] == "applied"
     finally:

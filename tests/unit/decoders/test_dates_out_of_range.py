@@ -175,3 +175,38 @@ def test_texts_of_numbers(node: Node, values: Mapping[Any, str]) -> None:
 def test_the_infinite_day_of_postgresql_lies_after_all_others() -> None:
     first, last = lenient(temporal.date(), "clamp").build([-2_147_472_691, -2_147_472_692]).to_pylist()
     assert (str(first), str(last)) == ("0001-01-01", "9999-12-31")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "sentence"),
+    [
+        ("date32", "12", "a number, and no date such as 2024-02-29 (`int64` has numbers)"),
+        ("date32", "abc", "something else than a date such as 2024-02-29 (`string` has any text)"),
+        ("date32", "2024-02-29Z", "a date with a zone, and its type has none (`string` has any text)"),
+        ("date32", "2024-02-29 10:00:00", "a date with a time of day, and its type has none (`timestamp[us]` has)"),
+        ("date32", "2023-02-29", "a day that no calendar has, or text behind it (`string` has any text)"),
+        ("timestamp[us]", "12", "a number, whose unit is not known, and no time such as 2024-02-29 23:59:59"),
+        ("timestamp[us]", "abc", "something else than a time such as 2024-02-29 23:59:59 (`string` has any text)"),
+        (
+            "timestamp[us]",
+            "2024-02-29 10:00:00+02:00",
+            "a time with a zone, and its type has none (`timestamp[us, UTC]` has)",
+        ),
+        ("timestamp[us]", "2024-02-29 10:00:00.1234567", "a time with more places than its type (`timestamp[ns]` has nine)"),
+        ("timestamp[us]", "2023-02-29 10:00:00", "a day or a time that no calendar has, or text behind it"),
+        ("time64[us]", "2024-02-29 10:00:00", "a time with its date, and its type has none (`timestamp[us]` has)"),
+        ("time64[us]", "abc", "something else than a time of day such as 23:59:59 (`string` has any text)"),
+        ("time64[us]", "10:00:00Z", "a time of day with a zone behind it, and its type has none"),
+        ("time64[us]", "10:00:00 x", "a time of day with text behind it, and its type has none"),
+        ("time64[us]", "10:00:00.1234567", "a time of day with more places than microseconds"),
+    ],
+)
+def test_the_sentence_says_what_a_text_is_and_which_type_has_it(kind: str, value: str, sentence: str) -> None:
+    (found,) = decoded("maxwell", kind, RULES["reject"], value)
+    assert found["_error"].startswith(f"OUT_OF_RANGE: column 'v' holds {sentence}")
+
+
+def test_bytes_of_canal_are_characters_of_latin1() -> None:
+    fine, wrong = decoded("canal", "binary(2)", RULES["reject"], "a\xff", "a\u4e2d")
+    assert (fine["_error"], fine["v"]) == (None, b"a\xff")
+    assert wrong["_error"].startswith("MALFORMED: column 'v' holds a character that stands for no byte (ISO-8859-1)")

@@ -56,3 +56,9 @@ def test_what_the_config_says_counts(tmp_path: Path) -> None:
     assert (found.settings.pipeline, found.settings.sources["feed"].group_id) == ("shop", "replicator-shop")
     assert found.settings.dead_letters.path == str(tmp_path / "rejects")
     assert describe_defaults(found) == []
+
+
+def test_the_shipped_config_keeps_its_group(tmp_path: Path) -> None:
+    """Its daemons have read on under this name since before there was a default for each pipeline."""
+    shipped = load(Path(__file__).parents[3] / "config" / "replicator.yaml").settings
+    assert [source.group_id for source in shipped.sources.values() if hasattr(source, "group_id")] == ["cdc-python-consumer"]
