@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import sqlalchemy as sa
@@ -46,10 +47,16 @@ class Existing:
 
 
 class Catalogue:
-    """DDL and reflection over connections of their own, closed after each use."""
+    """DDL and reflection over a connection of their own, closed after each use; with `keeps_open` only by `close`: who makes
+    a thousand tables would open as many."""
 
-    def __init__(self, session: Session) -> None:
-        self._engine = sa.create_engine("postgresql+psycopg://", creator=session.open, poolclass=sa.NullPool)
+    def __init__(self, session: Session, *, keeps_open: bool = False) -> None:
+        pool: dict[str, Any] = {"pool_size": 1, "pool_pre_ping": True} if keeps_open else {"poolclass": sa.NullPool}
+        self._engine = sa.create_engine("postgresql+psycopg://", creator=session.open, **pool)
+
+    def close(self) -> None:
+        """End the connection; may be called twice, and used again afterwards."""
+        self._engine.dispose()
 
     @contextmanager
     def _connected(self, doing: str) -> Iterator[sa.Connection]:
@@ -58,6 +65,7 @@ class Catalogue:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(DDL_LOCK)))
                 yield connection
         except sa.exc.DBAPIError as error:
+            self.close()  # The session may be at fault.
             if isinstance(error.orig, psycopg.Error):
                 raise translated(error.orig, doing) from error
             raise

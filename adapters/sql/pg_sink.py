@@ -70,7 +70,7 @@ class PostgresLanes:
 
     def __init__(self, dsn: str, place: Place, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
         self.session = Session(dsn, role, answer_timeout)
-        self.catalogue = Catalogue(self.session)
+        self.catalogue = Catalogue(self.session, keeps_open=True)
         self._lanes = Lanes(self.session, role, one_writer=self.one_writer)
         self._place = place
         self._targets: dict[str, Target] = {}
@@ -388,6 +388,7 @@ class PostgresLanes:
         """See `ports.sink.Sink.close`."""
         self._lanes.forget()
         self._targets.clear()
+        self.catalogue.close()
         self.session.close()
 
 
