@@ -84,10 +84,11 @@ def test_rows_wait_as_long_as_new_tables_are_made(monkeypatch: pytest.MonkeyPatc
     options = replace(QUICK, row_patience=0.05, row_retry=0.001)
     world = World([CHILDREN[0], *others, PARENTS[0]], cuts=(1, 1000), lanes=lanes, logs=(), options=options)
     running, impatient = with_foreign_key(world)
-    prepare = running.sinks["a"].prepare
+    prepare, passed = running.sinks["a"].prepare, [0.0]
+    running.pipeline.place.workers["a"]._delivery._clock = lambda: passed[0]
 
     def slow(*args: Any) -> None:
-        time.sleep(0.02)
+        passed[0] += 0.02
         prepare(*args)
 
     monkeypatch.setattr(running.sinks["a"], "prepare", slow)
