@@ -56,16 +56,16 @@ class Storage(BaseModel):
             "timeout": f"{REQUEST_SECONDS}s",
         }
 
-    def of_obstore(self, retries: int = RETRIES, seconds: int = REQUEST_SECONDS) -> dict[str, Any]:
+    def of_obstore(self) -> dict[str, Any]:
         """The same as arguments of obstore's stores."""
         return {
             "config": self.config,
             "client_options": {
                 "allow_http": self.may_be_plain,
                 "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-                "timeout": timedelta(seconds=seconds),
+                "timeout": timedelta(seconds=REQUEST_SECONDS),
             },
-            "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=min(RETRY_SECONDS, seconds))},
+            "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
         }
 
 

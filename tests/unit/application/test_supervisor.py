@@ -141,6 +141,25 @@ def test_a_stop_drains_what_was_handed_over():
     assert {t.state.position.to_json()["t"]["0"] for t in world.targets.values()} == {6}
 
 
+def test_a_sink_that_is_in_a_call_when_the_program_is_to_end_is_hurried():
+    """Long before the drain time is over; a call that is given up is repeated."""
+    world = World(list(HISTORY), options=replace(QUICK, drain=60))
+    running = world.start()
+    entered, hurried = threading.Event(), threading.Event()
+
+    def wait_for_an_answer(writes):
+        if not entered.is_set():
+            entered.set()
+            assert hurried.wait(60)
+            raise Retryable("the answer did not come")
+
+    running.sinks["a"].before_apply, running.sinks["a"].hurry = wait_for_an_answer, hurried.set
+    running.in_background()
+    assert entered.wait(5) and not hurried.is_set()
+    assert running.stop() is ExitCode.OK
+    assert len(world.targets["b.items"].log) == 5 and world.targets["a.items"].state is not None
+
+
 def test_a_sink_that_never_answers_is_left_behind_after_the_drain_time():
     from dataclasses import replace
 
@@ -302,6 +321,20 @@ def test_a_source_that_is_silent_ends_a_run_that_is_to_end():
         assert running.supervisor.run(once=True, timeout=0.1) is ExitCode.ENVIRONMENT
         assert "Source s has been silent" in running.supervisor.problem.sentence
         assert "--timeout" in running.supervisor.problem.next_step
+
+
+@pytest.mark.parametrize("patterns", [{"^shop[.].*": ["shopx.items"]}, {}])
+def test_a_run_that_read_nothing_fails_if_a_topic_pattern_matches_nothing(patterns):
+    running = World([]).start()
+    running.source.unmatched = lambda: patterns
+    assert running.once() is ExitCode.OK
+    found = running.supervisor.find_why_nothing_came()
+    if not patterns:
+        assert found is None
+        return
+    assert found.exit_code is ExitCode.ENVIRONMENT == 3
+    assert "Source s has no topic" in found.sentence and "'^shop[.].*'" in found.sentence and "shopx.items" in found.sentence
+    assert "`topics`" in found.next_step
 
 
 def refuse_for_ever(*_: object) -> None:

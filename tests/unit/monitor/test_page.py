@@ -295,6 +295,22 @@ def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent, c
     assert 1 <= refused.count("WARNING") <= 3
 
 
+def test_a_head_that_does_not_end_is_refused(daemon):
+    """One of 16 KiB is answered."""
+    monitor = PageMonitor({"address": "127.0.0.1:0"}, PrometheusTelemetry("1.2.3"))
+    address = monitor.start(daemon.views())
+    begin = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-More: "
+    try:
+        for size, end, status in ((16 * 1024, b"\r\n\r\n", b"200"), (16 * 1024 + 1, b"", b"400")):
+            (one,) = connected(address, 1, begin.ljust(size - len(end), b"x") + end)
+            with one:
+                assert one.recv(1000).split(b" ")[1] == status, size
+                while status == b"400" and one.recv(1000):  # until the server has closed it
+                    pass
+    finally:
+        monitor.close()
+
+
 def test_a_taken_address_is_said_once(daemon, caplog):
     first = PageMonitor({"address": "127.0.0.1:0"}, PrometheusTelemetry())
     try:

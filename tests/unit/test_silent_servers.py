@@ -1,0 +1,79 @@
+"""A server that takes connections and requests, and never answers: each wait has an end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from adapters.delta import storage
+from adapters.delta.errors import translating
+from adapters.delta.stored import StoredFolder
+from adapters.delta.tables import opened
+from adapters.monitor import lineage
+from adapters.registry import client
+from adapters.registry.options import RegistryOptions
+from replicator.domain.errors import Retryable
+
+LONGEST = 20.0
+"""With seconds of one, and a repetition or two."""
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """HOST:PORT of the server."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    taken: list[socket.socket] = []
+
+    def take() -> None:
+        with suppress(OSError):
+            while True:
+                taken.append(listener.accept()[0])
+
+    threading.Thread(target=take, daemon=True).start()
+    yield f"127.0.0.1:{listener.getsockname()[1]}"
+    assert taken, "nobody has asked"
+    for one in (listener, *taken):
+        one.close()
+
+
+@pytest.fixture
+def folder(silent: str, monkeypatch: pytest.MonkeyPatch) -> StoredFolder:
+    for name in ("RETRY_SECONDS", "CONNECT_SECONDS", "REQUEST_SECONDS"):
+        monkeypatch.setattr(storage, name, 1)
+    keys = {"access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1"}
+    at = {"endpoint": f"http://{silent}", "allow_http": True}
+    return StoredFolder.at("s3://bucket/lake/t", storage.Storage.model_validate({**keys, **at}))
+
+
+@pytest.fixture(autouse=True)
+def _ends() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < LONGEST
+
+
+def test_a_registry(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SECONDS", 1)
+    with pytest.raises(Retryable, match="does not answer"):
+        client.Registry(RegistryOptions.model_validate({"url": f"http://{silent}"})).schema(1)
+
+
+def test_an_object_store(folder: StoredFolder) -> None:
+    with pytest.raises(Retryable, match="the object store of s3://bucket/lake/t"):
+        folder.has_table()
+
+
+def test_an_object_store_that_delta_rs_asks(folder: StoredFolder) -> None:
+    with pytest.raises(Retryable, match="the object store of"), translating("t"):
+        opened(folder)
+
+
+def test_a_server_that_takes_lineage(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lineage, "SECONDS", 1.0)
+    with pytest.raises(Retryable, match="does not answer"):
+        lineage.HttpLineage({"url": f"http://{silent}/api/v1/lineage"}).tell({"number": 1})
