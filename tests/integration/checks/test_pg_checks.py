@@ -16,8 +16,11 @@ from adapters.checks.event_log import event_log_check
 from adapters.checks.postgres import PostgresCheck
 from adapters.checks.source_database import SourceDatabaseCheck
 from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.frames import Lane
 
 pytestmark = pytest.mark.postgres
+
+LANE = Lane("target.orders", "shop", "shop", "public.orders", "target", "orders", "scd1")
 
 
 def run(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
@@ -191,6 +194,36 @@ def test_a_role_without_rights(postgres_dsn):
         run(postgres_dsn, step.removeprefix("As its owner: "))
     assert not bad(target(weak, targets=["orders"]))
     run(postgres_dsn, f"REVOKE ALL ON DATABASE {name} FROM weak", "DROP OWNED BY weak")
+
+
+def test_constraints_between_rows_of_targets(postgres_dsn):
+    """Also deferrable ones. A key is none, and neither is what concerns each row, or another table."""
+    assert not bad(target(postgres_dsn, lanes=[LANE]))
+    run(
+        postgres_dsn,
+        "CREATE SCHEMA mirror",
+        "CREATE TABLE mirror.customers (id int PRIMARY KEY, email text UNIQUE)",
+        "CREATE TABLE mirror.orders (id int PRIMARY KEY, amount int NOT NULL CHECK (amount > 0), customer int)",
+    )
+    assert not bad(target(postgres_dsn, lanes=[LANE]))
+    run(
+        postgres_dsn,
+        "ALTER TABLE mirror.orders ADD CONSTRAINT amounts UNIQUE (amount)",
+        "ALTER TABLE mirror.orders ADD EXCLUDE USING btree (customer WITH =)",
+        "ALTER TABLE mirror.orders ADD CONSTRAINT of_customer FOREIGN KEY (customer) REFERENCES mirror.customers DEFERRABLE",
+    )
+    constraints = "amounts (unique), of_customer (foreign key to mirror.customers{}), orders_customer_excl (exclusion)"
+    sentence = f"Table mirror.orders has constraints between rows, which can hold rows back: {constraints}."
+    ((said, step),) = bad(target(postgres_dsn, lanes=[LANE])).items()
+    assert said == sentence.format("") and "DEFERRABLE" in step and "actions" not in step
+    run(
+        postgres_dsn,
+        "ALTER TABLE mirror.orders DROP CONSTRAINT of_customer",
+        "ALTER TABLE mirror.orders ADD CONSTRAINT of_customer FOREIGN KEY (customer) REFERENCES mirror.customers"
+        " ON DELETE CASCADE",
+    )
+    ((said, step),) = bad(target(postgres_dsn, lanes=[LANE])).items()
+    assert said == sentence.format(", with an action") and "Take the actions off the foreign keys" in step
 
 
 def test_a_server_that_takes_no_writes(postgres_dsn):

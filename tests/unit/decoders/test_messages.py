@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import Raw
+from structlog.testing import capture_logs
 
 from adapters.arrow.json.faults import Unfit, fit
 from adapters.arrow.messages.rows import text_of, texts_of
@@ -454,3 +455,30 @@ def test_values_that_fit_alone_but_not_together():
 
     array, bad = fit(build, [1, "a", "bad", None, 2], "it")
     assert array.to_pylist() == ["1", "a", None, None, "2"] and list(bad) == [2]
+
+
+def test_a_table_without_places_in_the_log_is_named_once() -> None:
+    row = {"id": 1, "name": "a", "price": "1.00"}
+    texts = [ogg("I", after=row, pos=pos, primary_keys=keys) for pos in (None, f"{7:010}{11:010}") for keys in (["id"], [])]
+    other = ogg("I", after=row, pos=None, table="SHOP.OTHERS")
+    decoder = OggJsonDecoder(DECLARED)
+    with capture_logs() as logged:
+        assert decoder.route(frame(*texts, other, *texts)).column("error").null_count == 9
+    assert [(one["log_level"], one["table"]) for one in logged] == [("warning", "SHOP.ITEMS"), ("warning", "SHOP.OTHERS")]
+    assert {one["event"] for one in logged} == {"messages without a place in their source's log: their offsets order them"}
+    with capture_logs() as logged:
+        OggJsonDecoder(DECLARED).route(frame(texts[-1]))
+    assert logged == []
+
+
+def test_a_column_of_an_unknown_type_is_named_once() -> None:
+    values = {"id": "1", "odd": "x", "odder": "y"}
+    types = [{"id": "bigint", "odd": "wondrous"}, {"id": "int", "odd": "wondrous"}, {"id": "int", "odd": "w", "odder": "v"}]
+    decoder = CanalJsonDecoder({})
+    with capture_logs() as logged:
+        routes = decoder.route(frame(*(canal("INSERT", values, mysqlType=one) for one in types)))
+    assert routes.column("error").null_count == 3
+    assert [(one["log_level"], one["table"], one["column"], one["type"]) for one in logged] == [
+        ("warning", "shop.items", "odd", "wondrous"), ("warning", "shop.items", "odder", "not said"),
+    ]  # fmt: skip
+    assert "read as text" in logged[0]["event"] and logged[0]["next_step"].startswith("`schema: {odd: TYPE}`")
