@@ -80,7 +80,7 @@ def check_queries(world: World) -> None:
     assert csv[0].startswith('"id","first_name"') and len(csv) == 3
     refused = world.answer("query", "target.customers", "--version", "1", code=1)
     assert "no earlier versions" in refused["error"]["sentence"]
-    assert world.answer("query", "nosuch", code=1)["error"]["next_step"]
+    assert world.answer("query", "nosuch", code=2)["error"]["next_step"]
 
 
 def check_plans(world: World) -> None:
