@@ -101,12 +101,20 @@ def test_upkeep_that_misses_a_file_fails_no_batch(
 ) -> None:
     """Whichever engine does it: Spark's errors are the program's own already."""
 
+    misses = []
+
     def missed(*_: Any) -> None:
-        raise FileGone("a data file is gone")
+        misses.append(FileGone("a data file is gone"))
+        raise misses[-1]
 
     monkeypatch.setattr(DeltaRsTableWriter, "vacuum", missed)
     put(sink, *items(1))
-    upkeep.Upkeep().vacuum(DeltaTable(str(tmp_path / "items")))
+    table = DeltaTable(str(tmp_path / "items"))
+    compact(tmp_path / "items")
+    put(sink, *items(2), start=1)
+    upkeep.Upkeep().vacuum(table)
+    assert len(misses) == 1 and table.version() == DeltaTable(str(tmp_path / "items")).version()
+    assert values(sink) == {1: "v1", 2: "v2"}
 
 
 def test_a_data_file_that_was_deleted_is_named(sink: DeltaRsSink, tmp_path: Path) -> None:

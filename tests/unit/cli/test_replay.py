@@ -16,6 +16,11 @@ def replay(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
     return ask(folder, "dlq", "replay", *options, code=code)["result"]
 
 
+def letters_of(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(folder, "dlq", "list", "--state", "all")["result"]
+    return found
+
+
 def states(folder: Path) -> dict[str, str]:
     return {letter["event_id"]: letter["state"] for letter in ask(folder, "dlq", "list")["result"]}
 
@@ -102,8 +107,16 @@ def test_a_lane_that_may_not_be_widened_rejects_once_more(tmp_path: Path) -> Non
     feed(tmp_path, row(0, 1, 10), row(1, 2, 3_000_000_000))
     caught_up(tmp_path)
     configure(tmp_path, price="int64", more="defaults: {schema_changes: {widened: fail}}")
-    assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
-    assert rows(tmp_path) == [(1, 10, 0)]
+    assert [(letter["lane"], letter["state"]) for letter in letters_of(tmp_path)] == [("", "open")]
+    for _ in range(2):
+        assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
+        assert rows(tmp_path) == [(1, 10, 0)]
+        # Each lane has its own reason now, and each once however often it is tried.
+        assert sorted((letter["lane"], letter["state"]) for letter in letters_of(tmp_path)) == [
+            ("", "replayed"),
+            ("lake.changes", "open"),
+            ("lake.items", "open"),
+        ]
 
 
 def test_letters_that_cannot_be_tried_say_why(tmp_path: Path) -> None:

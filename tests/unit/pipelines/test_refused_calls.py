@@ -70,7 +70,10 @@ def test_refused_by_name_with_what_to_use(staff, given, said):
 
 
 def test_defaults_of_others_are_no_request(staff):
+    plain = dp.Pipeline("staff", **PARTS)
+    plain.create_auto_cdc_flow(**FLOW)
     staff.create_auto_cdc_flow(**FLOW, once=False, columns_to_update=None, track_history_column_list=None)
+    assert staff.config()["tables"] == plain.config()["tables"] != []
     staff.check()
 
 

@@ -261,6 +261,10 @@ def test_names_and_casts_that_may_be(folder):
         "tables[2]", at={"rename": "id2", "cast": "string"}, day={"expression": "cast(id as text)", "cast": "int32"}
     )
     other = said("tables[1]", amount={"expression": "price * 2", "cast": "date"})
-    folder.load(overrides=[swapped])
-    folder.load(overrides=[again, other])
-    folder.load(overrides=["tables[2].except_column_list=[at]", said("tables[2]", id={"rename": "at"})])
+    words = [lane.shape.remade.words for lane in folder.load(overrides=[swapped]).settings.lanes_for("public.orders")]
+    assert [list(one) for one in words] == [["a called b", "b called a", "without c", "d called c"], []]
+    tables = folder.load(overrides=[again, other]).settings.tables
+    casts = {(name, column.cast) for table in tables[1:3] for name, column in table.columns.items()}
+    assert casts == {("at", "string"), ("day", "int32"), ("amount", "date")}
+    last = folder.load(overrides=["tables[2].except_column_list=[at]", said("tables[2]", id={"rename": "at"})])
+    assert last.settings.tables[2].columns["id"].rename == "at"

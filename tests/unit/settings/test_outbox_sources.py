@@ -88,16 +88,17 @@ def test_an_entry_s_condition_has_its_own_place(folder, outbox):
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "added"),
     [
-        "where: type = 'placed' and event_offset > 5\n    columns: {day: {constant: 1}, type: {rename: kind}}",
-        "partition_by: [kind, at]\n    columns: {at: {metadata: source_time}, type: {rename: kind}}",
+        ("where: type = 'placed' and event_offset > 5\n    columns: {day: {constant: 1}, type: {rename: kind}}", "day"),
+        ("partition_by: [kind, at]\n    columns: {at: {metadata: source_time}, type: {rename: kind}}", "at"),
     ],
 )
-def test_columns_that_events_have(folder, outbox, said):
+def test_columns_that_events_have(folder, outbox, said, added):
     outbox(of_table=said)
     to_lake(folder)
-    folder.load()
+    remade = adapters.lane(loaded := folder.load(), loaded.settings.lanes_for("audit.log", "recorded")[0]).shape.remade
+    assert (remade.now("type"), [name for name, _ in remade.added]) == ("kind", [added])
 
 
 def test_no_other_format_has_it(folder, outbox):

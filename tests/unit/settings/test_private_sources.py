@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from replicator.domain.columns import Mask
+from replicator.settings.renamed import private_columns
 from replicator.wiring import adapters
 
 TABLE = """\
@@ -70,7 +71,8 @@ QUERY = 'format: rows, transport: query, dsn: "postgresql://h/d", table: users, 
 
 def test_a_declared_list_can_be_taken_away(folder: Any) -> None:
     write(folder, f"format: rows, {KAFKA}", LISTED, "{tags: {mask: fixed, text: x}}")
-    folder.load()
+    settings = folder.load().settings
+    assert private_columns(settings.tables[0], settings.defaults) == {"tags": Mask("fixed", text="x")}
 
 
 @pytest.mark.parametrize("source", ["format: rows, transport: snapshots, path: ./in/users", QUERY])
