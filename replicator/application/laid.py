@@ -16,6 +16,7 @@ import pyarrow as pa
 from replicator.domain.plan import Counts
 from replicator.domain.position import Position, Span
 
+from .durably import folder_made, synced
 from .records import Records
 
 PARTS = 64
@@ -94,7 +95,7 @@ class Laid:
         """Lay down one more, whose batches and records are counted here; durable on return. OSError where it cannot be."""
         place = self._place(piece.number)
         shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
+        folder_made(place)
         lengths = []
         with (place / RECORDS).open("wb") as file:
             for one in records:
@@ -103,6 +104,7 @@ class Laid:
         with (place / ROWS).open("wb") as file:
             batches = _write(file, parts)
             _sync(file)
+        synced(place)
         self.pieces.append(replace(piece, batches=batches, records=tuple(lengths)))
         self._say()
 
@@ -148,6 +150,7 @@ class Laid:
             file.write(json.dumps({**told, "pieces": [piece.told() for piece in self.pieces]}).encode())
             _sync(file)
         new.replace(self.folder / SAID)
+        synced(self.folder)
 
 
 def _write(file: Any, parts: Sequence[pa.Table]) -> tuple[int, ...]:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISDIR
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from adapters.sources.backfill.journal import Kept
+from replicator.application.laid import Laid, Piece
+from replicator.application.records import Records
 from replicator.cli import main
+from replicator.domain.plan import Counts
+from replicator.domain.position import Position, Span
 
 CONFIG = """\
 pipeline: shop
@@ -20,6 +29,28 @@ sources: {shop: {format: debezium_json, transport: archive, path: ./none.jsonl}}
 sinks: {lake: {kind: delta, path: ./lake}}
 tables: [{match: "public.*", source: shop, to: [{sink: lake}]}]
 """
+JOURNALS = """\
+pipeline: shop
+sources:
+  asked: {format: rows, transport: query, dsn: "sqlite:///FOLDER/asked.db", table: asked, cursor_column: modified}
+  empty: {format: rows, transport: query, dsn: "sqlite:///FOLDER/asked.db", table: empty, cursor_column: modified}
+  people: {format: rows, transport: snapshots, path: ./people}
+  outbox: {format: debezium_outbox, transport: archive, path: ./archive}
+sinks: {lake: {kind: delta, path: ./lake}}
+event_store: {path: ./lake/events}
+projections: {totals: {sql: ./config/totals.sql, inputs: {asked: lake.asked}, sink: lake}}
+tables:
+  - {match: asked, source: asked, keys: [id], deletes: ignore, to: [{sink: lake}]}
+  - {match: empty, source: empty, keys: [id], deletes: ignore, to: [{sink: lake}]}
+  - {match: people, source: people, keys: [id], deletes: ignore, to: [{sink: lake}]}
+  - {match: "outbox.event.*", source: outbox, to: [{sink: event_store}]}
+http: {address: "127.0.0.1:0"}
+"""
+TOTALS = "SELECT id, count(*) AS count FROM asked GROUP BY id"
+EVENT = {
+    "topic": "outbox.event.order", "partition": 0, "offset": 0, "timestamp": [1, 1_700_000_000_500],
+    "headers": [["id", "e1"], ["eventType", "Paid"]], "key": "1", "value": '{"total": 3}',
+}  # fmt: skip
 
 
 class Disk:
@@ -65,6 +96,9 @@ def test_a_power_cut_takes_neither_rejects_nor_positions(
     letters = "lake/_replicator/dead_letters"
     kept = (f"{letters}/_delta_log/*.json", f"{letters}/**/*.parquet", "lake/_replicator/schemas/**/*.json")
     assert disk.lost(project, *kept, "lake/_replicator/positions/**/*.json", "state/**/*.json") == []
+    for name in ("out.jsonl", "out.jsonl.gz", "out.parquet"):
+        done = ask("dlq", "export", name)
+        assert done.exit_code == 0 and disk.lost(project, name) == [], done.output
 
 
 def test_a_power_cut_takes_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,3 +109,42 @@ def test_a_power_cut_takes_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     done = CliRunner().invoke(main, ["emit", "Order", "1", "OrderPaid", "--data", '{"total": 3}'])
     assert done.exit_code == 0, done.output
     assert disk.lost(tmp_path, "lake/events/_delta_log/*.json", "lake/events/**/*.parquet") == []
+
+
+def test_a_power_cut_takes_no_journal_and_no_table_of_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor events that a topic brought. A source that is asked says each thing once."""
+    disk = Disk(monkeypatch)
+    for name in ("config", "people", "archive"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(JOURNALS.replace("FOLDER", str(tmp_path)))
+    (tmp_path / "config" / "totals.sql").write_text(TOTALS)
+    (tmp_path / "archive" / "a.jsonl").write_text(json.dumps(EVENT) + "\n")
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "people" / "1.parquet")
+    with sqlite3.connect(tmp_path / "asked.db") as database:
+        database.execute("CREATE TABLE asked (id bigint PRIMARY KEY, modified timestamp NOT NULL)")
+        database.execute("CREATE TABLE empty (id bigint PRIMARY KEY, modified timestamp NOT NULL)")
+        database.execute("INSERT INTO asked VALUES (1, '2024-01-01 00:00:00')")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["run", "--until-caught-up", "-q"])
+    assert done.exit_code == 0, done.output
+    folders = ("lake/events", "lake/totals", "state/shop/kept/asked", "state/shop/kept/people")
+    kept = [f"{folder}/**/*.{ending}" for folder in folders for ending in ("json", "parquet")]
+    assert disk.lost(tmp_path, *kept, "state/shop/kept/empty/**/*.json") == []
+
+
+def test_a_power_cut_takes_no_row_that_was_read_for_a_backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, kept = Disk(monkeypatch), Kept(tmp_path / "state" / "kept", "public.items")
+    kept.hold()
+    kept.begin((1,), "2024-01-01", "1", "")
+    kept.append(kept.made([b"1"], [b"{}"]), {"run": 1, "stage": "rows"})
+    kept.release()
+    assert disk.lost(tmp_path, "state/**/*.json", "state/**/*.parquet") == []
+
+
+def test_a_power_cut_takes_no_spill_files_that_were_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, spilled = Disk(monkeypatch), Laid(tmp_path / "state" / "lane", "tests")
+    rows = pa.table({"id": [1, 2]})
+    for number in range(2):
+        piece = Piece(number, Span(Position(), Position()), 2, Counts(), (), (), unsent=False, deletes=False)
+        spilled.add(piece, [rows], [Records(rows, rows.nbytes)])
+    assert disk.lost(tmp_path, "state/lane/*.json", "state/lane/*/*") == []
