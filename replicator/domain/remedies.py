@@ -12,8 +12,9 @@ FIX_SOURCE = (
 )
 OTHER_FORMAT = "See whether the source's `format` is what the records are, and correct it."
 ONE_PART = (
-    "Only the part that the reason names cannot be read; `format` is right. If that part is a column, declare the columns "
-    "under `schema` of its table, and replay the record. Otherwise: " + FIX_SOURCE
+    "Only the part that the reason names cannot be read; `format` is right. If that part is a column, and the records carry "
+    "no schema of their own, declare the columns under `schema` of its table, and replay the record. Otherwise: "
+    + FIX_SOURCE
 )
 WHOLE_RECORD = ("the record is not ", "it is JSON, but no object")
 NAME_OPERATION = "Name the operation under `operations` of the source."
@@ -22,9 +23,10 @@ WAITS = re.compile(r"\bit waits (for its row of|until)\b")
 WRITE = re.compile(r"\bwrite (`[^`]+`)")
 BY_CODE = {
     RejectCode.UNKNOWN_OPERATION: "The format has no such operation. " + FIX_SOURCE,
-    RejectCode.NULL_KEY: "Name other key columns with `keys`, or take the table with `policy: append`. " + FIX_SOURCE,
-    RejectCode.NO_SEQUENCE: "Name the columns that order changes: `sequence_by` of the table, or, for plain rows, "
-    "`sequence_columns` of the source.",
+    RejectCode.NULL_KEY: "Name the key columns with `keys`, and replay the record; if the lane is then suspended, since its "
+    "rows have another key, load it again with `replicator lanes resync LANE`. Or: " + FIX_SOURCE,
+    RejectCode.NO_SEQUENCE: "Nothing tells whether the record is newer than others of its table, which say it. "
+    + FIX_SOURCE,
     RejectCode.SEQUENCE: "Name other columns in `sequence_by`; deletes need REPLICA IDENTITY FULL for it.",
     RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, and replay the record. "
     + FIX_SOURCE,

@@ -173,8 +173,9 @@ class Shape:
                 raise ConfigProblem(
                     f"the records of table {table.name} do not say where in their source's log they are, so that nothing "
                     "tells which change is newer",
-                    next_step="Name the columns that order its changes with `sequence_by: [...]`, or have the log position "
-                    "sent along (docs/debezium.md says how).",
+                    next_step="Name the columns that order its changes with `sequence_by: [...]`. For the order of their "
+                    f"topic write `sequence_by: [{', '.join(table.keys) or 'KEY'}]`, the key, or `tombstones: delete`, with "
+                    "which a record without a value deletes the row of its key (docs/debezium.md).",
                 )
             return table
         if table.counted:

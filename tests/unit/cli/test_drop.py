@@ -204,6 +204,8 @@ def test_a_drop_that_was_killed_is_told_and_repeated(ask, answer, project, monke
     assert "dropped half way" in answer("lanes", "resync", "lake.products", "--yes", code=4)["error"]["sentence"]
     answer("drop", "products", "--yes")
     assert not files_of(project, "products")
+    assert run_program(project, "run", "--until-caught-up", "-q").returncode == 0
+    assert files_of(project, "products"), "loaded anew"
 
 
 def test_while_another_instance_writes_it(answer, project):

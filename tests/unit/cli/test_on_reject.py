@@ -124,7 +124,13 @@ def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> 
     assert sorted(letter["code"] for letter in ask(tmp_path, "dlq", "list")["result"]) == ["HELD", "UNKNOWN_OPERATION"]
     secret.write_text("not a secret")
     sent(tmp_path, (3, "a", 1, "u"))
-    assert "cannot be read" in json.dumps(caught_up(tmp_path, 3))
+    said = json.dumps(caught_up(tmp_path, 3))
+    assert "cannot be read" in said and "or remove it, and replay or purge what is held back" in said
+    secret.unlink()
+    private(tmp_path, FIXED)
+    assert replay(tmp_path) == {"replayed": 2, "rejected": 0, "left": {}}
+    caught_up(tmp_path)
+    assert sorted(price for _, price, _ in rows(tmp_path)) == [1, 21]
 
 
 def test_what_is_held_stays_while_the_record_before_it_is_poison(tmp_path: Path) -> None:
