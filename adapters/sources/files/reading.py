@@ -18,13 +18,14 @@ from .avro import AVRO, messages_in
 from .form import Form, Number
 from .lines import HasLines, LongLine, bounded, size_of
 from .listing import ArchiveFile
+from .parquet_rows import frames
 from .records import LineTooLong, Record, unreadable
 
 log = logging.getLogger(__name__)
 PutRecord = Callable[[Record, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
 PARQUET_ROWS = 8_192
-"""Rows of a Parquet file that are turned into records at once."""
+"""Rows of a Parquet file that are turned into records at once, at most."""
 PACKED = (".gz", ".parquet")
 """Endings of files that are read anew, from their beginning, when they have grown."""
 
@@ -108,12 +109,11 @@ class Reading:
         return at, lines
 
     def _parquet(self, file: ArchiveFile) -> None:
-        reader, first = parquet(file, self._form), 1
-        for chunk in reader.iter_batches(PARQUET_ROWS) if reader else ():
+        reader = parquet(file, self._form)
+        for frame in frames(file, reader, self._form, PARQUET_ROWS) if reader else ():
             if self._stop.is_set():
                 return
-            self._put_frame(self._form.frame(file, chunk, first), file.label)
-            first += chunk.num_rows
+            self._put_frame(frame, file.label)
 
 
 def record_of(form: Form, file: ArchiveFile, line: bytes, number: Number) -> Record | ValueError | None:

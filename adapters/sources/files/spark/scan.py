@@ -23,6 +23,7 @@ from ..batches import Columns
 from ..form import Form
 from ..lines import bounded, size_of
 from ..listing import ArchiveFile
+from ..parquet_rows import frames
 from ..reading import record_of, unusable, whole
 from ..records import Record, unreadable
 from .pieces import Piece
@@ -80,11 +81,7 @@ class Scan:
 
     def _frames(self) -> Iterator[pa.RecordBatch]:
         reader = pq.ParquetFile(self._piece.file.parquet())
-        size, groups = self._limits.records, self._piece.groups
-        first = 1 + sum(reader.metadata.row_group(group).num_rows for group in range(groups[0]))
-        for chunk in reader.iter_batches(size, row_groups=list(groups)):
-            yield self._form.frame(self._piece.file, chunk, first)
-            first += chunk.num_rows
+        return frames(self._piece.file, reader, self._form, self._limits.records, self._piece.groups)
 
     def _gathered(self) -> Iterator[pa.RecordBatch]:
         gathered, size = Columns(), 0

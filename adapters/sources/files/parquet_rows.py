@@ -1,0 +1,218 @@
+"""Rows of Parquet files, some at a time: no more than fit, however small they are in the file.
+
+A value that many rows have is there once, in a dictionary, and values that are alike take nearly no room. So the bytes of
+rows are reckoned before they are unpacked. Columns whose dictionaries hold long values are read as dictionaries, and their
+rows are unpacked a few at a time. Only a page of a column is unpacked whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types as t
+
+from .batches import Columns
+from .form import Form
+from .lines import LONGER
+from .listing import ArchiveFile
+from .records import LineTooLong, unreadable
+
+LEAST = 1 << 20
+"""Bytes of text that are taken at once, even where `limits.message_bytes` is less."""
+UNPACKED = 8
+"""Columns that are not read as dictionaries may unpack to as many times more than is taken at once."""
+FEWEST = 64
+"""Rows that are read at once, even where nothing says how long their values are."""
+PROBED = 1 << 16
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+AS_DICTIONARY = {"PLAIN", "RLE", "BIT_PACKED", *DICTIONARY}
+"""What pages may be coded as in a column that Arrow reads as a dictionary."""
+
+
+def frames(
+    file: ArchiveFile, reader: pq.ParquetFile, form: Form, most: int, groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The raw batches of a file that `form` does not refuse, or of some row groups of it, which follow each other: each of
+    at most `most` rows. A row longer than lines may be is a reject."""
+    groups = range(reader.num_row_groups) if groups is None else groups
+    budget = max(form.longest // LONGER, LEAST)
+    first = 1 + sum(reader.metadata.row_group(group).num_rows for group in range(groups[0] if groups else 0))
+    for chunk in _Reading(file, reader, budget, most, groups).chunks() if groups else ():
+        for rows, size in _cut(chunk, budget, form.longest):
+            if size > form.longest:
+                yield _reject(file, first, size, form.longest)
+            else:
+                yield form.frame(file, _unpacked(rows, reader.schema_arrow), first)
+            first += rows.num_rows
+
+
+class _Reading:
+    """How a file is read: how many rows at once, and which columns as dictionaries."""
+
+    def __init__(self, file: ArchiveFile, reader: pq.ParquetFile, budget: int, most: int, groups: Sequence[int]) -> None:
+        self._file, self._reader, self._groups = file, reader, groups
+        metadata = self._metadata = reader.metadata
+        count = metadata.row_group(0).num_columns
+        self._columns = {n: [metadata.row_group(group).column(n) for group in groups] for n in range(count)}
+        self._rows = min([most, *(max(1, budget // max(1, self._row_bytes(at))) for at in range(len(groups)))])
+        self._coded = self._plan(UNPACKED * budget)
+
+    def _plan(self, unpacked: int) -> list[int]:
+        """The columns to read as dictionaries. Of others so few rows are read at once that they unpack to no more."""
+        texts = [n for n, chunks in self._columns.items() if chunks[0].physical_type == "BYTE_ARRAY"]
+        codings = {n: {one for chunk in self._columns[n] for one in chunk.encodings} for n in texts}
+        coded = [n for n in texts if codings[n] & DICTIONARY and codings[n] <= AS_DICTIONARY]
+        # Values of other codings share what they begin with, or cannot be read as dictionaries.
+        unknown = [self._size(n) for n in texts if n not in coded and codings[n] & {"DELTA_BYTE_ARRAY", *DICTIONARY}]
+        limit = unpacked // self._rows // max(1, len(coded))
+        large = [n for n in coded if self._size(n) > limit]
+        flat = [n for n in large if self._reader.schema.column(n).path == self._reader.schema.column(n).name]
+        known = []
+        # Arrow does not read nested columns as dictionaries where a batch has two of them.
+        for n in (n for n in large if n not in flat):
+            length = self._longest([n])[n]
+            if length == inf:
+                unknown.append(self._size(n))
+            elif length > limit:
+                values = max(-(-chunk.num_values // self._rows_in(at)) for at, chunk in enumerate(self._columns[n]))
+                known.append(int(length) * values)
+        if unknown:
+            self._rows = min(self._rows, max(FEWEST, unpacked // max(1, sum(unknown))))
+        if known:
+            self._rows = min(self._rows, max(1, unpacked // sum(known)))
+        return [n for n, length in self._longest(flat).items() if length > limit]
+
+    def _rows_in(self, at: int) -> int:
+        return max(1, int(self._metadata.row_group(self._groups[at]).num_rows))
+
+    def chunks(self) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        reader = self._as_dictionaries(self._coded) if self._coded else self._reader
+        yield from reader.iter_batches(self._rows, row_groups=list(self._groups))
+
+    def _as_dictionaries(self, columns: Sequence[int], **options: Any) -> pq.ParquetFile:
+        return pq.ParquetFile(self._file.parquet(), metadata=self._metadata, read_dictionary=self._paths(columns), **options)
+
+    def _paths(self, columns: Sequence[int]) -> list[str]:
+        return [self._columns[n][0].path_in_schema for n in columns]
+
+    def _row_bytes(self, at: int) -> int:
+        """Bytes of a row of a group on the average, but for what dictionaries hold once."""
+        size = 0
+        for n, chunks in self._columns.items():
+            width = WIDTHS.get(chunks[at].physical_type, self._reader.schema.column(n).length)
+            is_text = chunks[at].physical_type == "BYTE_ARRAY"
+            size += chunks[at].total_uncompressed_size if is_text else chunks[at].num_values * width
+        return int(size // self._rows_in(at))
+
+    def _size(self, column: int) -> int:
+        """Bytes of a column in its largest group: no dictionary and no value that is written out has more."""
+        return max(int(chunk.total_uncompressed_size) for chunk in self._columns[column])
+
+    def _longest(self, columns: Sequence[int]) -> dict[int, float]:
+        """The bytes of the longest value in the dictionaries of each column; infinite where that is not found out."""
+        found = dict.fromkeys(columns, 0.0)
+        if not columns:
+            return found
+        probe = self._as_dictionaries(columns, buffer_size=PROBED)
+        for group in self._groups:
+            try:
+                row = next(probe.iter_batches(1, row_groups=[group], columns=self._paths(columns)), None)
+            except pa.ArrowNotImplementedError:
+                return dict.fromkeys(columns, inf)
+            for n, column in zip(columns, row.columns, strict=True) if row else ():
+                found[n] = max(found[n], max(map(_longest_value, _dictionaries(column)), default=inf))
+        return found
+
+
+def _dictionaries(column: pa.Array) -> Iterator[pa.Array]:
+    kind = column.type
+    if t.is_dictionary(kind):
+        yield column.dictionary
+    elif t.is_struct(kind):
+        for n in range(kind.num_fields):
+            yield from _dictionaries(column.field(n))
+    elif t.is_map(kind):
+        yield from _dictionaries(column.keys)
+        yield from _dictionaries(column.items)
+    elif t.is_list(kind) or t.is_large_list(kind):
+        yield from _dictionaries(column.values)
+
+
+def _longest_value(dictionary: pa.Array) -> float:
+    """Infinite for a dictionary that is empty: the row that was read has no value, so it was not read."""
+    return float(pc.max(pc.binary_length(dictionary)).as_py() or 0) if len(dictionary) else inf
+
+
+def _cut(chunk: pa.RecordBatch, budget: int, longest: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The rows in parts of no more text than that, each with the bytes of its text; a row that has more is alone."""
+    is_packed = any(_holds_dictionary(field.type) for field in chunk.schema)
+    if not is_packed and chunk.nbytes <= min(budget, longest):
+        yield chunk, 0
+        return
+    sizes = sum((_text_bytes(column) for column in chunk.columns), np.zeros(chunk.num_rows, np.int64))
+    if sizes.sum() <= min(budget, longest):
+        yield chunk, 0
+        return
+    ends = np.cumsum(sizes)
+    begin = 0
+    while begin < len(sizes):
+        before = ends[begin] - sizes[begin]
+        end = max(begin + 1, int(np.searchsorted(ends, before + min(budget, longest), "right")))
+        # A slice of nested columns would unpack the rows around it too.
+        yield chunk.take(pa.array(np.arange(begin, end))), int(ends[end - 1] - before)
+        begin = end
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    return t.is_dictionary(kind) or any(_holds_dictionary(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _text_bytes(column: pa.Array) -> Any:
+    """The bytes of text and binary values in each row of a column, as numpy's int64."""
+    kind = column.type
+    if t.is_dictionary(kind):
+        lengths, none = _text_bytes(column.dictionary), column.indices.is_null()
+        indices = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
+        return np.where(none.to_numpy(zero_copy_only=False), 0, lengths[indices]) if len(lengths) else _no_bytes(column)
+    if t.is_string_view(kind) or t.is_binary_view(kind):
+        return _text_bytes(column.cast(pa.large_binary() if t.is_binary_view(kind) else pa.large_string()))
+    if t.is_string(kind) or t.is_binary(kind) or t.is_large_string(kind) or t.is_large_binary(kind):
+        return pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if t.is_struct(kind):
+        return sum((_text_bytes(column.field(n)) for n in range(kind.num_fields)), _no_bytes(column))
+    if t.is_map(kind):
+        inner = _text_bytes(column.keys) + _text_bytes(column.items)
+    elif t.is_list(kind) or t.is_large_list(kind):
+        inner = _text_bytes(column.values)
+    else:
+        return _no_bytes(column)
+    ends = np.concatenate(([0], np.cumsum(inner)))
+    return np.diff(ends[column.offsets.to_numpy()])
+
+
+def _no_bytes(column: pa.Array) -> Any:
+    return np.zeros(len(column), np.int64)
+
+
+def _unpacked(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows in the types of the file's own schema."""
+    if rows.schema.equals(schema):
+        return rows
+    fields = [f.with_type(pa.string()) if t.is_string_view(f.type) else f for f in schema]
+    columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
+    return pa.record_batch(columns, schema=pa.schema(fields, schema.metadata))
+
+
+def _reject(file: ArchiveFile, number: int, size: int, longest: int) -> pa.RecordBatch:
+    why = f"the row has {size} bytes of text, more than {longest}, which is {LONGER} times limits.message_bytes"
+    gathered = Columns()
+    gathered.put(unreadable(file.label, number, b"", LineTooLong(why)))
+    return gathered.frame()

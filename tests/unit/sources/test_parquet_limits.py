@@ -1,0 +1,181 @@
+"""Parquet files that are small and hold rows that are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from adapters.sources.files import ArchiveSource, parquet_rows
+from adapters.sources.files.connect.source import ConnectFilesSource
+from adapters.sources.files.dms.source import DmsFilesSource
+from adapters.sources.files.rows.source import RowsFilesSource
+from adapters.sources.files.spark.pieces import Piece
+from adapters.sources.files.spark.scan import Limits, Scan
+from replicator.domain.change import ERROR_HEADER, RAW
+from replicator.domain.position import Position
+
+MIB = 1 << 20
+LONG = b"a" * MIB
+POOLS: list[pa.MemoryPool] = []
+"""Arrays give their memory back to them later."""
+Values = pa.Array | pa.ChunkedArray
+
+
+def of_archive(values: Values) -> pa.Table:
+    count = len(values)
+    headers = pa.array([[{"name": "h", "value": b"1"}]] * count, RAW.field("headers").type)
+    columns = {
+        "topic": pa.array(["t"] * count),
+        "partition": pa.array([0] * count, pa.int32()),
+        "offset": pa.array(range(count), pa.int64()),
+        "timestamp": pa.nulls(count, RAW.field("timestamp").type),
+        "headers": headers,
+        "key": pa.array([b"%d" % n for n in range(count)]),
+        "value": values,
+    }
+    return pa.table(columns)
+
+
+def of_rows(values: Values) -> pa.Table:
+    return pa.table({"id": list(range(len(values))), "text": values})
+
+
+def of_connect(values: Values) -> pa.Table:
+    texts = pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), values)
+    return pa.table({"id": list(range(len(values))), "texts": texts})
+
+
+FIELDS = [{"name": "id", "type": "long"}, {"name": "texts", "type": {"type": "array", "items": ["null", "bytes"]}}]
+SCHEMA = {"type": "record", "name": "R", "fields": FIELDS}
+
+
+class Kind(NamedTuple):
+    """A kind of files: where one is, who reads it, and what table of values it holds."""
+
+    name: str
+    source: Any
+    options: dict[str, Any]
+    table: Callable[[Values], pa.Table]
+
+    def put(self, folder: Path, values: Values, **options: Any) -> Path:
+        path = folder / self.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table, size = self.table(values), options.pop("row_group_size", None)
+        with pq.ParquetWriter(path, table.schema, compression="zstd", store_schema=False, **options) as writer:
+            writer.write_table(table, size)
+            writer.add_key_value_metadata({"parquet.avro.schema": json.dumps(SCHEMA)})
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+        return path
+
+    def open(self, folder: Path, **options: Any) -> Any:
+        return self.source({"path": str(folder), "settle": 0, **self.options, **options})
+
+
+KINDS = [
+    Kind("a.parquet", ArchiveSource, {}, of_archive),
+    Kind("users/1.parquet", RowsFilesSource, {"files": "parquet"}, of_rows),
+    Kind("public/users/LOAD00000001.parquet", DmsFilesSource, {"format": "dms_parquet"}, of_rows),
+    Kind("topics/t/partition=0/t+0+0000000000.parquet", ConnectFilesSource, {}, of_connect),
+]
+EVERY = pytest.mark.parametrize("kind", KINDS, ids=[kind.source.__name__ for kind in KINDS])
+
+
+def repeated(values: list[bytes], count: int) -> pa.Array:
+    """`count` values that take the memory of one."""
+    indices = pa.array([n % len(values) for n in range(count)], pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(values))
+
+
+@contextmanager
+def peak() -> Iterator[list[int]]:
+    """The most bytes that Arrow holds meanwhile, once it is over."""
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    found: list[int] = []
+    try:
+        yield found
+    finally:
+        pa.set_memory_pool(before)
+        found.append(pool.max_memory())
+
+
+def read(source: Any, engine: str = "local", most: float = float("inf")) -> list[dict[str, Any]]:
+    """The records, up to the first batch behind `most` bytes."""
+    rows: list[dict[str, Any]] = []
+    stop = threading.Event()
+
+    def take(frame: Any, size: int) -> int:
+        rows.extend({**row, "headers": {h["name"]: h["value"] for h in row["headers"] or ()}} for row in frame.to_pylist())
+        return size
+
+    if engine == "spark":
+        (file,) = source._listed()
+        groups = tuple(range(pq.ParquetFile(file.path).num_row_groups))
+        size = 0
+        for chunk, _, _ in Scan(source._form, Piece(file, 0, file.size, 0, 0, 0, groups), Limits(100_000, MIB)).chunks():
+            size += take(chunk, chunk.nbytes)
+            if size > most:
+                break
+        return rows
+
+    def apply(batch: Any) -> None:
+        if batch.records:
+            take(batch.frame, batch.size)
+        if sum(len(row["value"] or b"") for row in rows) > most:
+            stop.set()
+
+    source.run(Position(), apply, stop, once=True)
+    return rows
+
+
+@EVERY
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_a_value_that_thousands_of_rows_have_is_unpacked_a_few_at_a_time(tmp_path: Path, engine: str, kind: Kind) -> None:
+    assert kind.put(tmp_path, repeated([LONG], 4_000)).stat().st_size < MIB
+    with peak() as most:
+        rows = read(kind.open(tmp_path, batch_bytes=16 * MIB), engine, 40 * MIB)
+    assert 20 < len(rows) < 400 and len(rows[0]["value"]) >= len(LONG)
+    assert most[0] < 300 * MIB
+
+
+@EVERY
+def test_rows_that_compress_well_are_unpacked_a_few_at_a_time(tmp_path: Path, kind: Kind) -> None:
+    assert kind.put(tmp_path, pa.array([LONG] * 200), use_dictionary=False, write_batch_size=1).stat().st_size < MIB
+    with peak() as most:
+        assert len(read(kind.open(tmp_path, batch_bytes=16 * MIB), most=40 * MIB)) > 20
+    assert most[0] < 150 * MIB
+
+
+@EVERY
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_a_row_that_is_too_long_is_rejected(tmp_path: Path, engine: str, kind: Kind) -> None:
+    kind.put(tmp_path, repeated([b"x", LONG, b"y"], 30))
+    rows = read(kind.open(tmp_path, message_bytes=MIB // 5), engine)
+    reasons = [row["headers"].get(ERROR_HEADER, b"").decode() for row in rows]
+    assert [reason.partition(":")[0] for reason in reasons] == ["", "TOO_LARGE", ""] * 10
+    assert all(f"line {n}:" in said and "limits.message_bytes" in said for n, said in enumerate(reasons, 1) if said)
+
+
+@EVERY
+@pytest.mark.parametrize("times", [1, 3_000])
+def test_rows_are_the_same_however_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, times: int
+) -> None:
+    values = pa.array([None if n % 7 == 0 else b"%d" % (n % 90) * times for n in range(1_000)], pa.binary())
+    kind.put(tmp_path, values, row_group_size=300, data_page_size=4_000, dictionary_pagesize_limit=8_000)
+    source = kind.open(tmp_path)
+    rows = read(source)
+    monkeypatch.setattr(parquet_rows, "UNPACKED", 0)
+    monkeypatch.setattr(parquet_rows, "LEAST", 10_000)
+    source._form.longest = 40_000
+    assert read(source) == rows and len(rows) == 1_000
