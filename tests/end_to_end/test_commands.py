@@ -175,8 +175,9 @@ def test_readme_commands(at_work: tuple[World, Daemon]) -> None:
 
 
 def on_these_ports(world: World, daemon: Daemon, command: str) -> str:
-    """The command as printed, on the ports that this test's servers have."""
+    """The command as printed, on the ports that this test's servers have, which go behind a service of psql."""
     ports = world.stack.home.ports
+    command = re.sub(r"service=(\w+)", lambda m: f'"{m[0]} port={getattr(ports, m[1])}"', command)
     shipped = {
         "5433": ports.source,
         "5434": ports.datalake,
@@ -192,8 +193,9 @@ def shell(world: World, command: str) -> str:
     """What a command prints; PostgreSQL's own client is looked for with its server, too."""
     path = f"{world.environ['PATH']}:{choose().bin}"
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command], cwd=world.folder, env={**world.environ, "PATH": path, "PAGER": "cat"},
-        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+        ["bash", "-euo", "pipefail", "-c", command], cwd=world.folder, capture_output=True, text=True, timeout=60,
+        env={**world.environ, "PATH": path, "PAGER": "cat", "PGSERVICEFILE": str(PROJECT / "config/pg_service.conf")},
+        check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, f"{command}\n{done.stderr}"
     return done.stdout
