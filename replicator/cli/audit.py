@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from .query import print_table, result_of, write_csv
 from .session import COUNT, Session, command, counted
 from .times import IN_UTC, MOMENT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN = 100
 
@@ -42,6 +46,7 @@ def audit(
         session.note(f"{read.rejected:,} records of {table} were rejected and are left out; see `replicator dlq list`.")
     most = SHOWN if limit is None and not (as_csv or session.as_json) else limit or None
     shown = found if most is None else found.slice(max(0, found.num_rows - most))
+    _note_unknown(session, shown)
     if as_csv:
         write_csv(shown)
         return
@@ -50,3 +55,15 @@ def audit(
     summary = "; ".join([f"{table}: {counted(found.num_rows, 'change')}", *read.gone])
     title = table if shown.num_rows == found.num_rows else f"{table}, the last of {counted(found.num_rows, 'change')}"
     session.emit(result_of(shown) if session.as_json else None, summary, text=lambda: print_table(title, shown))
+
+
+def _note_unknown(session: Session, shown: pa.Table) -> None:
+    """Say why `changed` is empty, where that is because records do not hold the row before."""
+    import pyarrow.compute as pc
+
+    unknown = pc.sum(pc.and_(pc.equal(shown["operation"], "u"), pc.is_null(shown["changed"]))).as_py()
+    if unknown:
+        session.note(
+            f"`changed` is empty in {counted(unknown, 'update')}: the record does not hold the row before (PostgreSQL sends "
+            "it with REPLICA IDENTITY FULL). `replicator history TABLE KEY` compares a row with what the log has before."
+        )

@@ -97,6 +97,10 @@ def test_the_changes_of_a_table_in_a_period(shop: Path) -> None:
         *[("r", None, None)] * 2,
         *[("u", None, ["n"])] * 2,
     ]
+    done = run_program(shop, "audit", "public.order_items")
+    assert "`changed` is empty in 1 update: the record does not hold the row before" in done.stderr, done.stderr
+    assert "`replicator history TABLE KEY` compares" in done.stderr
+    assert "is empty" not in run_program(shop, "audit", "public.audit_log").stderr
     text = run_program(shop, "audit", "public.customers", "--csv", "--limit", "2").stdout.splitlines()
     assert len(text) == 3 and text[2].startswith('"at"') is False and '"{""id"": 1}"' in text[2]
     assert "goes to no event log" in refusal(shop, "audit", "public.products")["sentence"]
