@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Producer, TopicCollection
+from confluent_kafka import IsolationLevel, Producer, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from adapters.stack.kafka import JAVA_OPTIONS, KafkaService
 from adapters.stack.layout import Home, StackPorts
@@ -80,3 +80,15 @@ class Broker:
             producer.produce(topic, value=value, partition=0)
         producer.flush(20)
         (producer.commit_transaction if commit else producer.abort_transaction)(20)
+        self.await_ends_of_transactions(topic)
+
+    def await_ends_of_transactions(self, topic: str) -> None:
+        """The broker ends a transaction in its partitions after it has answered the producer."""
+        until = time.monotonic() + 20
+        while self._end(topic, IsolationLevel.READ_COMMITTED) < self._end(topic, IsolationLevel.READ_UNCOMMITTED):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    def _end(self, topic: str, level: IsolationLevel) -> int:
+        place = KafkaPartition(topic, 0)
+        return self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)[place].result(10).offset

@@ -138,6 +138,7 @@ def test_an_open_transaction_is_not_part_of_the_stream(broker: Broker, source_of
     source = source_of(topic)
     assert run_once(source).rows == []
     producer.commit_transaction(20)
+    broker.await_ends_of_transactions(topic)
     assert run_once(source).offsets(topic) == [0]
 
 
