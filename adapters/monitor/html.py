@@ -38,10 +38,15 @@ def render(status: Mapping[str, Any]) -> str:
 
 
 def _away(status: Mapping[str, Any]) -> str:
-    """A line per source that does not answer, per sink that is waited for, and for the store of dead letters."""
+    """A line per source that does not answer, per source and sink that is waited for, and for the store of dead letters."""
     away = [source for source in status.get("sources", ()) if source.get("away_since")]
     said = [f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away]
     calls = {lane["sink"]: lane["call"] for lane in status.get("lanes", ()) if lane.get("call")}
+    said += [
+        f"source {source['name']}: {source['call']['doing']}, since {source['call']['since']}"
+        for source in status.get("sources", ())
+        if source.get("call")
+    ]
     said += [f"sink {sink}: {call['doing']}, since {call['since']}" for sink, call in calls.items()]
     if call := status.get("dead_letter_call"):
         said.append(f"the store of dead letters: {call['doing']}, since {call['since']}: {call['error'] or 'no answer yet'}")

@@ -22,15 +22,23 @@ class Away:
     sentence: str
 
 
+@dataclass(frozen=True, slots=True)
+class SourceCall:
+    """What a source is waited for, and since when, on the clock."""
+
+    doing: str
+    since: float
+
+
 @dataclass
 class Flow:
     """What a source has brought so far, for people. `ignored`: how many of its `records` carry no change of a table that
-    some lane has, by kind. `end` is where its stream ended when last asked; `away` is set while it does not answer; `pace`
-    where an engine runs the stream; `alignment` where lanes are held together at transactions. `unmatched`:
-    `NamesTopics.unmatched` of a source that had no topic at all when it was read to its end; `absent`, `damaged`: likewise,
-    of `NamesFiles`. `excluded`: the topics that an event log does not read, by sink. `is_sparse`: see
-    `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the records may lose some before. `transactions`:
-    the topic in which their ends are told, where lanes follow them."""
+    some lane has, by kind. `end` is where its stream ended when last asked; `away` is set while it does not answer, `call`
+    while the pipeline waits for it; `pace` where an engine runs the stream; `alignment` where lanes are held together at
+    transactions. `unmatched`: `NamesTopics.unmatched` of a source that had no topic at all when it was read to its end;
+    `absent`, `damaged`: likewise, of `NamesFiles`. `excluded`: the topics that an event log does not read, by sink.
+    `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the records may lose some before.
+    `transactions`: the topic in which their ends are told, where lanes follow them."""
 
     records: int = 0
     ignored: Counter[str] = field(default_factory=Counter)
@@ -39,6 +47,7 @@ class Flow:
     began: float = 0.0
     away: Away | None = None
     pace: Pace | None = None
+    call: SourceCall | None = None
     alignment: Alignment | None = None
     row_loss: RowLoss | None = None
     unmatched: Mapping[str, Sequence[str]] = field(default_factory=dict)

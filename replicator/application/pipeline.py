@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -25,7 +26,7 @@ from .catch_up import CatchUp, Toolbox
 from .crashes import MAIN, Crashes
 from .decoding import Decoding
 from .feed import Chunk, Feed, Part
-from .flow import Away, Flow
+from .flow import Away, Flow, SourceCall
 from .following import Follower
 from .handover import Handed
 from .lanes import LaneRun, LaneStatus
@@ -40,6 +41,7 @@ from .skipping import advanced
 from .writes import Writes, covered, only_topics
 
 log = structlog.get_logger(__name__)
+READING = "reading"
 
 
 class Pipeline(Generic[F]):
@@ -127,8 +129,8 @@ class Pipeline(Generic[F]):
         start = self._open() if self._position is None else self._position
         self._position = self.flow.position = start
         self._catch_up.join()
-        with looking_ahead(self._shared, self._begin, self.apply_batch, once=once) as take:
-            self.place.source.run(start, take, self._shared.stop, once=once)
+        with looking_ahead(self._shared, self._begin, self.apply_batch, once=once) as take, self._calling(READING):
+            self.place.source.run(start, self._answered(take), self._shared.stop, once=once)
         if once and not self._shared.stop.is_set():
             self._catch_everything_up()
             self._flush()
@@ -138,10 +140,30 @@ class Pipeline(Generic[F]):
                 self.flow.absent, self.flow.damaged = self.place.source.absent(), self.place.source.damaged()
         self._pay()
 
+    @contextmanager
+    def _calling(self, doing: str) -> Iterator[None]:
+        """Within, the source is waited for."""
+        before, self.flow.call = self.flow.call, SourceCall(doing, self._shared.clock())
+        try:
+            yield
+        finally:
+            self.flow.call = before
+
+    def _answered(self, take: Callable[[Batch[F]], None]) -> Callable[[Batch[F]], None]:
+        """`take`, while which the source is not waited for."""
+
+        def taking(batch: Batch[F]) -> None:
+            self.flow.call = None
+            take(batch)
+            self.flow.call = SourceCall(READING, self._shared.clock())
+
+        return taking
+
     def _open(self) -> Position:
         """Where the main stream begins: per partition the highest position of a lane that can go on; where there is none,
         where the partition began for the source, as far as its records are still there."""
-        start, beginning = self.place.source.start(), self.place.source.beginning()
+        with self._calling("looking for where it begins"):
+            start, beginning = self.place.source.start(), self.place.source.beginning()
         if not self._enlisted:
             self.roster.open(start, beginning)
             self._enlisted = True
@@ -433,8 +455,9 @@ class Pipeline(Generic[F]):
         self.flow.excluded = {run.lane.sink: frozenset(self.roster.excluded(run.lane.sink)) for run in self.roster.logs}
         lowest = Position.lowest([self.flow.position_of(run) for run in runs])
         try:
-            self.place.source.committed(lowest)
-            self.flow.end = self.place.source.end()
+            with self._calling("looking for its end"):
+                self.place.source.committed(lowest)
+                self.flow.end = self.place.source.end()
             if self._aligner:
                 self._aligner.asked(self.flow.end)
         except Retryable as error:

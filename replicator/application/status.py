@@ -14,6 +14,7 @@ from replicator.domain.position import Position
 from replicator.domain.schema_versions import told
 from replicator.ports.dead_letters import LetterGroup
 from replicator.ports.frames import F, Lane
+from replicator.ports.source import WaitsBeside
 from replicator.ports.telemetry import Pace
 
 from .alignment import Alignment
@@ -66,7 +67,7 @@ class SourceReport:
     rejected in stages `route` and `decode`; lanes got all others. While the source does not answer, `away_since` (a time)
     and `error`; its end is then what it was when it last answered. `pace` where an engine runs the stream by itself;
     `transactions` where lanes are held together at them; `row_loss` where what sends the records may lose
-    some before."""
+    some before. `call`: what the source has been waited for longer than `LONG`: `doing`, and `since`, a time."""
 
     name: str
     records: int
@@ -80,6 +81,7 @@ class SourceReport:
     row_loss: RowLoss | None = None
     ignored: dict[str, int] = field(default_factory=dict)
     unread: int | None = None
+    call: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,10 @@ class Status(Generic[F]):
                 for run in runs
             )
             lags = {name: flow.lag_behind(r for r in runs if r.lane.source == name) for name, flow in flows.items()}
-        sources = tuple(_source(name, flow, lags[name], self._clock(), now) for name, flow in flows.items())
+        sources = tuple(
+            replace(_source(name, flow, lags[name], self._clock(), now), call=self._source_call(pipeline, now))
+            for pipeline, (name, flow) in zip(self._pipelines, flows.items(), strict=True)
+        )
         kinds = sorted(self._rejects.kinds.items())
         rejects = tuple(Rejected(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)
         call, page = self._letters_call(now), self._engine.page
@@ -151,6 +156,13 @@ class Status(Generic[F]):
     def _letters_call(self, now: datetime) -> dict[str, str | None] | None:
         call = self._rejects.call
         return {**asdict(call), "since": call.since.isoformat()} if call is not None and now - call.since > LONG else None
+
+    def _source_call(self, pipeline: Pipeline[F], now: datetime) -> dict[str, str] | None:
+        source, call = pipeline.place.source, pipeline.flow.call
+        waited = source.waited_for() if isinstance(source, WaitsBeside) else None
+        doing, seconds = waited or ((call.doing, self._clock() - call.since) if call else ("", 0.0))
+        since = now - timedelta(seconds=seconds)
+        return {"doing": doing, "since": since.isoformat()} if now - since > LONG else None
 
     def _call(self, sink: str, now: datetime) -> dict[str, str] | None:
         doing, since = self._lanes.call_of(sink) or ("", now)

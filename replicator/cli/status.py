@@ -130,13 +130,15 @@ def _waiting(report: dict[str, Any]) -> list[str]:
 
 
 def _calls(report: dict[str, Any]) -> list[str]:
-    """What sinks, and the store of dead letters, have been doing for long: a server that does not answer looks like one that
-    has much to do."""
+    """What sources, sinks, and the store of dead letters have been doing for long: a server that does not answer looks like
+    one that has much to do."""
+    asked = {source["name"]: source["call"] for source in report["sources"] if source.get("call")}
     calls = {lane["sink"]: lane["call"] for lane in report["lanes"] if lane.get("call")}
-    lines = [line for sink, call in calls.items() for line in ("", f"sink {sink}: {call['doing']}, since {call['since']}")]
+    said = [("source", *one) for one in asked.items()] + [("sink", *one) for one in calls.items()]
+    lines = [line for kind, name, call in said for line in ("", f"{kind} {name}: {call['doing']}, since {call['since']}")]
     if call := report.get("dead_letter_call"):
-        said = call["error"] or "no answer yet"
-        lines += ["", f"the store of dead letters: {call['doing']}, since {call['since']}: {said}"]
+        answer = call["error"] or "no answer yet"
+        lines += ["", f"the store of dead letters: {call['doing']}, since {call['since']}: {answer}"]
     return lines
 
 

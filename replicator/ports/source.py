@@ -92,6 +92,14 @@ class NamesFiles(Protocol):
 
 
 @runtime_checkable
+class WaitsBeside(Protocol):
+    """A source that waits for a server beside its stream."""
+
+    def waited_for(self) -> tuple[str, float] | None:
+        """What for, in words, and for how many seconds; None while it does not. From any thread."""
+
+
+@runtime_checkable
 class HasSnapshots(Protocol):
     """A source in whose stream rows as they were at some time have offsets of their own, for lanes that begin with them. Who
     follows the changes passes them over."""

@@ -253,6 +253,31 @@ def test_a_source_that_is_away_says_since_when():
     assert status.report().sources[0].away_since is None
 
 
+def test_a_source_that_is_waited_for_says_what_for_and_since_when():
+    world = World(HISTORY, cuts=(1,))
+    running = world.start()
+    after_a_minute = Status(running.supervisor._pipelines, running.shared, clock=lambda: running.shared.clock() + 60)
+    [pipeline], seen, taken = running.supervisor._pipelines, [], []
+
+    def looking(calls, method):
+        def look(*given):
+            calls.append(after_a_minute.report().sources[0].call)
+            return method(*given)
+
+        return look
+
+    source = running.source
+    source.on_batch, source.start = looking(seen, source.on_batch), looking(seen, source.start)
+    source.end, pipeline.apply_batch = looking(seen, source.end), looking(taken, pipeline.apply_batch)
+    assert running.once() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(HISTORY) and set(taken) == {None}
+    assert {call["doing"] for call in seen} == {"reading", "looking for where it begins", "looking for its end"}
+    since = [datetime.fromisoformat(call["since"]) for call in seen]
+    assert all(timedelta(seconds=59) < datetime.now(UTC) - one < timedelta(seconds=90) for one in since)
+    assert after_a_minute.report().sources[0].call is None
+    assert Status(running.supervisor._pipelines, running.shared).report().sources[0].call is None
+
+
 def test_a_program_whose_source_stays_away_is_alive():
     running = World(HISTORY, options=replace(QUICK, tell_every=1000)).start()
 

@@ -31,7 +31,7 @@ def test_run(caught_up):
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE for lane in said["result"]["lanes"])
     names = "name records records_per_second position lag_records unread ignored away_since error pace transactions row_loss"
-    assert set(said["result"]["sources"][0]) == set(names.split())
+    assert set(said["result"]["sources"][0]) == {*names.split(), "call"}
 
 
 def test_a_match_that_nothing_matched_is_told(project):
@@ -252,7 +252,7 @@ REPORT = {
     "sources": [
         {"name": "shop", "away_since": "2026-01-01T00:00:00+00:00", "error": "the broker does not answer"},
         {
-            "name": "bulk",
+            "name": "bulk", "call": {"doing": "reading", "since": "2026-01-01T00:00:00+00:00"},
             "pace": {
                 "batch_seconds": 2.5, "input_rows_per_second": 1.0, "processed_rows_per_second": 9.0, "lag_records": 1234
             },
@@ -281,6 +281,7 @@ def test_status_never_breaks_a_name(width):
     assert "target.a_table_with_quite_a_long_name is suspended: the [/target] was removed\n  Run `replicator" in text
     assert "lake.b is retrying: it is away" in text
     assert re.search(r"source shop is away since \S+ \S+: the broker does not answer", text)
+    assert "source bulk: reading, since 2026-01-01T00:00:00+00:00" in text
     assert "the store of dead letters: writing rejected records, since 2026-01-01T00:00:00+00:00: no answer yet" in text
     assert "source bulk: the last batch took 2.5 s, 1 rows/s in, 9 rows/s applied, 1,234 records behind" in text
     assert "1,234,567" in text and "12.3" in text and "4,321" in text

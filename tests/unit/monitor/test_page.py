@@ -129,6 +129,12 @@ def test_a_source_that_is_away_is_shown(daemon):
     assert "source shop is away since 2026-01-01" in page and HOSTILE not in page
 
 
+def test_a_source_that_is_waited_for_is_shown(daemon):
+    daemon.sources = [{"name": "shop", "call": {"doing": HOSTILE, "since": "2026-01-01T00:00:00+00:00"}}]
+    page = daemon.client().get("/").text
+    assert "source shop: " in page and "since 2026-01-01" in page and HOSTILE not in page
+
+
 def test_a_sink_that_is_waited_for_is_shown(daemon):
     """Once for all its lanes."""
     call = {"doing": "applying 4,711 changes to customers", "since": "2026-01-01T00:00:00+00:00"}

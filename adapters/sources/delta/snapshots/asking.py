@@ -25,6 +25,13 @@ class Beside:
     def __init__(self, take: Callable[[], bool]) -> None:
         self._take = take
         self._running: Future[bool] | None = None
+        self._since: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it has been running; None where it does not."""
+        since = self._since
+        return None if since is None else time.monotonic() - since
 
     def turn(self, seconds: float, *, begin: bool) -> bool | None:
         """What it gave, after at most so many seconds; None while it is not done, and where nothing runs. Raises what it
@@ -40,10 +47,13 @@ class Beside:
         return ended.result()
 
     def _run(self, told: Future[bool]) -> None:
+        self._since = time.monotonic()
         try:
             told.set_result(self._take())
         except BaseException as problem:  # Raised where it is asked for.
             told.set_exception(problem)
+        finally:
+            self._since = None
 
 
 class Paced:
@@ -54,6 +64,11 @@ class Paced:
         self._beside, self._every = Beside(take), every
         self._due = time.monotonic()
         self._once = self._was_read = False
+
+    def waited_for(self) -> tuple[str, float] | None:
+        """See `Intake`."""
+        seconds = self._beside.seconds
+        return None if seconds is None else ("asking its database", seconds)
 
     def look(self) -> None:
         """See `Intake`: take what was read meanwhile; begin to read when it is time."""

@@ -63,6 +63,10 @@ class OfSnapshots(RowsOfTable[F]):
         self._intake.begin()
         return super().end()
 
+    def waited_for(self) -> tuple[str, float] | None:
+        """See `ports.source.WaitsBeside`."""
+        return self._intake.waited_for()
+
     def close(self) -> None:
         """As the port says."""
         self._intake.close()
@@ -117,6 +121,9 @@ class FolderIntake:
                 return
         while not stop.is_set() and self._journal.take():
             pass
+
+    def waited_for(self) -> None:
+        """See `Intake`: a file is waited for in the stream."""
 
     def close(self) -> None:
         """See `Intake`."""

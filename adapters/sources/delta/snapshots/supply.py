@@ -56,6 +56,9 @@ class Intake(Protocol):
     def catch_up(self, stop: Stop) -> None:
         """Take in all that there is now; nothing more comes in after that."""
 
+    def waited_for(self) -> tuple[str, float] | None:
+        """See `ports.source.WaitsBeside`."""
+
     def close(self) -> None:
         """End what is at work."""
 
