@@ -27,7 +27,8 @@ BY_CODE = {
     "rows have another key, load it again with `replicator lanes resync LANE`. Or: " + FIX_SOURCE,
     RejectCode.NO_SEQUENCE: "Nothing tells whether the record is newer than others of its table, which say it. "
     + FIX_SOURCE,
-    RejectCode.SEQUENCE: "Name other columns in `sequence_by`; deletes need REPLICA IDENTITY FULL for it.",
+    RejectCode.SEQUENCE: "Name other columns in `sequence_by` (deletes need REPLICA IDENTITY FULL for it), and load the "
+    "lane again with `replicator lanes resync LANE`. Or: " + FIX_SOURCE,
     RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, and replay the record. "
     + FIX_SOURCE,
     RejectCode.INCOMPLETE: "Replay the record that made the row first, if it was rejected too; or load the table again.",

@@ -88,15 +88,19 @@ def test_a_letter_whose_remedy_is_followed_is_let_in(
     assert replayed(project) == list(range(len(records)))
 
 
-def test_a_key_that_rows_do_not_have(tmp_path: Path) -> None:
-    """Another key is another rule; so the lane is loaded again, the rejected record with it."""
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [("keys", "Name the key columns with `keys`"), ("sequence_by", "Name other columns in `sequence_by`")],
+)
+def test_columns_that_rows_do_not_have(tmp_path: Path, option: str, remedy: str) -> None:
+    """Other columns are another rule; so the lane is loaded again, the rejected record with it."""
     project = Project(tmp_path, {"t": ""})
-    project.configure((MATCH, f"{MATCH} keys: [name],"))
+    project.configure((MATCH, f"{MATCH} {option}: [name],"))
     project.feed("a", [item(0, None), item(1)])
     project.run()
     step = explained(project)
-    assert "with `keys`" in step and "`replicator lanes resync LANE`" in step
-    project.configure(("keys: [name]", "keys: [id]"))
+    assert remedy in step and "`replicator lanes resync LANE`" in step
+    project.configure((f"{option}: [name]", f"{option}: [id]"))
     lane = project.run()["lake.t"]
     assert lane["status"] == "suspended" and "`replicator lanes resync lake.t`" in lane["next_step"]
     assert project.ask("lanes", "resync", "lake.t", "--yes")["exit"] == 0
