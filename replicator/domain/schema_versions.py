@@ -45,9 +45,14 @@ def new_versions(versions: Sequence[SchemaVersion], known: Sequence[SchemaVersio
 
 
 def told(version: SchemaVersion) -> dict[str, Any]:
-    """What people are told of a version in a word."""
-    whole = to_json(version)
-    return {name: whole[name] for name in ("number", "state", "at", "position", "changes")}
+    """What people are told of a version in a word. Each report has it of every lane, so types are left out."""
+    return {
+        "number": version.number,
+        "state": version.state,
+        "at": version.at.isoformat(),
+        "position": version.position.to_json(),
+        "changes": list(version.changes),
+    }
 
 
 def to_json(version: SchemaVersion) -> dict[str, Any]:
@@ -55,11 +60,7 @@ def to_json(version: SchemaVersion) -> dict[str, Any]:
     source = version.source
     return {
         "table": source.name,
-        "number": version.number,
-        "state": version.state,
-        "at": version.at.isoformat(),
-        "position": version.position.to_json(),
-        "changes": list(version.changes),
+        **told(version),
         "keys": list(source.keys),
         "sequence": source.sequence,
         "columns": [_told(c) for c in source.columns],
