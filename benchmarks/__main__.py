@@ -9,7 +9,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import columns, decode, freshness, gold, lanes, memory, policies, projections, replay, report, spark, throughput
+from . import (
+    columns,
+    decode,
+    freshness,
+    gold,
+    lanes,
+    memory,
+    new_tables,
+    policies,
+    projections,
+    replay,
+    report,
+    spark,
+    throughput,
+)
 from .applying import Case
 
 
@@ -42,6 +56,13 @@ def measure_freshness(options: argparse.Namespace) -> dict[str, Any]:
     """From COMMIT in the source to visible in each target."""
     figures = freshness.measure(options.rate, options.seconds, options.warm_up)
     freshness.show(figures)
+    return figures
+
+
+def measure_new_tables(options: argparse.Namespace) -> dict[str, Any]:
+    """How late a table's rows are while many new tables begin."""
+    figures = new_tables.measure(options.tables, options.rate)
+    new_tables.show(figures)
     return figures
 
 
@@ -150,13 +171,16 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     _with_throughput(root)
     commands = root.add_subparsers(
-        metavar="throughput|freshness|memory|spark|policies|decode|columns|projections|gold|replay"
+        metavar="throughput|freshness|new-tables|memory|spark|policies|decode|columns|projections|gold|replay"
     )
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
     fresh.add_argument("--rate", type=int, default=500, help="rows a second")
     fresh.add_argument("--seconds", type=float, default=60.0, help="that count")
     fresh.add_argument("--warm-up", type=float, default=10.0, metavar="SECONDS", help="before them")
+    many = commands.add_parser("new-tables", help=measure_new_tables.__doc__)
+    many.add_argument("--tables", type=int, default=1_000)
+    many.add_argument("--rate", type=int, default=20, help="rows a second of the table that is there")
     long = commands.add_parser("memory", help=measure_memory.__doc__)
     long.add_argument("--events", type=int, default=5_000_000)
     long.add_argument("--lane", choices=lanes.LANES, default="all")
@@ -183,6 +207,7 @@ def parser() -> argparse.ArgumentParser:
     _with_replay(replaying)
     measures = {
         fresh: measure_freshness,
+        many: measure_new_tables,
         long: measure_memory,
         on_spark: measure_spark,
         applying: measure_policies,

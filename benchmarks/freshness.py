@@ -109,10 +109,10 @@ def _lanes(stack: EmbeddedStack, rows: Rows) -> Phase:
     dsn, folder = stack.create_database("target", DATABASE), workspace("freshness")
     config = write_config(folder, (LAKE, POSTGRES), stack.bootstrap_servers, dsn, topic=TOPIC)
     observers = [
-        Observer("delta", _newest_in_delta(folder / "lake" / "rows"), DELTA_EVERY),
-        Observer("pg", _newest_in_postgres(dsn), PG_EVERY),
+        Observer("delta", newest_in_delta(folder / "lake" / "rows"), DELTA_EVERY),
+        Observer("pg", newest_in_postgres(dsn), PG_EVERY),
     ]
-    with _daemon(config, folder), _watching(observers):
+    with daemon(config, folder), watching(observers):
         return Phase(observers, rows.write(observers))
 
 
@@ -120,8 +120,8 @@ def _jdbc(stack: EmbeddedStack, rows: Rows) -> Phase:
     """The Debezium JDBC sink, once the daemon has ended: neither takes the processor from the other."""
     dsn = stack.create_database("target", f"{DATABASE}_jdbc")
     register(stack.rest, "jdbc-fresh", jdbc_config(stack, f"{DATABASE}_jdbc", TOPIC, "rows"), 120)
-    observers = [Observer("jdbc", _newest_in_postgres(dsn), PG_EVERY)]
-    with _watching(observers):
+    observers = [Observer("jdbc", newest_in_postgres(dsn), PG_EVERY)]
+    with watching(observers):
         counted = rows.write(observers)
     stack.rest.delete("jdbc-fresh")
     return Phase(observers, counted)
@@ -179,12 +179,12 @@ class Rows:
         """Insert for a while, and wait until all is visible. The ids that count: those after a warm-up that every target
         has caught up with."""
         self._insert(len(self.committed) + 1)
-        _await(observers, len(self.committed), START_SECONDS)
+        await_all(observers, len(self.committed), START_SECONDS)
         self._pace(self._warm_up)
-        _await(observers, len(self.committed), START_SECONDS)
+        await_all(observers, len(self.committed), START_SECONDS)
         first = len(self.committed) + 1
         self._pace(self._seconds)
-        _await(observers, len(self.committed), LAST_SECONDS)
+        await_all(observers, len(self.committed), LAST_SECONDS)
         return range(first, len(self.committed) + 1)
 
     def _pace(self, seconds: float) -> None:
@@ -202,7 +202,8 @@ class Rows:
         self.committed.update(dict.fromkeys(range(low, high + 1), time.time()))
 
 
-def _await(observers: list[Observer], highest: int, seconds: float) -> None:
+def await_all(observers: list[Observer], highest: int, seconds: float) -> None:
+    """Wait until every target has shown this id; RuntimeError after so many seconds."""
     deadline = time.time() + seconds
     while any(o.highest < highest for o in observers):
         if time.time() > deadline:
@@ -211,7 +212,8 @@ def _await(observers: list[Observer], highest: int, seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _newest_in_postgres(dsn: str) -> Callable[[], int]:
+def newest_in_postgres(dsn: str) -> Callable[[], int]:
+    """The highest id in the table, 0 before there is one."""
     connection = psycopg.connect(dsn, autocommit=True)
 
     def newest() -> int:
@@ -224,7 +226,7 @@ def _newest_in_postgres(dsn: str) -> Callable[[], int]:
     return newest
 
 
-def _newest_in_delta(path: Path) -> Callable[[], int]:
+def newest_in_delta(path: Path) -> Callable[[], int]:
     """By the statistics in the log, which every reader of the table sees with the commit."""
     tables: list[DeltaTable] = []
 
@@ -243,7 +245,7 @@ def _newest_in_delta(path: Path) -> Callable[[], int]:
 
 
 @contextmanager
-def _daemon(config: Path, folder: Path) -> Iterator[None]:
+def daemon(config: Path, folder: Path) -> Iterator[None]:
     """The daemon, stopped at the end as an operator would."""
     log = folder / "daemon.log"
     with log.open("w") as out:
@@ -260,7 +262,8 @@ def _daemon(config: Path, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _watching(observers: list[Observer]) -> Iterator[None]:
+def watching(observers: list[Observer]) -> Iterator[None]:
+    """Each looks in a thread of its own meanwhile."""
     stop = threading.Event()
     threads = [threading.Thread(target=o.watch, args=(stop,), daemon=True) for o in observers]
     for thread in threads:

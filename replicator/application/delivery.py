@@ -28,9 +28,9 @@ from .shared import Shared
 
 log = structlog.get_logger(__name__)
 
-FEW_LANES = 4
+FEW_LANES = 1
 """So many new lanes are written at once."""
-NEW_SECONDS = 0.3
+NEW_SECONDS = 0.1
 """How long those that are known wait for new ones."""
 WAITS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
 

@@ -26,7 +26,7 @@ from .shared import Shared
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-ASKED_SECONDS = 0.5
+ASKED_SECONDS = 0.2
 """How long writes wait for questions."""
 
 

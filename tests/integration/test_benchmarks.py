@@ -24,6 +24,7 @@ COMMAND = re.compile(r"python -m benchmarks([^`#\n]*)")
 TINY = {
     "throughput": "--events 1000 --only all,jdbc",
     "freshness": "--rate 20 --seconds 1 --warm-up 0.2",
+    "new-tables": "--tables 5",
     "memory": "--events 1000",
     "decode": "--transactions 20 --rounds 1",
     "columns": "--events 200 --batch 100 --rounds 1",

@@ -15,7 +15,7 @@ from .fetch_errors import FetchFailures
 from .reader import Gathered, Reader
 from .watch import TICK, WAIT, Watch
 
-AT_ONCE = 8
+AT_ONCE = 4
 """So many topics that appear are begun at each look. Each is work for everybody behind the source, which those that are read
 wait for: of a thousand new ones they would wait for half a minute."""
 ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
