@@ -7,11 +7,12 @@ rows are unpacked a few at a time. Only a page of a column is unpacked whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from math import inf
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -157,49 +158,45 @@ def _cut(chunk: pa.RecordBatch, budget: int, longest: int) -> Iterator[tuple[pa.
     if not is_packed and chunk.nbytes <= min(budget, longest):
         yield chunk, 0
         return
-    sizes = sum((_text_bytes(column) for column in chunk.columns), np.zeros(chunk.num_rows, np.int64))
-    if sizes.sum() <= min(budget, longest):
+    ends = pc.cumulative_sum(_sum(chunk.num_rows, map(_text_bytes, chunk.columns))).to_pylist()
+    if not ends or ends[-1] <= min(budget, longest):
         yield chunk, 0
         return
-    ends = np.cumsum(sizes)
-    begin = 0
-    while begin < len(sizes):
-        before = ends[begin] - sizes[begin]
-        end = max(begin + 1, int(np.searchsorted(ends, before + min(budget, longest), "right")))
+    begin = before = 0
+    while begin < len(ends):
+        end = max(begin + 1, bisect_right(ends, before + min(budget, longest)))
         # A slice of nested columns would unpack the rows around it too.
-        yield chunk.take(pa.array(np.arange(begin, end))), int(ends[end - 1] - before)
-        begin = end
+        yield chunk.take(pa.array(range(begin, end))), ends[end - 1] - before
+        begin, before = end, ends[end - 1]
 
 
 def _holds_dictionary(kind: pa.DataType) -> bool:
     return t.is_dictionary(kind) or any(_holds_dictionary(kind.field(n).type) for n in range(kind.num_fields))
 
 
-def _text_bytes(column: pa.Array) -> Any:
-    """The bytes of text and binary values in each row of a column, as numpy's int64."""
+def _text_bytes(column: pa.Array) -> pa.Array:
+    """The bytes of text and binary values in each row of a column, as int64."""
     kind = column.type
     if t.is_dictionary(kind):
-        lengths, none = _text_bytes(column.dictionary), column.indices.is_null()
-        indices = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
-        return np.where(none.to_numpy(zero_copy_only=False), 0, lengths[indices]) if len(lengths) else _no_bytes(column)
+        return pc.fill_null(_text_bytes(column.dictionary).take(column.indices), 0)
     if t.is_string_view(kind) or t.is_binary_view(kind):
         return _text_bytes(column.cast(pa.large_binary() if t.is_binary_view(kind) else pa.large_string()))
     if t.is_string(kind) or t.is_binary(kind) or t.is_large_string(kind) or t.is_large_binary(kind):
-        return pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
     if t.is_struct(kind):
-        return sum((_text_bytes(column.field(n)) for n in range(kind.num_fields)), _no_bytes(column))
+        return _sum(len(column), (_text_bytes(column.field(n)) for n in range(kind.num_fields)))
     if t.is_map(kind):
-        inner = _text_bytes(column.keys) + _text_bytes(column.items)
+        inner = pc.add(_text_bytes(column.keys), _text_bytes(column.items))
     elif t.is_list(kind) or t.is_large_list(kind):
         inner = _text_bytes(column.values)
     else:
-        return _no_bytes(column)
-    ends = np.concatenate(([0], np.cumsum(inner)))
-    return np.diff(ends[column.offsets.to_numpy()])
+        return pa.repeat(0, len(column))
+    ends = pa.concat_arrays([pa.repeat(0, 1), pc.cumulative_sum(inner)]).take(column.offsets)
+    return pc.subtract(ends.slice(1), ends.slice(0, len(column)))
 
 
-def _no_bytes(column: pa.Array) -> Any:
-    return np.zeros(len(column), np.int64)
+def _sum(rows: int, columns: Iterable[pa.Array]) -> pa.Array:
+    return reduce(pc.add, columns, pa.repeat(0, rows))
 
 
 def _unpacked(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
