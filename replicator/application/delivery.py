@@ -28,8 +28,8 @@ from .shared import Shared
 
 log = structlog.get_logger(__name__)
 
-FEW_LANES = 1
-"""So many new lanes are written at once."""
+FEW_LANES = 3
+"""So many new lanes are written with those that are known; more than these wait, and are written one at a time."""
 NEW_SECONDS = 0.1
 """How long those that are known wait for new ones."""
 WAITS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
@@ -105,13 +105,13 @@ class Delivery(Generic[F]):
         return [item for item in items if item.run.lane.id not in new]
 
     def _introduce(self, seconds: float | None) -> None:
-        """Write new lanes, a few at a time, for so long: the sink makes a table for each, and while it makes a thousand the
+        """Write new lanes, one at a time, for so long: the sink makes a table for each, and while it makes a thousand the
         others are not to stand still. None: all of them; so where they would keep too much in memory."""
         until = None if seconds is None else self._clock() + seconds
         while self._new and not self._abandon.is_set():
-            few = list(dict.fromkeys(item.run.lane.id for item in self._new))[:FEW_LANES]
-            some = [item for item in self._new if item.run.lane.id in few]
-            self._new = [item for item in self._new if item.run.lane.id not in few]
+            lane = self._new[0].run.lane.id
+            some = [item for item in self._new if item.run.lane.id == lane]
+            self._new = [item for item in self._new if item.run.lane.id != lane]
             self._in_turns(some)
             is_small = sum(item.size for item in self._new) < self._options.handover_bytes
             if until is not None and is_small and self._clock() >= until:

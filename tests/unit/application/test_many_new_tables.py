@@ -52,7 +52,7 @@ def first(applies, lane):
     return next(i for i, lanes in enumerate(applies) if lane in lanes)
 
 
-def test_new_targets_are_made_a_few_at_a_time(monkeypatch):
+def test_new_targets_are_made_one_at_a_time(monkeypatch):
     monkeypatch.setattr(delivery, "NEW_SECONDS", 0.02)
     shop = world()
     running = shop.start()
@@ -60,7 +60,7 @@ def test_new_targets_are_made_a_few_at_a_time(monkeypatch):
     assert running.once() == 0
     check(shop)
     applies = running.sinks["a"].applies
-    assert max(map(len, applies)) <= delivery.FEW_LANES + 1
+    assert max(map(len, applies)) == 1
     news = [first(applies, f"a.{table.removeprefix('public.')}") for table in NEW]
     assert any(min(news) < i < max(news) for i, lanes in enumerate(applies) if lanes == ["a.live"])
 
