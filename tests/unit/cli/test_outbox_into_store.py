@@ -172,7 +172,8 @@ def test_read_anew(project):
     archive(folder, range(1, 8))
     run(folder, "local")
     before = told("order")
-    done = run_program(folder, "lanes", "resync", "event_store.order", "--yes", "--json")
+    # The archive begins at a later offset than the topic did.
+    done = run_program(folder, "lanes", "resync", "event_store.order", "--accept-missing", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [one["position"] for one in said("status")["lanes"] if one["id"] == "event_store.order"] == [{}]
     run(folder, "local")
