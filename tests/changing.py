@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import structlog
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from click.testing import CliRunner
 from debezium_events import key, payload_of, schema_of, with_schema
 from deltalake import DeltaTable
@@ -135,7 +135,7 @@ class Project:
         """`run` by a program of its own on Spark."""
         settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
         done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", *settings, *more, seconds=1500)
-        answer = json.loads(done.stdout)
+        answer = answer_of(done)
         assert answer["result"] is not None, done.stdout + done.stderr
         return {lane["id"]: lane for lane in answer["result"]["lanes"]}
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PROGRAM = str(Path(sys.executable).with_name("replicator"))
 
@@ -30,6 +31,12 @@ def run_program(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+
+def answer_of(done: subprocess.CompletedProcess[str]) -> Any:
+    """What a program answered by `--json`. One that ended without an answer has said why on standard error."""
+    assert done.stdout, f"no answer, exit code {done.returncode}; standard error:\n{done.stderr}"
+    return json.loads(done.stdout)
 
 
 class Forking:

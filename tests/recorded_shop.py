@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from debezium_events import column, payload_of, schema_of, with_schema
 from deltalake import DeltaTable
 
@@ -70,7 +70,7 @@ class Shop:
         """The lanes at the end, by their ids."""
         done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", *more, seconds=800)
         assert done.stdout, done.stderr[-3000:]
-        return {lane["id"]: lane for lane in json.loads(done.stdout)["result"]["lanes"]}
+        return {lane["id"]: lane for lane in answer_of(done)["result"]["lanes"]}
 
     def nothing_else_happened(self) -> None:
         assert self.ask(OF_POSTGRES) == self.before

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 from small_spark import SMALL
 
@@ -56,7 +56,7 @@ def run(folder: Path, engine: str) -> dict[str, Any]:
     # Lanes of tables without a key are suspended under scd1.
     assert done.returncode == 2, done.stdout + done.stderr
     told = ("status", "position", "counts", "error")
-    return {lane["id"]: {name: lane[name] for name in told} for lane in json.loads(done.stdout)["result"]["lanes"]}
+    return {lane["id"]: {name: lane[name] for name in told} for lane in answer_of(done)["result"]["lanes"]}
 
 
 def tables(folder: Path) -> dict[str, DeltaTable]:

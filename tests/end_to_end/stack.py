@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from confluent_kafka.admin import AdminClient
 from ports import free_port
 from ruamel.yaml import YAML
@@ -159,7 +158,7 @@ class World:
         """The whole JSON object of a command with `--json`."""
         done = self.program(*command, "--json")
         assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return dict(json.loads(done.stdout))
+        return dict(answer_of(done))
 
     def dead_letters(self) -> list[dict[str, Any]]:
         return list(self.ask("dlq", "list", "--limit", "10000"))

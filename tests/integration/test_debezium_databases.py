@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from debezium_cases import CASES, ON_SPARK, Case, Row, archives
 from deltalake import DeltaTable
 from psycopg import sql
@@ -45,7 +45,7 @@ def project(folder: Path, dsn: str, engine: str, cases: tuple[Case, ...]) -> Pat
 def run(folder: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
     done = run_program(folder, *arguments, "--json", "-q", seconds=850)
     assert done.returncode == code, done.stdout + done.stderr
-    return dict(json.loads(done.stdout))
+    return dict(answer_of(done))
 
 
 def plain(value: Any) -> Any:

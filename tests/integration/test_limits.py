@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from debezium_events import payload_of
 from recorded_shop import Shop, refused
 
@@ -25,9 +25,7 @@ def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
 def rejects(shop: Shop) -> list[tuple[str, str]]:
     """The table and the code of every reject."""
     done = run_program(shop.folder, "dlq", "list", "--json")
-    return sorted(
-        (row["event_id"].rpartition("-")[0].rpartition("-")[0], row["code"]) for row in json.loads(done.stdout)["result"]
-    )
+    return sorted((row["event_id"].rpartition("-")[0].rpartition("-")[0], row["code"]) for row in answer_of(done)["result"])
 
 
 def print_of(text: str) -> str:

@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from archive_files import write_archive
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 from dms_folder import settle
 from psycopg import sql
@@ -68,7 +68,7 @@ def run(folder: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
     (folder / "config" / "replicator.yaml").write_text(json.dumps(config))
     done = run_program(folder, "run", "--until-caught-up", "--json", "-q", seconds=1000)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    lanes: list[dict[str, Any]] = json.loads(done.stdout)["result"]["lanes"]
+    lanes: list[dict[str, Any]] = answer_of(done)["result"]["lanes"]
     return lanes
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from object_store import BUCKET, ObjectStore
 
 SAMPLE = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
@@ -59,7 +59,7 @@ def run(project: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
     done = run_program(project, *arguments, "--json", "-v", **SECRETS)
     assert done.returncode == code, done.stdout + done.stderr
     assert not [secret for secret in SECRETS.values() if secret in done.stdout + done.stderr]
-    return dict(json.loads(done.stdout))
+    return dict(answer_of(done))
 
 
 def test_commands(project: Path, s3: ObjectStore) -> None:

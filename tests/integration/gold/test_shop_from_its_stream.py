@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from debezium_events import ID, column, key, payload_of, schema_of, with_schema
 from deltalake import DeltaTable
 from small_spark import SMALL
@@ -96,7 +96,7 @@ def run(project: Path, engine: str) -> dict[str, tuple[str, int | None]]:
     more = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}", "--set", "http.address=127.0.0.1:0")
     done = run_program(project, "run", "--until-caught-up", "--json", "-q", *more, seconds=1500)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)["result"]
+    told = answer_of(done)["result"]
     assert sum(lane["counts"]["rejected"] for lane in told["lanes"]) == 0
     return {one["name"]: one["kind"] for one in told["projections"]}
 

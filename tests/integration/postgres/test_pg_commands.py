@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from pg_case import fetch
 
 SAMPLE = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
@@ -45,7 +44,7 @@ class Project:
     def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         done = run_program(self.folder, *arguments, "--json", MIRROR_DSN=self.url)
         assert done.returncode == code, done.stdout + done.stderr
-        return dict(json.loads(done.stdout))
+        return dict(answer_of(done))
 
     def rows(self) -> list[tuple[Any, ...]]:
         return fetch(self.dsn, "SELECT sku, _cdc_seq_1, _cdc_seq_2 FROM mirror.products ORDER BY sku")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from psycopg.conninfo import conninfo_to_dict
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
@@ -38,7 +37,7 @@ def url(dsn: str) -> str:
 def ask(folder: Path, *words: str) -> Any:
     done = run_program(folder, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)["result"]
+    return answer_of(done)["result"]
 
 
 def rows(folder: Path, name: str, at: str) -> list[str]:

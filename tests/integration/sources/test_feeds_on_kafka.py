@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import dts_sales
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 from employees import FEED, NAMES, STAYS, VERSIONS
 from kafka_broker import PROJECT, Broker
@@ -25,7 +25,7 @@ def run(folder: Path, broker: Broker, *settings: str) -> dict[str, Any]:
     command = ["run", "--until-caught-up", "--json", "-q", *(part for one in said for part in ("--set", one))]
     done = run_program(folder, *command, seconds=200, KAFKA_BOOTSTRAP_SERVERS=broker.address)
     assert done.returncode == 0, done.stdout + done.stderr
-    return dict(json.loads(done.stdout)["result"])
+    return dict(answer_of(done)["result"])
 
 
 def project(folder: Path, example: str) -> Path:

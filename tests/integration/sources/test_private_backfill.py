@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow.parquet as pq
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 from kafka_broker import Broker
 from psycopg.conninfo import conninfo_to_dict
@@ -55,7 +54,7 @@ def digest(value: object) -> str:
 def backfill(project: Path) -> dict[str, Any]:
     done = run_program(project, "backfill", "public.people", "--json", "-q", seconds=200, MASK_KEY=KEY)
     assert done.returncode == 0, done.stdout + done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)["result"]
+    said: dict[str, Any] = answer_of(done)["result"]
     return said
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cli_program import run_program
+from cli_program import answer_of, run_program
 
 TOPIC = "items"
 POISON = "not a number"
@@ -58,7 +58,7 @@ def ask(folder: Path, *command: str, code: int = 0, **options: Any) -> dict[str,
     """The object that a command prints with `--json`."""
     done = run_program(folder, *command, "--json", "-q", **{"seconds": 400, **options})
     assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
-    return json.loads(done.stdout)
+    return answer_of(done)
 
 
 def caught_up(folder: Path, code: int = 0, *more: str, **options: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from small_spark import SMALL
 
 ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
@@ -25,4 +25,4 @@ def run(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
     settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
     done = run_program(project, "run", "--until-caught-up", "--json", "-q", *settings, *arguments, seconds=300)
     assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return answer_of(done)

@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from cli_program import PROGRAM, WITH_SIGNALS, run_program
+from cli_program import PROGRAM, WITH_SIGNALS, answer_of, run_program
 
 from replicator.cli import status as status_command
 
@@ -365,7 +365,7 @@ def test_two_tables_that_a_glob_sends_to_one_target(project, answer):
     before = answer("query", "orders")["result"]
     for _ in range(2):
         done = run_program(project, "run", "--until-caught-up", "--json")
-        said = json.loads(done.stdout)
+        said = answer_of(done)
         assert done.returncode == 2 and "aside.orders both go to orders in sink lake" in said["summary"]
         assert "config/replicator.yaml:11" in said["summary"] + str(said["result"])
         lanes = {lane["id"]: lane["status"] for lane in said["result"]["lanes"]}

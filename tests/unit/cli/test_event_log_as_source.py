@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 from next_layer import LONG_ON_SPARK, pipeline, run
 
@@ -87,7 +87,7 @@ def test_a_log_that_lost_records_stops_with_code_4(project: Path) -> None:
 
 def test_doctor_looks_at_the_log(project: Path) -> None:
     done = run_program(project, "doctor", "--json", *pipeline(project, NEXT))
-    found = {d["subject"]: d for d in json.loads(done.stdout)["result"]}
+    found = {d["subject"]: d for d in answer_of(done)["result"]}
     assert "The event log" in found["source recorded"]["sentence"] and found["source recorded"]["severity"] == "ok"
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 
 import pytest
-from cli_program import PROGRAM, WITH_SIGNALS
+from cli_program import PROGRAM, WITH_SIGNALS, answer_of
 from click.testing import CliRunner
 
 from replicator import events
@@ -39,7 +39,7 @@ def shop(tmp_path, monkeypatch):
 
 def run(*arguments):
     done = CliRunner().invoke(main, [*arguments, "--json"])
-    answer = json.loads(done.stdout)
+    answer = answer_of(done)
     return done.exit_code, answer["result"] if answer["ok"] else answer["error"]["sentence"]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from click.testing import CliRunner
 from debezium_events import column, payload_of, schema_of, with_schema
 from deltalake import DeltaTable
@@ -118,7 +118,7 @@ def program(folder: Path, *words: str, code: int = 0) -> dict[str, Any]:
     with chdir(folder):
         done = CliRunner().invoke(main, [*words, "--json", "-q"])
     assert done.exit_code == code, done.output + repr(done.exception)
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = answer_of(done)
     return found
 
 
@@ -338,7 +338,7 @@ def sentence(shop: Path, code: int) -> str:
     """Of the program itself: this process would keep its lock."""
     done = run_program(shop, "run", "--until-caught-up", "--json", "-q")
     assert done.returncode == code, done.stdout + done.stderr
-    said: str = json.loads(done.stdout)["error"]["sentence"]
+    said: str = answer_of(done)["error"]["sentence"]
     return said
 
 
@@ -363,7 +363,7 @@ def on_spark(folder: Path, *words: str) -> dict[str, Any]:
     settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
     done = run_program(folder, *words, "--json", "-q", *settings, seconds=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = answer_of(done)
     return found
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from cli_program import run_program
+from cli_program import answer_of, run_program
 
 from adapters.delta.layout import Lake
 from adapters.delta.tables import opened
@@ -46,7 +46,7 @@ def run(folder: Path, *records: str) -> tuple[dict[str, dict], str]:
         more.writelines(records)
     done = run_program(folder, "run", "--until-caught-up", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    return {lane["id"]: lane for lane in json.loads(done.stdout)["result"]["lanes"]}, done.stderr
+    return {lane["id"]: lane for lane in answer_of(done)["result"]["lanes"]}, done.stderr
 
 
 def test_deletes_are_forgotten_after_a_time(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from debezium_events import column, event
 
 SAMPLES = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres"
@@ -47,12 +47,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask(shop: Path, *words: str) -> list[dict[str, Any]]:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)["result"]
+    return answer_of(done)["result"]
 
 
 def refusal(shop: Path, *words: str) -> dict[str, Any]:
     done = run_program(shop, *words, "--json", "-q")
-    return json.loads(done.stdout)["error"]
+    return answer_of(done)["error"]
 
 
 def test_a_row_is_followed_to_what_its_target_holds(shop: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dts_sales
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 
 CONFIG = """\
 pipeline: sales
@@ -51,7 +51,7 @@ def project(tmp_path: Path) -> Path:
 def result(project: Path, *arguments: str, code: int = 0) -> dict:
     done = run_program(project, "inspect", *arguments, "--json")
     assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return answer_of(done)
 
 
 def test_the_full_load_of_sales(project: Path) -> None:

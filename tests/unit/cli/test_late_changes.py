@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cli_program import run_program
+from cli_program import answer_of, run_program
 
 SAMPLES = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres"
 CONFIG = """\
@@ -42,7 +42,7 @@ def run(folder: Path, *records: str) -> dict:
         more.writelines(records)
     done = run_program(folder, "run", "--until-caught-up", "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return next(lane for lane in json.loads(done.stdout)["result"]["lanes"] if lane["id"] == "lake.changes")
+    return next(lane for lane in answer_of(done)["result"]["lanes"] if lane["id"] == "lake.changes")
 
 
 def ask(folder: Path, *command: str) -> list[dict]:

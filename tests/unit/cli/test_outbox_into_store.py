@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from click.testing import CliRunner
 from deltalake import DeltaTable
 from next_layer import run
@@ -110,7 +110,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def said(*arguments: str) -> Any:
     done = CliRunner().invoke(main, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)["result"]
+    return answer_of(done)["result"]
 
 
 def told(kind: str) -> dict[str, list[str]]:
@@ -221,7 +221,7 @@ def test_its_event_log_makes_the_other_targets_anew(project):
     ]
     before = told("order")
     done = run_program(folder, "replay", "outbox.event.order", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["result"]["lane"] == "lake.order"
+    assert done.returncode == 0 and answer_of(done)["result"]["lane"] == "lake.order"
     assert told("order") == before
 
 
@@ -241,5 +241,5 @@ def test_commands_that_treat_it_as_a_mirror_are_refused(project, command, why):
     """By name, with a next step, and nothing is done."""
     project("{path: ./events}")
     done = CliRunner().invoke(main, [*command, "--json"])
-    answer = json.loads(done.stdout)
+    answer = answer_of(done)
     assert done.exit_code == 2 and why in answer["error"]["sentence"] and answer["error"]["next_step"]

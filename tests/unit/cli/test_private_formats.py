@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 from next_layer import LONG_ON_SPARK, run
 
@@ -131,7 +131,7 @@ def assert_private(shop: Path) -> None:
 def program(shop: Path, *words: str) -> dict[str, Any]:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = answer_of(done)
     return found
 
 

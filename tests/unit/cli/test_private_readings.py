@@ -3,7 +3,6 @@ targets, event log and dead letters hold their values."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from asked_database import Asked
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 from next_layer import run
 
@@ -105,7 +104,7 @@ def test_nothing_that_is_kept_holds_private_values(shop: Path) -> None:
         assert told(shop, f"{name}_again") == expected
         done = run_program(shop, "forget", name, str(ALICE[0]), "--yes", "--json", "-q")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert json.loads(done.stdout)["result"]["removed"][f"lake.{name}"] > 0
+        assert answer_of(done)["result"]["removed"][f"lake.{name}"] > 0
         assert list(told(shop, name)) == [digest(BOB[0])]
     assert [value for value in CLEAR if value in held(shop)] == []
 

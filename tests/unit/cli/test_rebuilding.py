@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable, write_deltalake
 from next_layer import LONG_ON_SPARK
 from small_spark import SMALL
@@ -64,7 +64,7 @@ def record(shop: Path, below: int) -> None:
 def replay(shop: Path, *words: str, code: int = 0, key: str = "result") -> dict[str, Any]:
     done = run_program(shop, "replay", *words, "--json", "-q", seconds=300)
     assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)[key]
+    return answer_of(done)[key]
 
 
 def rows(shop: Path, table: str) -> list[str]:
@@ -150,7 +150,7 @@ def widened(row: dict[str, Any] | None, entry: dict[str, Any]) -> dict[str, Any]
 def ask(shop: Path, *words: str) -> Any:
     done = run_program(shop, *words, "--json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)["result"]
+    return answer_of(done)["result"]
 
 
 REFUSED = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 from small_spark import SMALL
 
@@ -81,7 +81,7 @@ def put(file: Path, text: str) -> None:
 def asked(project: Path, *arguments: str, code: int = 0) -> Any:
     done = run_program(project, *arguments, "--json", "-q")
     assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return answer_of(done)
 
 
 def features(project: Path) -> dict[int, tuple[Any, ...]]:

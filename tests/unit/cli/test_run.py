@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 
 STOPPED_AT_THE_END = """
 import signal, sys
@@ -82,4 +81,4 @@ def test_a_signal_ends_the_run_before_projections_and_snapshots(project):
     program = [sys.executable, "-c", STOPPED_AT_THE_END]
     done = subprocess.run(program, cwd=project, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["ok"]
+    assert answer_of(done)["ok"]

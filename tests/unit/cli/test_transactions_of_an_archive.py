@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_program import run_program
+from cli_program import answer_of, run_program
 from deltalake import DeltaTable
 
 RECORDED = Path(__file__).parents[2] / "golden" / "debezium_losses" / "open_transaction" / "archive.jsonl"
@@ -51,7 +51,7 @@ def project(folder: Path, without_the_last_of: str | None = None) -> None:
 def test_a_run_that_holds_records_back_says_so(tmp_path: Path, lost: str, code: int, sentence: str) -> None:
     project(tmp_path, without_the_last_of=lost)
     done = run_program(tmp_path, "run", "--until-caught-up", "--json")
-    told = json.loads(done.stdout)
+    told = answer_of(done)
     assert (done.returncode, told["ok"]) == (code, False)
     assert sentence in told["summary"]
     assert told["result"]["sources"][0]["transactions"]["waits_for"] == told["summary"]
@@ -84,7 +84,7 @@ def test_a_lane_without_changes_has_no_lag_of_transactions(tmp_path: Path) -> No
     for _ in range(2):
         done = run_program(tmp_path, "run", "--until-caught-up", "--json")
         assert done.returncode == 0, done.stdout
-        lanes = json.loads(done.stdout)["result"]["lanes"]
+        lanes = answer_of(done)["result"]["lanes"]
         assert {lane["id"]: lane["lag_records"] for lane in lanes} == dict.fromkeys(LANES, 0)
         idle_orders(tmp_path)
 
