@@ -54,7 +54,7 @@ def _entry(masked: Sequence[str] = (), computed: Mapping[str, str] = MappingProx
 
 CASES = {
     "plain": Case(),
-    "plain, again: the control": Case(),
+    "plain, again: A/A control": Case(),
     "two masked, of an entry": Case(_entry(MASKED)),
     "two computed": Case(_entry((), COMPUTED)),
     "two masked, two computed": Case(_entry(MASKED, COMPUTED)),

@@ -30,7 +30,7 @@ TO_REACH = 0.25
 POLICIES = ("scd1", "scd2")
 COLUMNS = ("value", "after")
 """Of the log: the records as they came, and the row that it tells of each."""
-CONTROL = "replay, again: the control"
+CONTROL = "replay, again: A/A control"
 REPLAY = "from replicator.cli import entry; entry()"
 
 

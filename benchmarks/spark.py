@@ -83,7 +83,7 @@ def beside_merge(batches: Sequence[float], merges: Sequence[float]) -> float:
     return median(between - merge for between, merge in zip(batches[-later:], merges[-later:], strict=True))
 
 
-PLAIN, OURS, CONTROL = "plain PySpark", "replicator", "replicator, again: the control"
+PLAIN, OURS, CONTROL = "plain PySpark", "replicator", "replicator, again: A/A control"
 PIPELINES = {
     PLAIN: _plain,
     f"{PLAIN}, our session": partial(_plain, session="ours"),

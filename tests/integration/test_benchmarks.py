@@ -35,6 +35,8 @@ TINY = {
     "spark": "--events 1000 --batches 500 --workers 1",
 }
 """Options that make a command small. They follow those of the documentation, and the last value of an option counts."""
+COMPARES_NOTHING = {"memory"}
+"""Benchmarks that need no control. All others print how much two equal runs differ."""
 ON_SPARK = "policies --rows 20000 --changes 100 --runs 1 --keys uniform --policy scd1 --sinks spark"
 
 
@@ -63,22 +65,27 @@ def test_every_benchmark_is_documented_and_made_tiny():
     assert {benchmark(text) for text in documented_commands()} == set(TINY)
 
 
-def run(arguments: str, out: Path) -> dict:
+def run(arguments: str, out: Path) -> tuple[str, dict]:
+    """What a benchmark prints, and its figures."""
     command = [sys.executable, "-m", "benchmarks", *shlex.split(arguments), "--json", str(out)]
     done = subprocess.run(command, cwd=PROJECT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    return json.loads(out.read_text())
+    return done.stdout, json.loads(out.read_text())
 
 
 @pytest.mark.parametrize("name", [name for name in TINY if name != "spark"])
-def test_tiny_benchmark_runs(name, tmp_path):
-    assert run(f"{name} {TINY[name]}", tmp_path / "figures.json")
+def test_tiny_benchmark_prints_its_control(name, tmp_path):
+    printed, figures = run(f"{name} {TINY[name]}", tmp_path / "figures.json")
+    assert figures
+    assert ("A/A" in printed) == (name not in COMPARES_NOTHING), printed
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("arguments", [f"spark {TINY['spark']}", ON_SPARK], ids=["spark", "policies"])
-def test_tiny_benchmark_runs_on_spark(arguments, tmp_path):
-    assert run(arguments, tmp_path / "figures.json")
+def test_tiny_benchmark_prints_its_control_on_spark(arguments, tmp_path):
+    printed, figures = run(arguments, tmp_path / "figures.json")
+    assert figures
+    assert "A/A" in printed
 
 
 def test_terminated_benchmark_stops_its_servers():
