@@ -29,8 +29,8 @@ BY_CODE = {
     + FIX_SOURCE,
     RejectCode.SEQUENCE: "Name other columns in `sequence_by` (deletes need REPLICA IDENTITY FULL for it), and load the "
     "lane again with `replicator lanes resync LANE`. Or: " + FIX_SOURCE,
-    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, and replay the record. "
-    + FIX_SOURCE,
+    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, or declare it as `string`, and "
+    "replay the record. " + FIX_SOURCE,
     RejectCode.INCOMPLETE: "Replay the record that made the row first, if it was rejected too; or load the table again.",
     RejectCode.LATE: "Load the lane again with `replicator lanes resync LANE`. A longer `watermark` or "
     "`tombstone_retention` lets such changes in from then on.",

@@ -88,6 +88,18 @@ def test_a_letter_whose_remedy_is_followed_is_let_in(
     assert replayed(project) == list(range(len(records)))
 
 
+def test_a_text_that_is_no_number_is_let_in_once_its_column_is_text(tmp_path: Path) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.configure((FORMAT, "format: canal_json"), (MATCH, f"{MATCH} schema: {{name: int32}},"))
+    project.feed("a", [flat("t", 0, "INSERT", {"id": 0, "name": "12 kg"})])
+    project.run()
+    assert [letter["code"] for letter in project.ask("dlq", "list")["result"]] == ["OUT_OF_RANGE"]
+    assert "declare it as `string`, and replay the record" in explained(project)
+    project.configure(("name: int32", "name: string"))
+    assert replayed(project) == [0]
+    assert project.rows("lake", "t") == [{"id": 0, "name": "12 kg"}]
+
+
 @pytest.mark.parametrize(
     ("option", "remedy"),
     [("keys", "Name the key columns with `keys`"), ("sequence_by", "Name other columns in `sequence_by`")],
