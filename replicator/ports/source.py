@@ -23,14 +23,15 @@ class Source(Protocol[F]):
     def run(self, start: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop, *, once: bool) -> None:
         """Read from `start` until `stop`, or, with `once`, up to where the stream ended when the call began.
 
-        Partitions absent from `start` begin where the source's `start_from` says; partitions and topics that appear while
-        running are picked up from their beginning. Batches MUST touch: per partition the first span starts at `start` and
-        each next one where the last ended (test_spans_touch). Per partition records MUST come in offset order
-        (test_order). A record MUST be delivered exactly once per call (test_exactly_once_per_run). A record's time outside
-        the years 1 to 9999 MUST come as null (test_odd_times_are_null). `apply_batch` returns when the next batch may be
-        read; an exception of it ends the call and is passed on (test_error_passes_through). A batch is handed over as soon
-        as records are there; it never waits to be full. While no records come, `apply_batch` MUST be called with an empty
-        batch about every second, so that the caller can do its own work.
+        Partitions and topics that appear while running are picked up from their beginning. So are those absent from `start`,
+        which has every partition that was there when the caller looked: they appeared since, perhaps in an outage. Batches
+        MUST touch: per partition the first span starts at `start` and each next one where the last ended (test_spans_touch).
+        Per partition records MUST come in offset order (test_order). A record MUST be delivered exactly once per call
+        (test_exactly_once_per_run). A record's time outside the years 1 to 9999 MUST come as null (test_odd_times_are_null).
+        `apply_batch` returns when the next batch may be read; an exception of it ends the call and is passed on
+        (test_error_passes_through). A batch is handed over as soon as records are there; it never waits to be full. While no
+        records come, `apply_batch` MUST be called with an empty batch about every second, so that the caller can do its own
+        work.
         """
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:

@@ -64,7 +64,7 @@ class KafkaSource:
     def _starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
         refuse(lost(self._cluster, topics, start, {}))
         there = partitions_of(topics)
-        fresh = self._cluster.beginnings(p for p in there if p not in start)
+        fresh = self._cluster.firsts(p for p in there if p not in start)
         return {p: start[p] if p in start else fresh[p] for p in there}
 
     def _warn(self, topics: Mapping[str, Topic]) -> None:

@@ -231,9 +231,19 @@ def test_start_from(broker: Broker, source_of: Make, topic: str) -> None:
     assert source_of(topic, start_from=between.isoformat()).start() == at(topic, 4)
     after = (between + timedelta(hours=1)).isoformat()
     assert source_of(topic, start_from=after).start() == at(topic, 5)
-    assert run_once(source_of(topic, start_from=between.isoformat())).offsets(topic) == [4]
     broker.delete_below(topic, 2)
     assert source_of(topic).start() == at(topic, 2)
+
+
+@pytest.mark.parametrize("start_from", ["latest", "2200-01-01T00:00:00+00:00"])
+def test_a_topic_that_appeared_in_an_outage_is_read_from_its_beginning(
+    broker: Broker, source_of: Make, topic: str, start_from: str
+) -> None:
+    broker.create(topic, f"{topic}2")
+    for name in (topic, f"{topic}2"):
+        broker.produce(name, numbers(3))
+    seen = run_once(source_of(f"{topic}*", start_from=start_from), at(topic, 2))
+    assert (seen.offsets(topic), seen.offsets(f"{topic}2")) == ([2], [0, 1, 2])
 
 
 def test_read_is_exact_and_safe_within_apply_batch(broker: Broker, source_of: Make, topic: str) -> None:
