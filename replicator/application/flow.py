@@ -16,10 +16,11 @@ from .lanes import LaneRun
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """A source that does not answer: since when, on the clock, and why."""
+    """A source that does not answer, or (`answers`) that cannot read some partition: since when, on the clock, and why."""
 
     since: float
     sentence: str
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,12 @@ class SourceCall:
 @dataclass
 class Flow:
     """What a source has brought so far, for people. `ignored`: how many of its `records` carry no change of a table that
-    some lane has, by kind. `end` is where its stream ended when last asked; `away` is set while it does not answer, `call`
-    while the pipeline waits for it; `pace` where an engine runs the stream; `alignment` where lanes are held together at
-    transactions. `unmatched`: `NamesTopics.unmatched` of a source that had no topic at all when it was read to its end;
-    `absent`, `damaged`: likewise, of `NamesFiles`. `excluded`: the topics that an event log does not read, by sink.
-    `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the records may lose some before.
-    `transactions`: the topic in which their ends are told, where lanes follow them."""
+    some lane has, by kind. `end` is where its stream ended when last asked; `away` is set while it does not answer or
+    fails in part, `call` while the pipeline waits for it; `pace` where an engine runs the stream; `alignment` where lanes
+    are held together at transactions. `unmatched`: `NamesTopics.unmatched` of a source that had no topic at all when it
+    was read to its end; `absent`, `damaged`: likewise, of `NamesFiles`. `excluded`: the topics that an event log does not
+    read, by sink. `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the records may
+    lose some before. `transactions`: the topic in which their ends are told, where lanes follow them."""
 
     records: int = 0
     ignored: Counter[str] = field(default_factory=Counter)

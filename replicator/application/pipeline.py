@@ -238,8 +238,6 @@ class Pipeline(Generic[F]):
         self._position = self.flow.position = (self._position or Position()).advanced_to(batch.span.end)
         self._shared.silence.end()
         self.flow.records += batch.records
-        if batch.records:
-            self._is_back()
         self._hand_over(handed)
 
     def _meet(self, routed: Routed[F], span: Span) -> bool:
@@ -436,10 +434,10 @@ class Pipeline(Generic[F]):
             self._pay()
             self.tell_source()
 
-    def _is_away(self, error: Retryable) -> None:
-        """Said once, and remembered until the source answers again."""
+    def _is_away(self, error: Retryable, *, answers: bool = False) -> None:
+        """Said once, and remembered until `tell_source` succeeds: records of a partition do not show that all are read."""
         known = self.flow.away
-        self.flow.away = Away(known.since if known else self._shared.clock(), error.sentence)
+        self.flow.away = Away(known.since if known else self._shared.clock(), error.sentence, answers)
         tell = log.debug if known else log.warning
         tell("source away", source=self.place.name, sentence=error.sentence)
 
@@ -454,17 +452,18 @@ class Pipeline(Generic[F]):
         runs = self.roster.runs()
         self.flow.excluded = {run.lane.sink: frozenset(self.roster.excluded(run.lane.sink)) for run in self.roster.logs}
         lowest = Position.lowest([self.flow.position_of(run) for run in runs])
+        answers = False
         try:
             with self._calling("looking for its end"):
+                self.flow.end, answers = self.place.source.end(), True
+                if self._aligner:
+                    self._aligner.asked(self.flow.end)
+                self._shared.telemetry.lag(self.place.name, self.flow.lag_behind(runs))
                 self.place.source.committed(lowest)
-                self.flow.end = self.place.source.end()
-            if self._aligner:
-                self._aligner.asked(self.flow.end)
         except Retryable as error:
-            self._is_away(error)
-            return
-        self._is_back()
-        self._shared.telemetry.lag(self.place.name, self.flow.lag_behind(runs))
+            self._is_away(error, answers=answers)
+        else:
+            self._is_back()
 
     def _tell_pace(self) -> None:
         source: Any = self.place.source

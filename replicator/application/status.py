@@ -30,13 +30,11 @@ LONG = timedelta(seconds=10)
 @dataclass(frozen=True, slots=True)
 class LaneReport:
     """One lane. `lag_records` to the end of its source as last asked, None while that does not answer, and where offsets do
-    not tell how many records there are; `lag_seconds` is the
-    age of the newest change applied, 0 when nothing is left to apply, None when unknown. `position` as `Position.to_json`.
-    `dead_letters`: how many open dead letters keep something from it (`count_for_lane`), None while that is not known.
-    `tombstones`: `tombstones_of` the lane. `handed`: up to where its sink was given everything. `schemas`: those that it has
-    met, and the one it waits for, by number (`schema_versions.told`). `call`: the call of its sink that has been waited for
-    longer than `LONG`: `doing`, and `since`, a time.
-    """
+    not tell how many records there are; `lag_seconds` is the age of the newest change applied, 0 when nothing is left, None
+    when unknown. `position` as `Position.to_json`. `dead_letters`: how many open dead letters keep something from it
+    (`count_for_lane`), None while that is not known. `tombstones`: `tombstones_of` the lane. `handed`: up to where its sink
+    was given everything. `schemas`: those that it has met, and the one it waits for, by number (`schema_versions.told`).
+    `call`: the call of its sink that has been waited for longer than `LONG`: `doing`, and `since`, a time."""
 
     id: str
     table: str
@@ -63,11 +61,12 @@ class SourceReport:
     """One source: records read since the start, how many per second on the whole, and `lag_records` from its lowest lane to
     its end; `unread` of them were not read yet. Both are None where offsets do not tell how many records there are.
 
-    Of the records, `ignored` by kind carry no change of a table that some lane has, and `Report.rejects` has those that were
-    rejected in stages `route` and `decode`; lanes got all others. While the source does not answer, `away_since` (a time)
-    and `error`; its end is then what it was when it last answered. `pace` where an engine runs the stream by itself;
-    `transactions` where lanes are held together at them; `row_loss` where what sends the records may lose
-    some before. `call`: what the source has been waited for longer than `LONG`: `doing`, and `since`, a time."""
+    Of the records, `ignored` by kind carry no change of a table that some lane has, and `Report.rejects` has those that
+    were rejected in stages `route` and `decode`; lanes got all others. While the source does not answer, or some partition
+    of it fails, `away_since` (a time) and `error`; its end is then what it was when it last answered. `pace` where an
+    engine runs the stream by itself; `transactions` where lanes are held together at them; `row_loss` where what sends the
+    records may lose some before. `call`: what the source has been waited for longer than `LONG`: `doing`, and `since`, a
+    time."""
 
     name: str
     records: int
@@ -198,7 +197,7 @@ def _source(name: str, flow: Flow, left: int | None, clock: float, now: datetime
 
 def _lane(run: LaneRun, flow: Flow, now: datetime, letters: Letters) -> LaneReport:
     position = Position({**run.begun, **run.applied})
-    left = flow.lag(flow.position_of(run)) if flow.end and not flow.away else None
+    left = flow.lag(flow.position_of(run)) if flow.end and (flow.away is None or flow.away.answers) else None
     problem = run.problem or run.retrying or run.waiting
     lane = run.lane
     names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")

@@ -58,7 +58,8 @@ class Source(Protocol[F]):
 
     def committed(self, position: Position) -> None:
         """Told from time to time how far every lane has got; may publish it (a Kafka group offset). A hint, never read
-        back to decide where to start."""
+        back to decide where to start. Retryable while some partition cannot be read, though the others are: the source
+        counts as away until a call succeeds."""
 
     def close(self) -> None:
         """Let go of everything; may be called twice."""

@@ -11,6 +11,7 @@ from itertools import groupby
 import pytest
 from application_world import QUICK, World, model
 from histories_of_items import change, move, tombstone
+from structlog.testing import capture_logs
 from tuple_engine import TupleDecoder
 from tuple_ports import Crash, Machine
 
@@ -234,7 +235,7 @@ def test_retryable_of_the_source_goes_on_from_the_current_position():
 
 
 def test_a_source_that_is_away_says_since_when():
-    world = World(HISTORY, cuts=(1,))
+    world = World(HISTORY, cuts=(1,), options=replace(QUICK, tell_every=0))
     running = world.start()
     status = Status(running.supervisor._pipelines, running.shared)
     seen, failures = [], [Retryable("broker away"), Retryable("still away")]
@@ -250,6 +251,27 @@ def test_a_source_that_is_away_says_since_when():
     assert [error for error, _ in groupby(s.error for s in seen)] == [None, "broker away", "still away", None]
     since = [datetime.fromisoformat(s.away_since) for s in seen if s.error]
     assert before <= min(since) and max(since) - min(since) < timedelta(seconds=0.1), "since the first failure, not the last"
+    assert status.report().sources[0].away_since is None
+
+
+def test_a_source_with_a_failing_partition_stays_away_while_the_others_are_read():
+    running = World(HISTORY, cuts=(1,), options=replace(QUICK, tell_every=0)).start()
+    status, seen = Status(running.supervisor._pipelines, running.shared), []
+
+    def committed(position):
+        seen.append(running.pipeline.flow.away)
+        raise Retryable("t[1] fails")
+
+    running.source.committed = committed
+    with capture_logs() as logged:
+        assert running.once() is ExitCode.OK
+    assert seen[0] is None and len(seen) > len(HISTORY) and set(seen[1:]) == {running.pipeline.flow.away}
+    assert [entry["sentence"] for entry in logged if entry["log_level"] == "warning"] == ["t[1] fails"]
+    report = status.report()
+    assert report.sources[0].error == "t[1] fails" and {lane.lag_records for lane in report.lanes} == {0}
+    assert running.telemetry.lags[0] > running.telemetry.lags[-1] == 0
+    running.source.committed = seen.append
+    running.pipeline.tell_source()
     assert status.report().sources[0].away_since is None
 
 
