@@ -1,4 +1,5 @@
-"""Records that are large in every way: within the limits they are rows, beyond them rejects, and others go on."""
+"""Records that are large in every way: within the limits they are rows, beyond them rejects, and others go on. One key that
+takes all changes."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ import json
 from pathlib import Path
 
 import pytest
+from changing import Project, record
 from cli_program import answer_of, run_program
-from debezium_events import payload_of
+from debezium_events import ID, column, payload_of
 from recorded_shop import Shop, refused
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -83,3 +85,29 @@ def test_deep_values(tmp_path: Path, postgres_dsn: str) -> None:
     assert rejects(shop) == too_deep
     assert shop.in_lake("deep", ("id", "v")) == shop.in_mirror("deep", ("id", "v")) == {(1, "[" * 50 + "]" * 50)}
     shop.nothing_else_happened()
+
+
+NUMBER = column("n", "int32")
+EACH = "{sink: lake}, {sink: mirror}"
+OF_ALL_POLICIES = ", ".join(
+    f"{{sink: {sink}, into: {policy}, policy: {policy}}}"
+    for sink in ("lake", "mirror")
+    for policy in ("scd1", "scd2", "append")
+)
+
+
+@pytest.mark.parametrize("changes", [1_000, pytest.param(20_000, marks=pytest.mark.long)])
+def test_one_key_takes_every_change(tmp_path: Path, postgres_dsn: str, changes: int) -> None:
+    project = Project(tmp_path, {"t": ""}, postgres_dsn)
+    project.configure((EACH, OF_ALL_POLICIES), ("pipeline: changing", "pipeline: changing\nlimits: {batch_bytes: 256KiB}"))
+    project.feed(
+        "a", (record("t", n, [ID, NUMBER], [ID], op="u" if n else "c", after={"id": 1, "n": n}) for n in range(changes))
+    )
+    assert not refused(project.run())
+    for sink in ("lake", "mirror"):
+        assert project.rows(sink, "scd1") == [{"id": 1, "n": changes - 1}]
+        assert sorted(row["n"] for row in project.rows(sink, "append")) == list(range(changes))
+        history = project._lake("scd2") if sink == "lake" else project._mirror("scd2")
+        versions = sorted((row["n"], row["_cdc_seq_1"], row["_cdc_end_seq_1"]) for row in history)
+        ends = [*(start for _, start, _ in versions[1:]), None]
+        assert [(n, end) for n, _, end in versions] == list(enumerate(ends)) and len(versions) == changes

@@ -12,7 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from adapters.sources.kafka import KafkaSource, follow
 from adapters.sources.kafka.cluster import Cluster
@@ -372,6 +373,33 @@ def test_group_offsets_are_visible(broker: Broker, source_of: Make, topic: str) 
     found = {(p.topic, p.partition): p.offset for p in asked[group].result(20).topic_partitions or []}
     assert found == {(topic, 0): 5, (topic, 1): 1}
     source.close()
+
+
+def test_others_in_the_group_do_not_decide_what_is_read(
+    broker: Broker, source_of: Make, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Offsets of the group that somebody resets, and a consumer that joins the group and gets its partitions."""
+    broker.create(topic)
+    broker.produce(topic, numbers(6))
+    group = f"g-{uuid4()}"
+    source = source_of(topic, group_id=group)
+    reset = ConsumerGroupTopicPartitions(group, [KafkaPartition(topic, 0, 0)])
+    source.committed(at(topic, 3))
+    source.close()
+    broker.admin.alter_consumer_group_offsets([reset])[group].result(20)
+    with closing(Consumer({"bootstrap.servers": broker.address, "group.id": group})) as other:
+        other.subscribe([topic])
+        while not other.assignment():
+            other.poll(0.1)
+        assert run_once(source, at(topic, 3)).offsets(topic) == [3, 4, 5]
+        source.committed(at(topic, 6))
+        source.close()
+    assert "were not published" in caplog.text
+    source.committed(at(topic, 6))
+    source.close()
+    asked = broker.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    [found] = asked[group].result(20).topic_partitions
+    assert found.offset == 6
 
 
 def test_a_message_of_ten_megabytes(broker: Broker, source_of: Make, topic: str) -> None:
