@@ -27,10 +27,12 @@ LOOK_SECONDS = 10.0
 ANSWER_SECONDS = 300.0
 """The limit, unless something else is configured."""
 
-WORKING = (
-    "SELECT state = 'active' AND wait_event_type IS DISTINCT FROM 'Client' FROM pg_catalog.pg_stat_activity WHERE pid = %s"
-)
-"""A server process that waits for its client, while this waits for it, has a client that it cannot reach."""
+LOOK = """
+SELECT state = 'active' AND wait_event_type IS DISTINCT FROM 'Client',
+       (SELECT bytes_processed FROM pg_catalog.pg_stat_progress_copy AS copy WHERE copy.pid = session.pid)
+FROM pg_catalog.pg_stat_activity AS session WHERE pid = %s"""
+"""A server process that waits for its client, while this waits for it, has a client that it cannot reach, unless more of a
+COPY arrives meanwhile: slow networks have much of it on its way."""
 
 Silence = Callable[[float], None]
 """Told how long there has been no byte; raises to end the wait."""
@@ -61,6 +63,7 @@ class AnsweredConnection(psycopg.Connection):
     hurry: threading.Event
     _pid = 0
     _next = _suspected = 0.0
+    _copied: int | None = None
     _hurried = False
 
     def watch(self, limit: float, hurry: threading.Event) -> None:
@@ -70,7 +73,7 @@ class AnsweredConnection(psycopg.Connection):
 
     def wait(self, gen: Any, *more: Any, **named: Any) -> Any:
         """See `psycopg.Connection.wait`."""
-        self._next, self._suspected, self._hurried = LOOK_AFTER, 0.0, False
+        self._next, self._suspected, self._copied, self._hurried = LOOK_AFTER, 0.0, None, False
         return super().wait(limited(gen, self._silence), *more, **named)
 
     def _silence(self, seconds: float) -> None:
@@ -82,8 +85,10 @@ class AnsweredConnection(psycopg.Connection):
             self._hurried, self._next = True, min(self._next, max(seconds, HURRIED))
         if seconds < self._next:
             return
-        working = is_working(self.info.dsn, self.info.password, self._pid)
-        doubtful = not working and (working is False or self._hurried or seconds > self.limit)
+        working, copied = look(self.info.dsn, self.info.password, self._pid)
+        arrives = None not in (self._copied, copied) and copied != self._copied
+        self._copied = copied
+        doubtful = not working and not arrives and (working is False or self._hurried or seconds > self.limit)
         if doubtful and self._suspected:
             idle, unknown = "though it has nothing left to do for this connection", "and takes no other connection either"
             self._end(seconds, f", {unknown if working is None else idle}")
@@ -95,8 +100,9 @@ class AnsweredConnection(psycopg.Connection):
         raise psycopg.OperationalError(f"the server has not answered for {seconds:.0f} s{why}")
 
 
-def is_working(dsn: str, password: str, pid: int) -> bool | None:
-    """True while the server's process `pid` works on a statement; None when the server cannot be asked."""
+def look(dsn: str, password: str, pid: int) -> tuple[bool | None, int | None]:
+    """Whether the server's process `pid` works on a statement, and how many bytes of a COPY it has read. None when it
+    cannot be asked, and without a COPY."""
     # A connection for commands of replication could not be asked so.
     more: dict[str, Any] = {**psycopg.conninfo.conninfo_to_dict(dsn), **({"password": password} if password else {})}
     more.pop("replication", None)
@@ -104,7 +110,7 @@ def is_working(dsn: str, password: str, pid: int) -> bool | None:
         with AnsweredConnection.connect(
             **{**more, "connect_timeout": int(LOOK_SECONDS), "application_name": "replicator look"}, autocommit=True
         ) as connection:
-            row = connection.execute(WORKING, (pid,)).fetchone()
+            working, copied = connection.execute(LOOK, (pid,)).fetchone() or (False, None)
     except psycopg.Error:
-        return None
-    return bool(row and row[0])
+        return None, None
+    return bool(working), copied

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 
-from .pg_copy import chunk_rows
+from .pg_copy import chunk_rows, send
 
 ALIKE = frozenset(
     {
@@ -57,5 +57,5 @@ def copy_binary(cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table)
     with cursor.copy(statement) as copy:
         copy.write(encoder.write_header())
         for batch in rows.to_batches(max_chunksize=chunk_rows(rows)):
-            copy.write(encoder.write_batch(batch))
+            send(copy, encoder.write_batch(batch))
         copy.write(encoder.finish())

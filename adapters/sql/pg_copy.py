@@ -16,6 +16,8 @@ from .pg_literals import text_column
 
 CHUNK_ROWS = 8192
 CHUNK_BYTES = 16 << 20
+MESSAGE_BYTES = 64 << 10
+"""The server counts what it has read by messages, and `pg_answers` tells a slow network from a dead one by that count."""
 OPTIONS = csv.WriteOptions(include_header=False, quoting_style="needed")
 
 
@@ -30,7 +32,13 @@ def copy_rows(cursor: psycopg.Cursor, statement: sql.Composed, rows: pa.Table, f
     the server reading the one before."""
     with cursor.copy(statement) as copy:
         for batch in rows.to_batches(max_chunksize=chunk_rows(rows)):
-            copy.write(csv_bytes(batch, forms))
+            send(copy, csv_bytes(batch, forms))
+
+
+def send(copy: psycopg.Copy, data: bytes | memoryview) -> None:
+    """Some of the payload."""
+    for start in range(0, len(data), MESSAGE_BYTES):
+        copy.write(data[start : start + MESSAGE_BYTES])
 
 
 def chunk_rows(rows: pa.Table) -> int:

@@ -34,6 +34,16 @@ PASSES = {
 }
 """What may pass by itself: the SQLSTATE, or its first characters, and why."""
 
+RELIEF = {
+    "53100": "Free space on the server's disk.",
+    "55P03": (
+        "Wait until the session that holds the lock ends, or end it with pg_terminate_backend(pid). It is one of these: "
+        "`SELECT pid, relation::regclass, mode, query FROM pg_locks JOIN pg_stat_activity USING (pid) "
+        "WHERE granted AND datname = current_database()`."
+    ),
+}
+"""What an operator can do about some of them."""
+
 ENDS_SESSION = {
     "08": "nobody knows what the other side still answers",
     "25": "the session is not in the state in which this program left it; its defaults may be those of a standby",
@@ -115,16 +125,12 @@ def translated(error: psycopg.Error, doing: str) -> ReplicatorError:
         said += f": {_one_line(error.diag.message_detail)}"  # Names of objects, never a row's values.
     sentence = f"PostgreSQL said while {doing}: {said} (SQLSTATE {state})."
     if state.startswith(tuple(PASSES)) or has_stale_plan(error):
-        return Retryable(sentence, next_step=_relief(state))
+        return Retryable(sentence, next_step=RELIEF.get(state, ""))
     for table, kind in ((ENVIRONMENT, EnvironmentProblem), (STRUCTURE, Fatal)):
         for prefix, step in table.items():
             if state.startswith(prefix):
                 return kind(sentence, next_step=step)
     return Fatal(sentence)
-
-
-def _relief(state: str) -> str:
-    return "Free space on the server's disk." if state == "53100" else ""
 
 
 def _without_state(error: psycopg.Error, doing: str) -> ReplicatorError:

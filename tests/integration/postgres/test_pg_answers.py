@@ -20,7 +20,7 @@ from adapters.sources.backfill.postgres.place import walsender
 from adapters.sources.delta.query.check import QueryCheck
 from adapters.sources.delta.query.database import Database
 from adapters.sources.delta.query.options import QueryOptions
-from adapters.sql import pg_answers
+from adapters.sql import pg_answers, pg_copy
 from adapters.sql.pg_connection import Session
 from replicator.domain.errors import Retryable
 
@@ -31,9 +31,9 @@ TABLE = table_of({"id": pa.int64(), "name": pa.string()})
 
 class Middlebox:
     """Keeps connections open, acknowledges what comes, and from `die` on forwards nothing on those that are there. `closed`:
-    nor on new ones. `dies_of`: it dies when a client sends this text."""
+    nor on new ones. `dies_of`: it dies when a client sends this text. `slow`: it takes its time over what clients send."""
 
-    dies_of = b""
+    dies_of, slow = b"", False
 
     def __init__(self, to: tuple[str, int]) -> None:
         self._to, self._born, self.closed = to, 0, False
@@ -58,9 +58,11 @@ class Middlebox:
 
     def _pump(self, one: socket.socket, other: socket.socket, born: int) -> None:
         try:
-            while data := one.recv(65536):
+            while data := one.recv(512 if self.slow else 65536):
                 if self.dies_of and self.dies_of in data:
                     self.die()
+                if self.slow and other.getpeername() == self._to:
+                    time.sleep(0.02)
                 if born == self._born and not self.closed:
                     other.sendall(data)
             other.shutdown(socket.SHUT_RDWR)
@@ -116,13 +118,28 @@ def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> 
         assert sink.lanes.session.generation == 1
 
 
+def test_a_slow_network_is_not_taken_for_a_dead_one(
+    path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent may be on its way for longer than the time after which the server is asked."""
+    monkeypatch.setattr(pg_copy, "MESSAGE_BYTES", 512)
+    box, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn) as sink:
+        put(sink, feed.write(row(1)))
+        box.slow = True
+        assert sink.apply([feed.write(*map(row, range(2, 800)))], no_rejects)[feed.lane.id].counts.applied == 798
+        box.slow = False
+        assert sink.lanes.session.generation == 1
+
+
 def test_one_look_that_fails_ends_no_statement(
     path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As while the server has too many clients for a moment."""
     _, dsn = path
-    looks, look = iter([None]), pg_answers.is_working
-    monkeypatch.setattr(pg_answers, "is_working", lambda *asked: next(looks, look(*asked)))
+    looks, look = iter([(None, None)]), pg_answers.look
+    monkeypatch.setattr(pg_answers, "look", lambda *asked: next(looks, look(*asked)))
     with opened(dsn, answer_timeout=0.1) as sink, sink.lanes.session.using("waiting") as cursor:
         assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
     assert next(looks, "looked") == "looked"

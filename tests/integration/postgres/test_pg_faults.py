@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -13,6 +15,7 @@ import pytest
 from pg_case import TOPIC, Feed, fetch, no_rejects, opened, put, table_of
 
 from adapters.sinks.postgres import PostgresSink
+from adapters.sql import pg_connection
 from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
 
 pytestmark = pytest.mark.postgres
@@ -250,6 +253,25 @@ def test_read_only_role_is_told_what_to_do(postgres_dsn: str) -> None:
             put(sink, Feed(TABLE).write(ROWS[0]))
     finally:
         fetch(postgres_dsn, "DROP ROLE reader_of_nothing")
+
+
+def test_a_lock_of_somebody_else_ends_as_the_remedy_says(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement does not wait for it for ever, and nothing of the write is there twice afterwards."""
+    monkeypatch.setitem(pg_connection.SETTINGS, "lock_timeout", "200ms")
+    feed = Feed(TABLE)
+    with opened(postgres_dsn) as sink, closing(psycopg.connect(postgres_dsn)) as other:
+        put(sink, feed.write(ROWS[0]))
+        other.execute("LOCK TABLE mirror.items IN ACCESS EXCLUSIVE MODE")
+        write = feed.write(*ROWS[1:])
+        for _ in range(2):
+            with pytest.raises(Retryable, match=r"lock timeout \(SQLSTATE 55P03\)") as refused:
+                sink.apply([write], no_rejects)
+        [query] = re.findall(r"`(SELECT .*?)`", refused.value.next_step)
+        [pid] = [pid for pid, *held, _ in fetch(postgres_dsn, query) if held == ["mirror.items", "AccessExclusiveLock"]]
+        assert pid == other.info.backend_pid
+        fetch(postgres_dsn, f"SELECT pg_terminate_backend({pid}, 10000)")
+        assert sink.apply([write], no_rejects)[feed.lane.id].counts.applied == len(ROWS) - 1
+    assert count(postgres_dsn) == len(ROWS)
 
 
 def test_a_missing_server_may_come_back(postgres_dsn: str) -> None:
