@@ -24,17 +24,19 @@ from .lines import LONGER
 from .listing import ArchiveFile
 from .records import LineTooLong, unreadable
 
-LEAST = 1 << 20
+MIN_BUDGET_BYTES = 1 << 20
 """Bytes of text that are taken at once, even where `limits.message_bytes` is less."""
-UNPACKED = 8
+MAX_EXPANSION = 8
 """Columns that are not read as dictionaries may unpack to as many times more than is taken at once."""
-FEWEST = 64
+MIN_ROWS = 64
 """Rows that are read at once, even where nothing says how long their values are."""
-PROBED = 1 << 16
+PROBE_BYTES = 1 << 16
+"""Bytes that are read at once to find the first row of a group."""
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 AS_DICTIONARY = {"PLAIN", "RLE", "BIT_PACKED", *DICTIONARY}
 """What pages may be coded as in a column that Arrow reads as a dictionary."""
+LISTS = (t.is_list, t.is_large_list, t.is_fixed_size_list, t.is_list_view, t.is_large_list_view)
 
 
 def frames(
@@ -43,7 +45,7 @@ def frames(
     """The raw batches of a file that `form` does not refuse, or of some row groups of it, which follow each other: each of
     at most `most` rows. A row longer than lines may be is a reject."""
     groups = range(reader.num_row_groups) if groups is None else groups
-    budget = max(form.longest // LONGER, LEAST)
+    budget = max(form.longest // LONGER, MIN_BUDGET_BYTES)
     first = 1 + sum(reader.metadata.row_group(group).num_rows for group in range(groups[0] if groups else 0))
     for chunk in _Reading(file, reader, budget, most, groups).chunks() if groups else ():
         for rows, size in _cut(chunk, budget, form.longest):
@@ -62,33 +64,38 @@ class _Reading:
         metadata = self._metadata = reader.metadata
         count = metadata.row_group(0).num_columns
         self._columns = {n: [metadata.row_group(group).column(n) for group in groups] for n in range(count)}
-        self._rows = min([most, *(max(1, budget // max(1, self._row_bytes(at))) for at in range(len(groups)))])
-        self._coded = self._plan(UNPACKED * budget)
-
-    def _plan(self, unpacked: int) -> list[int]:
-        """The columns to read as dictionaries. Of others so few rows are read at once that they unpack to no more."""
+        average = min([most, *(max(1, budget // max(1, self._row_bytes(at))) for at in range(len(groups)))])
         texts = [n for n, chunks in self._columns.items() if chunks[0].physical_type == "BYTE_ARRAY"]
         codings = {n: {one for chunk in self._columns[n] for one in chunk.encodings} for n in texts}
         coded = [n for n in texts if codings[n] & DICTIONARY and codings[n] <= AS_DICTIONARY]
         # Values of other codings share what they begin with, or cannot be read as dictionaries.
-        unknown = [self._size(n) for n in texts if n not in coded and codings[n] & {"DELTA_BYTE_ARRAY", *DICTIONARY}]
-        limit = unpacked // self._rows // max(1, len(coded))
-        large = [n for n in coded if self._size(n) > limit]
-        flat = [n for n in large if self._reader.schema.column(n).path == self._reader.schema.column(n).name]
-        known = []
+        unknown = [n for n in texts if n not in coded and codings[n] & {"DELTA_BYTE_ARRAY", *DICTIONARY}]
+        self._unpacked = MAX_EXPANSION * budget
+        self._limit = self._unpacked // average // max(1, len(coded))
+        large = [n for n in coded if self._size(n) > self._limit]
         # Arrow does not read nested columns as dictionaries where a batch has two of them.
-        for n in (n for n in large if n not in flat):
+        nested = [n for n in large if reader.schema.column(n).path != reader.schema.column(n).name]
+        self._coded = self._dictionary_columns([n for n in large if n not in nested])
+        self._rows = self._rows_per_read(average, nested, unknown)
+
+    def _dictionary_columns(self, columns: list[int]) -> list[int]:
+        """Those whose dictionaries hold values that are too long to be unpacked for every row of a read."""
+        return [n for n, length in self._longest(columns).items() if length > self._limit]
+
+    def _rows_per_read(self, most: int, nested: list[int], unknown: list[int]) -> int:
+        """How many rows are read at once, at most `most`: so few that columns unpack to no more, which are not read as
+        dictionaries: those that are `nested`, and those of whose values nothing is known."""
+        sizes, known = list(map(self._size, unknown)), []
+        for n in nested:
             length = self._longest([n])[n]
             if length == inf:
-                unknown.append(self._size(n))
-            elif length > limit:
+                sizes.append(self._size(n))
+            elif length > self._limit:
                 values = max(-(-chunk.num_values // self._rows_in(at)) for at, chunk in enumerate(self._columns[n]))
                 known.append(int(length) * values)
-        if unknown:
-            self._rows = min(self._rows, max(FEWEST, unpacked // max(1, sum(unknown))))
-        if known:
-            self._rows = min(self._rows, max(1, unpacked // sum(known)))
-        return [n for n, length in self._longest(flat).items() if length > limit]
+        if sizes:
+            most = min(most, max(MIN_ROWS, self._unpacked // max(1, sum(sizes))))
+        return min(most, max(1, self._unpacked // sum(known))) if known else most
 
     def _rows_in(self, at: int) -> int:
         return max(1, int(self._metadata.row_group(self._groups[at]).num_rows))
@@ -122,7 +129,7 @@ class _Reading:
         found = dict.fromkeys(columns, 0.0)
         if not columns:
             return found
-        probe = self._as_dictionaries(columns, buffer_size=PROBED)
+        probe = self._as_dictionaries(columns, buffer_size=PROBE_BYTES)
         for group in self._groups:
             try:
                 row = next(probe.iter_batches(1, row_groups=[group], columns=self._paths(columns)), None)
@@ -143,7 +150,7 @@ def _dictionaries(column: pa.Array) -> Iterator[pa.Array]:
     elif t.is_map(kind):
         yield from _dictionaries(column.keys)
         yield from _dictionaries(column.items)
-    elif t.is_list(kind) or t.is_large_list(kind):
+    elif _is_list(kind):
         yield from _dictionaries(column.values)
 
 
@@ -176,6 +183,7 @@ def _holds_dictionary(kind: pa.DataType) -> bool:
 
 def _text_bytes(column: pa.Array) -> pa.Array:
     """The bytes of text and binary values in each row of a column, as int64."""
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
     kind = column.type
     if t.is_dictionary(kind):
         return pc.fill_null(_text_bytes(column.dictionary).take(column.indices), 0)
@@ -187,12 +195,29 @@ def _text_bytes(column: pa.Array) -> pa.Array:
         return _sum(len(column), (_text_bytes(column.field(n)) for n in range(kind.num_fields)))
     if t.is_map(kind):
         inner = pc.add(_text_bytes(column.keys), _text_bytes(column.items))
-    elif t.is_list(kind) or t.is_large_list(kind):
+    elif _is_list(kind):
         inner = _text_bytes(column.values)
     else:
         return pa.repeat(0, len(column))
-    ends = pa.concat_arrays([pa.repeat(0, 1), pc.cumulative_sum(inner)]).take(column.offsets)
-    return pc.subtract(ends.slice(1), ends.slice(0, len(column)))
+    sums = pa.concat_arrays([pa.repeat(0, 1), pc.cumulative_sum(inner)])
+    begins, ends = _bounds(column)
+    return pc.subtract(sums.take(ends), sums.take(begins))
+
+
+def _bounds(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Where each list, or map, begins and ends among the values of all."""
+    kind = column.type
+    if t.is_list_view(kind) or t.is_large_list_view(kind):
+        return column.offsets, pc.add(column.offsets, column.sizes)
+    if not t.is_fixed_size_list(kind):
+        return column.offsets.slice(0, len(column)), column.offsets.slice(1)
+    # The values are those of the whole array, of which this may be a slice.
+    begins = pa.array([kind.list_size * (column.offset + n) for n in range(len(column))], pa.int64())
+    return begins, pc.add(begins, kind.list_size)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(applies(kind) for applies in LISTS)
 
 
 def _sum(rows: int, columns: Iterable[pa.Array]) -> pa.Array:

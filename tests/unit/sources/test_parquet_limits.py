@@ -166,6 +166,43 @@ def test_a_row_that_is_too_long_is_rejected(tmp_path: Path, engine: str, kind: K
     assert all(f"line {n}:" in said and "limits.message_bytes" in said for n, said in enumerate(reasons, 1) if said)
 
 
+NESTED = {
+    "list": pa.list_(pa.string()),
+    "large_list": pa.large_list(pa.string()),
+    "fixed_size_list": pa.list_(pa.string(), 2),
+    "fixed_size_list_of_lists": pa.list_(pa.list_(pa.binary()), 2),
+    "list_view": pa.list_view(pa.string()),
+    "large_list_view": pa.large_list_view(pa.string()),
+    "map": pa.map_(pa.string(), pa.list_(pa.string(), 1)),
+    "struct": pa.struct([("b", pa.string()), ("a", pa.list_(pa.large_string(), 1))]),
+    "json": pa.json_(),
+}
+
+
+def nested_value(kind: pa.DataType, text: str) -> Any:
+    """A value of this type with the text in it, and nothing else."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return json.dumps(text)
+    if pa.types.is_map(kind):
+        return [("", nested_value(kind.item_type, text))]
+    if pa.types.is_struct(kind):
+        return {"b": None, "a": nested_value(kind.field("a").type, text)}
+    return [nested_value(kind.value_type, text)] * getattr(kind, "list_size", 1) if kind.num_fields else text
+
+
+@pytest.mark.parametrize("kind", NESTED.values(), ids=NESTED)
+def test_text_in_columns_of_an_archive_that_are_not_read_counts(tmp_path: Path, kind: pa.DataType) -> None:
+    found = [nested_value(kind, text) for text in ("x", "a" * MIB, "y")]
+    more = pa.array([None, *found, None] * 5, kind)
+    table = of_archive(repeated([b"1"], len(more))).append_column("more", more)
+    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
+    rows = read(ArchiveSource({"path": str(tmp_path), "message_bytes": MIB // 5}))
+    reasons = [row["headers"].get(ERROR_HEADER, b"").decode().partition(":")[0] for row in rows]
+    assert reasons == ["", "", "TOO_LARGE", "", ""] * 5
+    part = parquet_rows._text_bytes(more.slice(1, 4))
+    assert part.equals(parquet_rows._text_bytes(more).slice(1, 4)), "a slice has the bytes of its own rows"
+
+
 @EVERY
 @pytest.mark.parametrize("times", [1, 3_000])
 def test_rows_are_the_same_however_they_are_read(
@@ -175,7 +212,7 @@ def test_rows_are_the_same_however_they_are_read(
     kind.put(tmp_path, values, row_group_size=300, data_page_size=4_000, dictionary_pagesize_limit=8_000)
     source = kind.open(tmp_path)
     rows = read(source)
-    monkeypatch.setattr(parquet_rows, "UNPACKED", 0)
-    monkeypatch.setattr(parquet_rows, "LEAST", 10_000)
+    monkeypatch.setattr(parquet_rows, "MAX_EXPANSION", 0)
+    monkeypatch.setattr(parquet_rows, "MIN_BUDGET_BYTES", 10_000)
     source._form.longest = 40_000
     assert read(source) == rows and len(rows) == 1_000
