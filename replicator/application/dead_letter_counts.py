@@ -11,6 +11,7 @@ from replicator.ports.dead_letters import DeadLetters, LetterGroup
 from replicator.ports.telemetry import Telemetry
 
 from .lanes import Clock, monotonic
+from .problem import problem_of
 
 log = structlog.get_logger(__name__)
 
@@ -23,7 +24,8 @@ SHARE = 20
 
 
 class DeadLetterCounts:
-    """`known`: the counts as of the last time, None before the first one. Safe for use from several threads."""
+    """`known`: the counts as of the last time, None before the first one and while the store cannot be read. Safe for use
+    from several threads."""
 
     def __init__(self, store: DeadLetters, telemetry: Telemetry, clock: Clock = monotonic) -> None:
         self._store = store
@@ -33,6 +35,7 @@ class DeadLetterCounts:
         self._is_stale = True
         self._ended_at: float | None = None
         self._took = 0.0
+        self._is_failing = False
         self.known: Mapping[LetterGroup, int] | None = None
 
     def invalidate(self) -> None:
@@ -46,15 +49,18 @@ class DeadLetterCounts:
             threading.Thread(target=self.recount, name="dead letters", daemon=True).start()
 
     def recount(self) -> None:
-        """Count now. A store that cannot be read leaves the counts as they are."""
+        """Count now."""
         with self._lock:
             began, self._is_stale = self._clock(), False
             try:
                 self.known = dict(self._store.count_open())
-                self._telemetry.dead_letters(self.known)
+                self._is_failing = False
             except Exception as error:
-                self._is_stale = True
-                log.debug("dead letters cannot be counted", reason=type(error).__name__)
+                # The first of failures in a row: it is tried again every few seconds.
+                tell = log.debug if self._is_failing else log.warning
+                tell("dead letters cannot be counted", sentence=problem_of(error).sentence)
+                self.known, self._is_stale, self._is_failing = None, True, True
+            self._telemetry.dead_letters(self.known or {})
             self._ended_at = self._clock()
             self._took = self._ended_at - began
 

@@ -166,9 +166,9 @@ class Supervisor(Generic[F]):
         return None
 
     def _has_new_letters(self) -> bool:
-        """True when more dead letters are open than when the run began, or when nobody knows how many were."""
-        before, now = self._open_before, self._shared.rejects.open.known or {}
-        return before is None or any(count > before.get(group, 0) for group, count in now.items())
+        """True when more dead letters are open than when the run began, or when nobody knows how many were or are."""
+        before, now = self._open_before, self._shared.rejects.open.known
+        return before is None or now is None or any(count > before.get(group, 0) for group, count in now.items())
 
 
 def _find_what_is_not_there(flows: Mapping[str, Flow], *, all_of_them: bool) -> EnvironmentProblem | None:

@@ -11,6 +11,7 @@ from queue import Queue
 import pytest
 from application_world import QUICK, World, until
 from histories_of_items import change
+from structlog.testing import capture_logs
 from tuple_engine import Rec
 
 from replicator.application import status
@@ -259,3 +260,25 @@ def test_lanes_pass_records_that_hold_no_change_for_them(kind, once):
     again.source.feed(change(11, "c", 11))
     assert again.once() is ExitCode.OK and again.supervisor.rejected == 0
     assert set(world.targets["a.items"].rows) == {*rows, 11}
+
+
+def test_while_letters_cannot_be_counted_their_number_is_unknown_and_the_log_says_so_once():
+    running = World(BAD).start()
+    running.once()
+    counts, count_open = running.shared.rejects.open, running.letters.count_open
+    known = counts.known
+    assert known and running.telemetry.open == known
+
+    def refuse():
+        raise Retryable("the store does not answer")
+
+    with capture_logs() as logged:
+        for count in (refuse, refuse, count_open, refuse):
+            running.letters.count_open = count
+            counts.recount()
+            is_known = count is count_open
+            assert counts.known == (known if is_known else None)
+            assert running.telemetry.open == (known if is_known else {})
+    sentences = [entry["sentence"] for entry in logged if entry["log_level"] == "warning"]
+    assert sentences == ["the store does not answer"] * 2, "one for each time in a row"
+    assert running.supervisor._has_new_letters()
