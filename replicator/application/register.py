@@ -29,8 +29,8 @@ class FileRegister:
             topics = {table: frozenset(names) for table, names in data["topics"].items()}
             beginnings = {lane: Position.from_json(p) for lane, p in data["beginnings"].items()}
             keys = {table: tuple(names) for table, names in data["keys"].items()}
-            connector = Connector(**data["connector"]) if data.get("connector") else None
-            return Seen(topics, beginnings, keys, Position.from_json(data["began"]), connector)
+            connectors = {each["prefix"]: Connector(**each) for each in data.get("connectors", ())}
+            return Seen(topics, beginnings, keys, Position.from_json(data["began"]), connectors)
         except FileNotFoundError:
             return Seen()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -46,9 +46,9 @@ class FileRegister:
         try:
             durably.folder_made(self._folder)
             began = (seen.began or Position()).to_json()
-            connector = asdict(seen.connector) if seen.connector else None
             document = {
-                "topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began, "connector": connector,
+                "topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began,
+                "connectors": [asdict(connector) for connector in seen.connectors.values()],
             }  # fmt: skip
             durably.replaced(self._path(source), json.dumps(document).encode(), 0o666)
         except OSError as error:

@@ -101,7 +101,7 @@ class Roster(Generic[F]):
         self.keys: dict[str, tuple[str, ...]] = {}
         self.knows_tables = False
         self.began = Position()
-        self.connector: Connector | None = None
+        self.connectors: dict[str, Connector] = {}
         self._excluded: dict[str, set[str]] = {}
         self._met: set[str] = set()
         """Lanes of tables that have turned up in the stream and are not placed: what they lack was just read."""
@@ -121,7 +121,8 @@ class Roster(Generic[F]):
         kept = {p: o for p, o in known.items() if p not in lost or o <= beginning.get(p, o)}
         self.began = start if seen.began is None else Position({**beginning, **kept})
         self.knows_tables = bool(seen.topics)
-        self._meet_connector(seen.connector)
+        self.connectors = dict(seen.connectors)
+        self._warn_of_loss(None)
         self.topics = dict(seen.topics)
         self.keys.update(seen.keys)
         for lane in self._place.logs:
@@ -163,25 +164,33 @@ class Roster(Generic[F]):
             self._save()
 
     def learn_connector(self, connector: Connector | None) -> None:
-        """Remember what writes the records, durably."""
-        if connector is None:
+        """Remember what writes the records, durably. Several connectors may write the topics of one source."""
+        before = self.connectors.get(connector.prefix) if connector else None
+        if connector is None or connector == before:
             return
-        if connector.has_metadata is None and self.connector and self.connector.version == connector.version:
+        if connector.has_metadata is None and before and before.version == connector.version:
             return  # Records of a snapshot: they show less than those before.
-        if connector != self.connector:
-            self._meet_connector(connector)
-            self._save()
+        loss = self.row_loss
+        self.connectors[connector.prefix] = connector
+        self._warn_of_loss(loss)
+        if before and row_loss(before) and not row_loss(connector):
+            log.warning(
+                "rows may have been lost",
+                source=self._place.name,
+                sentence=f"Connector {before.version} of {before.prefix} was upgraded. Rows that it lost before stay lost.",
+                next_step="Load the tables again, unless you did: `replicator backfill TABLE`.",
+            )
+        self._save()
 
-    def _meet_connector(self, connector: Connector | None) -> None:
-        before = self.row_loss
-        self.connector = connector
+    def _warn_of_loss(self, before: RowLoss | None) -> None:
         if (loss := self.row_loss) is not None and loss != before:
             log.warning("rows may be lost", source=self._place.name, sentence=loss.sentence, next_step=loss.next_step)
 
     @property
     def row_loss(self) -> RowLoss | None:
-        """What may be lost before it is sent; None where nothing is known that is."""
-        return row_loss(self.connector) if self.connector is not None else None
+        """What some connector may lose before it is sent; None where nothing is known that is."""
+        losses = (row_loss(self.connectors[prefix]) for prefix in sorted(self.connectors))
+        return next((loss for loss in losses if loss), None)
 
     def touched(self, span: Span) -> list[str]:
         """The tables that have a topic in `span`."""
@@ -280,7 +289,7 @@ class Roster(Generic[F]):
         self._has_learned = False
         beginnings = {run.lane.id: run.begun for run in self.runs()}
         self._place.register.save(
-            self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began, self.connector)
+            self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began, self.connectors)
         )
 
     def _ask(self, run: LaneRun, question: Question[F] | None = None) -> Future[None]:

@@ -14,12 +14,13 @@ FIRST_AFFECTED_SERVER = 17
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """What wrote records, as they say themselves: Debezium's name of the connector, its version, and its
-    `provide.transaction.metadata`, None where that is not known."""
+    """What wrote records, as they say themselves: Debezium's name of the connector, its version, its
+    `provide.transaction.metadata`, None where that is not known, and its `topic.prefix`, which an upgrade keeps."""
 
     name: str
     version: str
     has_metadata: bool | None = None
+    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

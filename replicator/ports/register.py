@@ -17,14 +17,14 @@ class Seen:
 
     Targets own how far a lane got; this only says which lanes there are and where one that has applied nothing of a
     partition yet has to begin, whatever other lanes have passed meanwhile. A key is kept because some records (a truncate)
-    do not tell it; a table without one is not in `keys`. `connector`: what wrote the newest records.
+    do not tell it; a table without one is not in `keys`. `connectors`: what wrote the records, by `Connector.prefix`.
     """
 
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
     beginnings: Mapping[str, Position] = field(default_factory=dict)
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     began: Position | None = None
-    connector: Connector | None = None
+    connectors: Mapping[str, Connector] = field(default_factory=dict)
 
 
 class Register(Protocol):

@@ -80,7 +80,7 @@ class TestSparkEngine(OnSpark, EngineContract):
             event((ID,), after={"id": 1}, transaction=block, source={"version": version}) for version in ("3.4.0", "3.5.0")
         )
         assert engine().connector(self.to_frame(raw([None])), decoder) is None
-        named = Connector("postgresql", "3.5.0", has_metadata=True)
+        named = Connector("postgresql", "3.5.0", has_metadata=True, prefix="cdc")
         assert engine().connector(self.to_frame(raw([old, new, old, new])), decoder) == named
         assert engine().connector(self.to_frame(raw([old])), decoder) is None
 

@@ -18,6 +18,7 @@ class Origin(msgspec.Struct, gc=False):
 
     connector: str | None = None
     version: str | None = None
+    name: str | None = None
     snapshot: str | bool | None = None
 
 
@@ -48,5 +49,6 @@ def connector_of(raw: pa.Table, depth: int, read: Callable[[pa.Table], pa.Table]
         origin = event.source
         if origin is not None and origin.connector and origin.version:
             has_block = bytes(event.transaction) not in (b"", b"null")
-            return Connector(origin.connector, origin.version, has_block if origin.snapshot in STREAMED else None)
+            has_metadata = has_block if origin.snapshot in STREAMED else None
+            return Connector(origin.connector, origin.version, has_metadata, origin.name or "")
     return None

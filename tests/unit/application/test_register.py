@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replicator.application.register import FileRegister
+from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.register import Seen
@@ -14,6 +15,10 @@ SEEN = Seen(
     {"a.items": Position({TopicPartition("t", 3): 7}), "raw.s": Position()},
     {"public.items": ("id", "at")},
     Position({TopicPartition("t", 3): 5}),
+    {
+        "shop": Connector("postgresql", "3.5.0.Final", has_metadata=True, prefix="shop"),
+        "": Connector("mysql", "3.7.0.Final"),
+    },
 )
 
 

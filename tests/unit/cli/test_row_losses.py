@@ -10,13 +10,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.monitor.html import render
+from replicator.application.register import FileRegister
 from replicator.cli.status import _shown
 from replicator.domain.errors import ExitCode
+from replicator.ports.register import Seen
 from replicator.wiring.configuration import read
 from replicator.wiring.container import Container
 
 CONFIG = """\
 pipeline: shop
+limits: {batch_bytes: 1}
 sources:
   shop: {format: debezium_json, transport: archive, path: ./archive}
 sinks:
@@ -39,7 +42,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def append(project: Path, snapshot: str, transaction: dict[str, Any] | None, version: str = "3.5.0.Final") -> None:
+def append(
+    project: Path, snapshot: str, transaction: dict[str, Any] | None, version: str = "3.5.0.Final", **changed: str
+) -> None:
     """One more record of the table."""
     file = project / "archive" / "t.jsonl"
     before = file.read_text().splitlines() if file.exists() else []
@@ -48,6 +53,7 @@ def append(project: Path, snapshot: str, transaction: dict[str, Any] | None, ver
         **{"version": version, "connector": "postgresql", "name": "cdc", "db": "shop", "schema": "public", "table": "t"},
         **{"snapshot": snapshot, "ts_ms": 1_700_000_000_000 + place, "txId": 5, "lsn": 100 + place},
         "sequence": json.dumps([str(99 + place), str(100 + place)]),
+        **changed,
     }
     op = "c" if snapshot == "false" else "r"
     value = {"before": None, "after": {"id": place}, "source": source, "op": op, "transaction": transaction, "ts_ms": 1}
@@ -56,12 +62,12 @@ def append(project: Path, snapshot: str, transaction: dict[str, Any] | None, ver
     file.write_text("\n".join([*before, line]) + "\n")
 
 
-def run(project: Path) -> tuple[dict[str, Any], int]:
-    """The daemon's status after a run, and how often the log names the loss."""
+def run(project: Path, event: str = "rows may be lost") -> tuple[dict[str, Any], int]:
+    """The daemon's status after a run, and how often the log has the event."""
     with capture_logs() as logged:
         container = Container(loaded=read(project / "config" / "replicator.yaml", None, ()))
         assert container.supervisor().run(once=True) is ExitCode.OK
-    return container.views().status(), sum(entry["event"] == "rows may be lost" for entry in logged)
+    return container.views().status(), sum(entry["event"] == event for entry in logged)
 
 
 def said(status: dict[str, Any]) -> str:
@@ -103,3 +109,26 @@ def test_records_show_if_the_connector_sends_metadata_of_transactions(project: P
         status, logged = run(project)
         assert said(status).endswith(sentence), (snapshot, said(status))
         assert logged == times, snapshot
+
+
+def test_two_connectors_of_one_source_do_not_take_each_others_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state does not change with each batch, and the register is not written for each."""
+    saved: list[Seen] = []
+    save = FileRegister.save
+    monkeypatch.setattr(FileRegister, "save", lambda self, name, seen: (saved.append(seen), save(self, name, seen)))
+    for _ in range(5):
+        append(project, "false", BLOCK)
+        append(project, "false", BLOCK, connector="mysql", name="erp")
+    status, logged = run(project)
+    assert said(status).startswith("Debezium's PostgreSQL connector 3.5.0.Final") and logged == 1
+    assert len(saved) < 10
+    assert said(run(project)[0]) == said(status), "the next start knows them"
+
+
+def test_rows_lost_before_an_upgrade_are_not_passed_over_in_silence(project: Path) -> None:
+    append(project, "false", BLOCK)
+    assert run(project, "rows may have been lost")[1] == 0
+    for _ in range(2):
+        append(project, "false", BLOCK, version="3.7.0.Final")
+    status, logged = run(project, "rows may have been lost")
+    assert (status["sources"][0]["row_loss"], logged) == (None, 1)
