@@ -49,6 +49,8 @@ def _print(found: list[dict[str, Any]], *, in_full: bool, sql: bool) -> None:
         echo(f"{lane['table']} -> {lane['lane']}  policy {_policy(lane)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
             echo(f"    will be suspended: {lane['problem']}")
+        if lane["dead_letters"]:
+            echo(f"    {counted(lane['dead_letters'], 'open dead letter')}")
         if lane["schema_changes"] != "evolve":
             echo(f"    schema changes: {lane['schema_changes']}")
         for line in _schemas(lane["schemas"] or [], in_full=in_full):

@@ -76,7 +76,7 @@ def require_lane(loaded: Loaded, lane_id: str) -> None:
 
 def stored_status(loaded: Loaded) -> dict[str, Any]:
     """What the targets say of every lane, in the form of the daemon's status."""
-    known, counts = known_lanes(loaded), _open_letters(loaded)
+    known, counts = known_lanes(loaded), count_open_letters(loaded)
     waiting = _by_lane(known, counts)
     with ExitStack() as opened:
         asked = _Asked(loaded, opened)
@@ -88,14 +88,14 @@ def stored_status(loaded: Loaded) -> dict[str, Any]:
 
 def open_dead_letters(loaded: Loaded, lanes: Sequence[Lane]) -> dict[str, int]:
     """How many open dead letters keep something from each lane, by id; empty where their store does not answer."""
-    return _by_lane(lanes, _open_letters(loaded))
+    return _by_lane(lanes, count_open_letters(loaded))
 
 
 def _by_lane(lanes: Sequence[Lane], counts: Mapping[LetterGroup, int] | None) -> dict[str, int]:
     return {} if counts is None else {x.id: count_for_lane(counts, x.source, x.table, x.id) for x in lanes}
 
 
-def _open_letters(loaded: Loaded) -> Mapping[LetterGroup, int] | None:
+def count_open_letters(loaded: Loaded) -> Mapping[LetterGroup, int] | None:
     """How many dead letters are open; None where their store does not say."""
     try:
         with letters.store(loaded) as opened:

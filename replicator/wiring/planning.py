@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from replicator.application.dead_letter_counts import count_for_lane
 from replicator.application.planning import Planned, Planning
 from replicator.application.register import FileRegister
 from replicator.application.remembering import remembered
@@ -19,11 +20,13 @@ from replicator.ports.sink import RefusesSecondWriter
 from replicator.settings import Loaded
 
 from . import adapters, parts
+from .offline import count_open_letters
 
 
 def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
     """Every lane that will run, as plain values: lane, table, policy, watermark, retention (of deletes), shape (what becomes
-    of changes before), keys, columns, stages (SQL by name), problem.
+    of changes before), keys, columns, stages (SQL by name), problem, dead_letters (how many open ones keep something from
+    it; None where their store does not say).
 
     The sinks are the pipeline's, as they explain what they will run; the few records that are looked at pass through this
     process, whichever engine carries them later.
@@ -33,7 +36,7 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
     looking = adapters.locally(loaded)
     engine = adapters.engine(looking)
     readers = {name: adapters.sink(loaded, name) for name in sinks}  # No engine is started for what is stored.
-    asked = _Stored(readers)
+    asked, counts = _Stored(readers), count_open_letters(loaded)
     try:
         for name in sorted({table.source for table in loaded.settings.tables}):
             source = adapters.source(looking, name)
@@ -52,7 +55,9 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
                         problem = asked.second_writer(planned.lane) or asked.changed_rule(planned)
                         planned = replace(planned, problem=problem)  # noqa: PLW2901
                     planned, stages = _explained(planned, sinks[planned.lane.sink])  # noqa: PLW2901
-                    yield {**_plain(planned), "stages": stages, "schemas": asked.schemas(planned.lane)}
+                    lane = planned.lane
+                    waiting = None if counts is None else count_for_lane(counts, lane.source, lane.table, lane.id)
+                    yield {**_plain(planned), "stages": stages, "schemas": asked.schemas(lane), "dead_letters": waiting}
             finally:
                 source.close()
     finally:

@@ -114,7 +114,9 @@ def test_lanes_list_tells_what_the_daemon_says(answer, ask, monkeypatch):
 
 def test_plan(answer, ask):
     (lane,) = answer("plan", "products")["result"]
-    names = "lane table policy watermark retention shape config keys columns stages problem schema_changes schemas"
+    names = (
+        "lane table policy watermark retention shape config keys columns stages problem schema_changes schemas dead_letters"
+    )
     assert set(lane) == set(names.split())
     assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
     assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())

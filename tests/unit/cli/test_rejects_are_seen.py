@@ -94,8 +94,12 @@ def test_rejected_records_are_in_every_number(project: Path) -> None:
     for report in (status, stored_status(container.loaded())):
         text = _shown(report, 200).plain
         assert "source feed: 4 open dead letters" in text and text.splitlines()[4].endswith(" 3"), text
-    listed = CliRunner().invoke(main, ["lanes", "list", "--config", str(project / "config" / "replicator.yaml")])
-    assert listed.stdout == "lake.t  stopped  3 open dead letters\n"
+    config = ("--config", str(project / "config" / "replicator.yaml"))
+    listed, planned = (CliRunner().invoke(main, [*command, *config]).stdout for command in (("lanes", "list"), ("plan",)))
+    assert listed == "lake.t  stopped  3 open dead letters\n"
+    assert planned.splitlines()[1:] == ["    3 open dead letters", "1 lane"]
+    answer = json.loads(CliRunner().invoke(main, ["plan", "--json", *config]).stdout)
+    assert [lane["dead_letters"] for lane in answer["result"]] == [3]
 
 
 def test_a_run_that_refused_everything_is_not_ok(project: Path) -> None:
