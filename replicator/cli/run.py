@@ -116,7 +116,10 @@ def _serve(session: Session, daemon: Any) -> Any:
     if monitor.taken is None:
         session.note(f"status page: {address}")
     else:
-        session.note(f"warning: no status page: {monitor.taken} Commands such as `status` and `lanes` reach the daemon.")
+        reach = "" if monitor.hidden else " Commands such as `status` and `lanes` reach the daemon."
+        session.note(f"warning: no status page: {monitor.taken}{reach}")
+    if monitor.hidden is not None:
+        session.note(f"warning: {monitor.hidden}")
     return monitor
 
 

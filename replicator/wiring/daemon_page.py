@@ -32,13 +32,14 @@ class PageAddress(msgspec.Struct, frozen=True):
 
 class DaemonPage:
     """`ports.monitor.Monitor`: the page at `http.address`, or where that is taken on a free port of this machine, so that
-    commands reach the daemon all the same. `taken` says why it is elsewhere."""
+    commands reach the daemon all the same. `taken` says why it is elsewhere, `hidden` why commands do not find it there."""
 
     def __init__(self, loaded: Loaded, telemetry: Any) -> None:
         self._options, self._telemetry = adapters.options(loaded.settings.http), telemetry
         self._path = adapters.state_folder(loaded) / FILE
         self._monitor: Monitor | None = None
         self.taken: EnvironmentProblem | None = None
+        self.hidden: EnvironmentProblem | None = None
 
     def start(self, views: Views) -> str:
         """See `ports.monitor.Monitor`. Call it while the lock of the instance is held."""
@@ -58,11 +59,17 @@ class DaemonPage:
 
     def _write(self, address: PageAddress) -> None:
         """Commands look at `http.address` where there is no such file."""
-        with suppress(OSError):
+        try:
             self._path.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with os.fdopen(os.open(self._path, flags, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(address))
+        except OSError as error:
+            if address.url != f"http://{self._options['address']}":
+                self.hidden = EnvironmentProblem(
+                    f"Commands such as `status` do not find the daemon: {self._path} cannot be written ({error.strerror})",
+                    next_step=f"Let user {os.geteuid()} write there, and restart the daemon.",
+                )
 
     def close(self) -> None:
         """See `ports.monitor.Monitor`."""
@@ -90,8 +97,6 @@ def read_page(path: Path) -> PageAddress | None:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=PageAddress)
         os.kill(found.pid, 0)
-    except PermissionError:
-        return None
     except (OSError, msgspec.MsgspecError):
         return None
     return found if found.url.startswith("http://") else None

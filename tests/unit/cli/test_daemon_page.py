@@ -7,11 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
+import pytest
 from click.testing import Result
 
+from replicator.cli.run import _serve
+from replicator.wiring.adapters import state_folder
 from replicator.wiring.configuration import read
 from replicator.wiring.container import Container
 from replicator.wiring.daemon_page import FILE, PageAddress
@@ -53,3 +57,36 @@ def test_commands_reach_a_daemon_whose_port_is_taken(
             pass
         else:
             raise AssertionError("the token was shown to a stranger")
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_daemon_that_commands_cannot_find_says_so(project: Path, is_taken: bool) -> None:
+    """Its port is taken, or not said, and the file with its address cannot be written."""
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1] if is_taken else 0
+        loaded = read(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
+        daemon: Any = Container(loaded=loaded)
+        (state_folder(loaded) / FILE).mkdir(parents=True)
+        notes: list[str] = []
+        page = _serve(cast(Any, SimpleNamespace(note=notes.append)), daemon)
+        page.close()
+    assert [note.startswith("warning: Commands such as `status` do not find the daemon: ") for note in notes] == [
+        False,
+        True,
+    ]
+    assert "reach the daemon" not in notes[0] and notes[0].startswith(
+        "warning: no status page" if is_taken else "status page"
+    )
+
+
+def test_a_daemon_at_its_configured_address_needs_no_file(project: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    loaded = read(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
+    (state_folder(loaded) / FILE).mkdir(parents=True)
+    daemon: Any = Container(loaded=loaded)
+    page = daemon.monitor()
+    try:
+        assert page.start(daemon.views()) == f"http://127.0.0.1:{port}" and page.hidden is None
+    finally:
+        page.close()
