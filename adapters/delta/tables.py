@@ -126,7 +126,8 @@ def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> 
     if FORGETS_TXN in settings:
         raise Fatal(
             f"table {name} has the property {FORGETS_TXN}: it would forget where its lane stands",
-            next_step=f"Remove it: ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS_TXN}').",
+            next_step=f"Remove it in Spark: ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS_TXN}'). "
+            "Or give the table another name with `into`.",
         )
     schema = schema_of(table)
     _refuse_statistics(table, name)
