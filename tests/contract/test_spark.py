@@ -74,7 +74,7 @@ class TestSparkEngine(OnSpark, EngineContract):
         assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
 
     def test_the_connector_is_that_of_the_newest_records_and_looked_for_once(self):
-        """Batches without a change name none."""
+        """Batches without a change name none. Of a decoder that is gone nothing is left: the next one may have its id."""
         decoder, block = DebeziumJsonDecoder({}), {"id": "7:1", "total_order": 1, "data_collection_order": 1}
         old, new = (
             event((ID,), after={"id": 1}, transaction=block, source={"version": version}) for version in ("3.4.0", "3.5.0")
@@ -83,6 +83,10 @@ class TestSparkEngine(OnSpark, EngineContract):
         named = Connector("postgresql", "3.5.0", has_metadata=True, prefix="cdc")
         assert engine().connector(self.to_frame(raw([old, new, old, new])), decoder) == named
         assert engine().connector(self.to_frame(raw([old])), decoder) is None
+        known = len(engine()._looks)
+        del decoder
+        gc.collect()
+        assert len(engine()._looks) < known
 
     def test_an_empty_piece_hides_no_rows(self):
         """Of a table that was put together."""

@@ -6,12 +6,12 @@ fold moves rows between Spark's partitions.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +61,7 @@ class SparkEngine:
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         _, self.spark = split(options or {})
-        self._looks: Counter[int] = Counter()
+        self._looks: WeakKeyDictionary[Decoder, int] = WeakKeyDictionary()
 
     @property
     def page(self) -> str | None:
@@ -199,12 +199,12 @@ class SparkEngine:
     @translating("looking for the connector")
     def connector(self, raw: DataFrame, decoder: Decoder) -> Connector | None:
         """See `ports.engine.SeesTransactions.connector`. Looking is a job of its own, so it ends with the first answer."""
-        if not isinstance(decoder, TellsTransactions) or self._looks[id(decoder)] >= MOST_LOOKS:
+        if not isinstance(decoder, TellsTransactions) or (looks := self._looks.get(decoder, 0)) >= MOST_LOOKS:
             return None
         order = ("timestamp", "offset")
         newest = to_arrow(raw.orderBy(*(column(name).desc() for name in order)).limit(SAMPLE)).cast(RAW)
         found = decoder.connector(newest.sort_by([(name, "ascending") for name in order]))
-        self._looks[id(decoder)] += 1 if found is None else MOST_LOOKS
+        self._looks[decoder] = looks + 1 if found is None else MOST_LOOKS
         return found
 
     def parts(self, changes: DataFrame, table: str) -> Sequence[Part]:
