@@ -120,9 +120,9 @@ class Reader:
 
     def refused(self) -> dict[TopicPartition, str]:
         """Once per refusal: partitions whose next offset the broker says it does not have, with its words. They are not
-        read until `again`."""
+        read until `again`. Not one that was read up to its end meanwhile: of that an answer may still come."""
         refused, self._refused = self._refused, {}
-        return refused
+        return {partition: said for partition, said in refused.items() if partition in self._assigned}
 
     def failed(self) -> dict[TopicPartition, str]:
         """Once per failure: partitions whose fetches failed in a way that may pass, with the error. They are tried again."""

@@ -109,6 +109,20 @@ def test_a_damaged_batch_is_named_by_its_offset(reader: Reader, named: int, offs
 PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
+def test_a_refusal_of_a_partition_that_is_read_up_to_its_end_is_passed_over(reader: Reader) -> None:
+    refusal = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
+    reader.assign({PLACE: 0, OTHER: 0}, {PLACE: 5, OTHER: 5})
+    for partition in (PLACE, OTHER):
+        reader._event(Message(topic="t", partition=partition.partition, offset=0, error=refusal), refusal)
+    reader._at_end(PLACE, 5)
+    refused = reader.refused()
+    assert list(refused) == [OTHER]
+    for partition in refused:
+        reader.again(partition)
+    reader._event(Message(topic="t", partition=0, offset=5, error=refusal), refusal)
+    assert reader.refused() == {}
+
+
 class Fetches:
     """A reader one of whose partitions fails in every fetch while `error` is set; the other one delivers."""
 
