@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 
@@ -36,10 +37,11 @@ class KafkaDeadLetters:
 
     def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[DeadLetter]:
         """See `ports.dead_letters.DeadLetters.read`. Reads the topic from its beginning."""
-        with self._turn:
-            if not self._topic.exists():
+        # Clients of its own: a reject that has to be written does not wait until the whole topic is read.
+        with closing(LettersTopic(self._options)) as topic:
+            if not topic.exists():
                 return []
-            journal, _ = self._journal()
+            journal, _ = self._journal(topic)
         return list(islice(filter(which.takes, journal.letters()), limit))
 
     def count_open(self) -> Mapping[LetterGroup, int]:
@@ -56,7 +58,7 @@ class KafkaDeadLetters:
         with self._turn:
             self._write([said_of(letter, REMOVED, self._options.pipeline) for letter in letters])
             if letters:
-                journal, (begin, end) = self._journal()
+                journal, (begin, end) = self._journal(self._topic)
                 needed = journal.needed_from(end)
                 if needed > begin:
                     self._topic.cut(needed)
@@ -75,15 +77,15 @@ class KafkaDeadLetters:
                 self._made = True
             self._topic.write(messages)
 
-    def _journal(self) -> tuple[Journal, tuple[int, int]]:
+    def _journal(self, topic: LettersTopic) -> tuple[Journal, tuple[int, int]]:
         """What the topic says, and the offsets between which it was read."""
         for _ in range(READINGS - 1):
             try:
-                return self._once_through()
+                return self._once_through(topic)
             except CutMeanwhile:
                 continue
-        return self._once_through()
+        return self._once_through(topic)
 
-    def _once_through(self) -> tuple[Journal, tuple[int, int]]:
+    def _once_through(self, topic: LettersTopic) -> tuple[Journal, tuple[int, int]]:
         journal = Journal(self._options.pipeline)
-        return journal, self._topic.read(journal.take)
+        return journal, topic.read(journal.take)

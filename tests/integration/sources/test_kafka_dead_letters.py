@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -17,6 +18,8 @@ from kafka_broker import Broker
 
 from adapters.sinks.dead_letters_kafka import KafkaDeadLetters, options
 from adapters.sinks.dead_letters_kafka.check import LettersCheck
+from adapters.sinks.dead_letters_kafka.journal import Journal
+from adapters.sinks.dead_letters_kafka.messages import Message
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.testing.dead_letter_contract import letter
 
@@ -183,6 +186,23 @@ def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch:
     own_broker.start()
     store.write([letter(2), letter(3)])
     assert {each.offset for each in store.read()} == {1, 2, 3}
+
+
+def test_a_reject_is_written_while_letters_are_counted(letters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    store, take = KafkaDeadLetters(letters), Journal.take
+    store.write([letter(1)])
+    writing = threading.Thread(target=store.write, args=([letter(2)],), daemon=True)
+
+    def written_meanwhile(journal: Journal, offset: int, message: Message) -> None:
+        monkeypatch.setattr(Journal, "take", take)
+        writing.start()
+        writing.join(60)
+        assert not writing.is_alive()
+        take(journal, offset, message)
+
+    monkeypatch.setattr(Journal, "take", written_meanwhile)
+    assert sum(store.count_open().values()) == 1
+    assert sum(store.count_open().values()) == 2
 
 
 def test_several_processes_may_write(letters: dict[str, Any]) -> None:
