@@ -40,7 +40,8 @@ BY_CODE = {
     "new id; or raise the bound under `limits` that it names, and replay it.",
     RejectCode.AMBIGUOUS: "Write `replica_identity: full` or `replica_identity: default` for the source, as the table has "
     "it in PostgreSQL (`\\d+ TABLE` in psql; docs/deletes.md), and replay the record.",
-    RejectCode.UNKNOWN_SCHEMA: "Register the schema in the schema registry again, then replay the record.",
+    RejectCode.UNKNOWN_SCHEMA: "Correct `url` of the source's `registry` if the connector registers its schemas elsewhere. "
+    "Or import the schema into the registry, with this id. Then replay the record.",
     RejectCode.HELD: "Replay the earlier rejected record of its key: `replicator dlq replay` replays both in their order.",
 }
 

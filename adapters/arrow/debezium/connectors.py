@@ -38,10 +38,10 @@ _event = msgspec.json.Decoder(Event, strict=False).decode
 
 def connector_of(raw: pa.Table, depth: int, read: Callable[[pa.Table], pa.Table] = lambda raw: raw) -> Connector | None:
     """See `ports.decoder.TellsTransactions.connector`. Looks at the last record of each topic, until one names it. `read`
-    makes JSON of a frame."""
+    makes JSON of a frame, without the records that it cannot read."""
     last = {topic: row for row, topic in enumerate(raw["topic"].to_pylist())}
     for row in sorted(last.values(), reverse=True):
-        (text,) = read(raw.slice(row, 1))["value"].to_pylist()
+        text = next(iter(read(raw.slice(row, 1))["value"].to_pylist()), None)  # No row of a record that cannot be read.
         try:
             event = _event(split(text, depth)[1]) if text is not None else Event()
         except UNREADABLE:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from avro_of_connect import Avro
-from cli_program import PROGRAM, run_program
+from cli_program import PROGRAM, answer_of, run_program
 from debezium_events import ID, event, key, raw
 from deltalake import DeltaTable
 from next_layer import LONG_ON_SPARK
@@ -150,3 +150,19 @@ def test_unknown_ids_are_dead_letters_and_their_neighbours_go_on(tmp_path: Path,
     assert sorted(row["id"] for row in rows(folder)) == [1, 3]
     (letter,) = rows(folder, "_replicator/dead_letters")
     assert letter["code"] == "UNKNOWN_SCHEMA" and "777777" in letter["sentence"]
+
+
+def test_records_of_another_registry_are_let_in_as_their_remedy_says(tmp_path: Path, registry: str) -> None:
+    with answering(404, b'{"error_code": 40403, "message": "Schema not found"}') as (url, _):
+        folder = project(tmp_path, f"{{url: '{url}'}}")
+        record(folder, "a", events(Avro(f"{registry}{API}"), [ID, NAME], 1, 2), 0)
+        assert run_program(folder, "run", "--until-caught-up").returncode == 0, "the event log has all"
+    letters = answer_of(run_program(folder, "dlq", "list", "--json"))["result"]
+    assert [letter["code"] for letter in letters] == ["UNKNOWN_SCHEMA"] * 2
+    [told, *_] = answer_of(run_program(folder, "dlq", "explain", letters[0]["event_id"], "--json"))["result"]
+    assert told["what_to_do"].startswith("Correct `url` of the source's `registry`")
+    config = folder / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace(url, f"{registry}{API}"))
+    replayed = run_program(folder, "dlq", "replay", "--json")
+    assert answer_of(replayed)["result"]["replayed"] == 2, replayed.stdout
+    assert sorted(row["id"] for row in rows(folder)) == [1, 2]
