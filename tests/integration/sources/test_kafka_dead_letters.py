@@ -6,21 +6,24 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition, admin
 from kafka_broker import Broker
 
 from adapters.sinks.dead_letters_kafka import KafkaDeadLetters, options
 from adapters.sinks.dead_letters_kafka.check import LettersCheck
 from adapters.sinks.dead_letters_kafka.journal import Journal
 from adapters.sinks.dead_letters_kafka.messages import Message
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError, Retryable
+from replicator.ports.dead_letters import DeadLetter
 from replicator.testing.dead_letter_contract import letter
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
@@ -51,6 +54,22 @@ def bounds(broker: Broker, topic: str) -> tuple[int, int]:
     found: tuple[int, int] = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
     consumer.close()
     return found
+
+
+def configure(broker: Broker, topic: str, name: str, value: str) -> None:
+    """As kafka-configs does it."""
+    entry = admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+    wanted = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    broker.admin.incremental_alter_configs([wanted])[wanted].result(20)
+
+
+def await_written(store: KafkaDeadLetters, wanted: DeadLetter) -> None:
+    """The broker goes by another setting a moment after it has taken it."""
+    until = time.monotonic() + 20
+    while wanted not in store.read():
+        with suppress(ReplicatorError):
+            store.write([wanted])
+        assert time.monotonic() < until
 
 
 def test_a_message_has_the_headers_of_connect(broker: Broker, letters: dict[str, Any]) -> None:
@@ -151,10 +170,13 @@ def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, letters: di
 
 def test_a_compacted_topic_is_refused(broker: Broker, letters: dict[str, Any]) -> None:
     broker.create(letters["topic"], config={"cleanup.policy": "compact"})
-    with pytest.raises(ConfigProblem, match="compacted"):
+    with pytest.raises(ConfigProblem, match="compacted") as refused:
         KafkaDeadLetters(letters).write([letter(1)])
     assert bounds(broker, letters["topic"]) == (0, 0)
     assert [found.severity for found in LettersCheck("letters", letters).diagnose()] == ["ok", "error"]
+    assert "Set its cleanup.policy to delete" in refused.value.next_step
+    configure(broker, letters["topic"], "cleanup.policy", "delete")
+    await_written(KafkaDeadLetters(letters), letter(1))
 
 
 def test_a_topic_that_forgets_by_itself_is_told_of(broker: Broker, letters: dict[str, Any]) -> None:
@@ -167,10 +189,14 @@ def test_a_topic_that_forgets_by_itself_is_told_of(broker: Broker, letters: dict
 def test_a_record_that_the_topic_does_not_take_is_told(broker: Broker, letters: dict[str, Any]) -> None:
     broker.create(letters["topic"], config={"max.message.bytes": "5000"})
     store = KafkaDeadLetters(letters)
-    with pytest.raises(EnvironmentProblem, match=r"max\.message\.bytes"):
-        store.write([replace(letter(1), record=b"x" * 10_000)])
+    long = replace(letter(1), record=b"x" * 10_000)
+    with pytest.raises(EnvironmentProblem, match=r"max\.message\.bytes") as refused:
+        store.write([long])
     store.write([letter(2)])
     assert list(store.read()) == [letter(2)]
+    assert refused.value.next_step == "Raise it with kafka-configs."
+    configure(broker, letters["topic"], "max.message.bytes", "50000")
+    await_written(store, long)
 
 
 def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,32 @@ def goes_through(folder: Path, first: str, second: str) -> None:
     assert codes and set(codes) == {"NO_EVENT"} and len(codes) == 2 * 2 + len([n for n in range(1, 40) if n % 7 == 0])
 
 
+def test_an_event_that_is_refused_comes_as_its_remedy_says(project):
+    """Under a new id, once the service writes what it needs; or replayed under a higher bound."""
+    folder = project("{path: ./events}", "limits: {columns: 20}\n")
+    many = {f"f{number}": number for number in range(30)}
+
+    def sends(name, *rows):
+        record = {"partition": 0, "timestamp": [1, 1_700_000_000_500], "headers": [], "key": None}
+        texts = (json.dumps({**record, **row, "offset": at, "value": json.dumps(row["value"])}) for at, row in rows)
+        (folder / "archive").mkdir(exist_ok=True)
+        (folder / "archive" / f"{name}.jsonl").write_text("".join(f"{text}\n" for text in texts))
+
+    sends("a", (0, of_table(1, ["no", "object"], 1)), (1, of_table(2, many, 2)))
+    run(folder, "local")
+    letters = [one for one in said("dlq", "list") if one["lane"] == "event_store.order"]
+    assert [one["code"] for one in letters] == ["NO_EVENT"] * 2
+    for letter in letters:
+        [explained] = said("dlq", "explain", letter["event_id"])
+        assert "this one again under a new id; or raise the bound under `limits`" in explained["what_to_do"]
+    config = folder / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("columns: 20", "columns: 200"))
+    assert run_program(folder, "dlq", "replay").returncode == 1, "one of the two is rejected again"
+    sends("b", (2, of_table(3, {"an": "object"}, 1)))
+    run(folder, "local")
+    assert told("order") == {"1": ["t3"], "2": ["t2"]}
+
+
 @pytest.mark.slow
 def test_into_a_lake(project):
     folder = project("{path: ./events}", PROJECTION)
