@@ -16,7 +16,7 @@ from replicator.ports.source import HasSnapshots
 from .catalog import Catalog, Unusable
 from .crashes import Crashes
 from .decoding import Decoding
-from .feed import Chunk, Feed
+from .feed import Feed
 from .handover import Handed
 from .lanes import LaneRun, LaneStatus
 from .problem import problem_of
@@ -39,7 +39,7 @@ class Enough(Exception):
 class Behind(Generic[F]):
     """One lane that is catching up. `read`: how far it has read; its own `feed` holds back what the main one would. `reach`:
     offsets per partition to read at once; more than usual where most of them have no record. `taken`: records of this
-    piece."""
+    piece. `is_amid`: the lane and its feed have moved on, and what they took is not handed over yet."""
 
     run: LaneRun
     generation: int
@@ -47,6 +47,7 @@ class Behind(Generic[F]):
     feed: Feed[F]
     reach: int
     taken: int = 0
+    is_amid: bool = False
 
     def pace(self, piece: Span, usual: int) -> None:
         """Reach further after a piece in which most offsets had no record, and less far after one with many."""
@@ -152,10 +153,15 @@ class CatchUp(Generic[F]):
         until = self._until(missing, behind.reach)
         try:
             self._tools.place.source.read(missing.start, until, lambda b: self._take(behind, b), self._shared.stop)
+            behind.pace(Span(missing.start, until), self._shared.options.catch_up_offsets)
+            return self._shared.stop.is_set() or self._pass_holes(behind, until)
         except Retryable as error:
             # Tried again at every turn: said once.
             tell = log.debug if behind.run.retrying else log.warning
             tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
+            with self._shared.lanes.under_lock():
+                if behind.is_amid and self._shared.lanes.is_live(behind.run, behind.generation):
+                    self._tools.roster.restart(behind.run)  # From what is committed.
             self._shared.lanes.trouble([behind.run], problem_of(error))
             self._shared.silence.extend("Source", self._tools.place.name, error.sentence)
             return False
@@ -167,8 +173,6 @@ class CatchUp(Generic[F]):
         except DataLoss as error:
             self._shared.lanes.suspend(behind.run, problem_of(error))
             return True
-        behind.pace(Span(missing.start, until), self._shared.options.catch_up_offsets)
-        return self._shared.stop.is_set() or self._pass_holes(behind, until)
 
     def _until(self, missing: Span, reach: int) -> Position:
         """The end of the next piece: never within a snapshot, which is for those who began there."""
@@ -184,8 +188,9 @@ class CatchUp(Generic[F]):
         if left and not self._has_room(behind):
             return False
         if left:
-            behind.read = behind.read.advanced_to(until)
-            self._give(behind, behind.feed.push((), self._tools.catalog.table(behind.run.lane.table), left), {})
+            behind.is_amid = True
+            chunks = behind.feed.push((), self._tools.catalog.table(behind.run.lane.table), left)
+            self._give(behind, [h for c in chunks for h in self._tools.writes.of_chunk(c, [behind.run], {})], until)
         return True
 
     def _has_room(self, behind: Behind[F]) -> bool:
@@ -203,7 +208,6 @@ class CatchUp(Generic[F]):
             return
         if not self._has_room(behind):
             raise SinkAway
-        behind.read = behind.read.advanced_to(batch.span.end)
         self._shared.silence.end()
         for piece in self._tools.crashes.pieces(batch, behind.run.lane.id, self._shared.wait_for_sinks):
             self._pass_on(behind, piece)
@@ -212,29 +216,34 @@ class CatchUp(Generic[F]):
             raise Enough
 
     def _pass_on(self, behind: Behind[F], batch: Batch[F]) -> None:
-        if behind.run.is_event_log:
-            sink = behind.run.lane.sink
-            excluded = {sink: self._tools.roster.excluded(sink)}
-            routed = self._tools.decoding.route(batch, again=True) if self._tools.place.private else None
-            self._hand_over(self._tools.writes.of_batch(batch, routed, [behind.run], excluded))
-            return
         try:
-            self._take_changes(behind, batch)
+            handed = self._of_log(behind, batch) if behind.run.is_event_log else self._of_changes(behind, batch)
         except Unusable as error:
             self._shared.lanes.suspend(behind.run, problem_of(error.cause), error.cause)
+        else:
+            self._give(behind, handed, batch.span.end)
 
-    def _take_changes(self, behind: Behind[F], batch: Batch[F]) -> None:
+    def _of_log(self, behind: Behind[F], batch: Batch[F]) -> list[Handed[F]]:
+        sink = behind.run.lane.sink
+        routed = self._tools.decoding.route(batch) if self._tools.place.private else None
+        behind.is_amid = True
+        return self._tools.writes.of_batch(batch, routed, [behind.run], {sink: self._tools.roster.excluded(sink)})
+
+    def _of_changes(self, behind: Behind[F], batch: Batch[F]) -> list[Handed[F]]:
         tools, table = self._tools, behind.run.lane.table
-        routed = tools.decoding.route(batch, again=True)
+        routed = tools.decoding.route(batch)
         runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
         topics = tools.roster.topics[table]
         parts = tools.decoding.changes(table, runs, batch, topics=topics, drops=drops)
+        behind.is_amid = True
         span = covered(batch.span, topics)
         records = tools.writes.keeping.of(batch)
         chunks = behind.feed.take(parts, tools.catalog.table(table), span, records, records.size, drops=drops)
-        self._give(behind, chunks, batch.identity)
+        known = only_topics(batch.identity, batch.span.end)
+        return [h for c in chunks for h in tools.writes.of_chunk(c, [behind.run], known)]
 
-    def _give(self, behind: Behind[F], chunks: Sequence[Chunk[F]], identity: Mapping[str, str]) -> None:
-        known = only_topics(identity, behind.read)
-        # At once, since a second time there may be no room.
-        self._hand_over([h for c in chunks for h in self._tools.writes.of_chunk(c, [behind.run], known)])
+    def _give(self, behind: Behind[F], handed: Sequence[Handed[F]], end: Position) -> None:
+        """At once, since a second time there may be no room."""
+        behind.read = behind.read.advanced_to(end)
+        self._hand_over(handed)
+        behind.is_amid = False

@@ -12,7 +12,7 @@ NO_TABLE = ""
 
 
 class CountedSpans:
-    """By table and partition the offsets that were decoded, in this run or before it. For one thread."""
+    """By table and partition the offsets whose rejects were counted, in this run or before it. For one thread."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, TopicPartition], list[range]] = {}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Generic
 
+from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Routed, Run
 
 from .catalog import Catalog, Unusable
-from .counted_spans import NO_TABLE, CountedSpans, Offsets
+from .counted_spans import NO_TABLE, CountedSpans
 from .crashes import Crashes
 from .feed import Mark, Part
 from .flow import Flow
@@ -60,23 +62,22 @@ class Decoding(Generic[F]):
         self._counted.add(table, span)
         self._counted.add(NO_TABLE, span)
 
-    def route(self, batch: Batch[F], *, again: bool = False) -> Routed[F]:
-        """The batch by table. Broken unless every record is decoded, ignored or rejected. `again`: for a lane that catches
-        up, so that these are no further records of the source. Rejects are counted once for all lanes."""
+    def route(self, batch: Batch[F]) -> Routed[F]:
+        """The batch by table. Broken unless every record is decoded, ignored or rejected. Rejects are counted once for all
+        lanes."""
         with self._noting(batch.span):
             routed = self._engine.route(batch.frame, self._decoder)
-        new = self._counted.add(NO_TABLE, batch.span)
         decoded = sum(self._engine.count(run.frame) for run in routed.runs)
         accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
         ensure(accounted == batch.records, f"Of {batch.records} records of {self._source}, {accounted} are accounted for.")
-        if not again:
-            self._count(batch, routed)
-        if routed.reject_count:
-            kept = self._rejects.keep(routed.rejects, [batch.frame], stage="route", source=self._source, table="")
-            count = len(kept)
-            ensure(count == routed.reject_count, f"Of {routed.reject_count} rejected records {count} became dead letters.")
-            self._count_rejects(kept, new)
-            self._after_reject(self._unrouted, routed.rejects, batch.frame, "")
+        with self._counting(NO_TABLE, batch.span) as rejected:
+            if routed.reject_count:
+                kept = self._rejects.keep(routed.rejects, [batch.frame], stage="route", source=self._source, table="")
+                count = len(kept)
+                told = f"Of {routed.reject_count} rejected records {count} became dead letters."
+                ensure(count == routed.reject_count, told)
+                rejected.extend(kept)
+                self._after_reject(self._unrouted, routed.rejects, batch.frame, "")
         return routed
 
     def changes(
@@ -93,21 +94,21 @@ class Decoding(Generic[F]):
         replicated. `topics`: where the table has its records. `drops`: where it was dropped; a part whose changes all come
         after that begins there. `seen` is told of everything that was decoded, rejects included."""
         runs, found, at = tuple(runs), [], batch.span.start
-        new = self._counted.add(table, covered(batch.span, topics))
         with self._noting(batch.span):
             for run in runs:
                 self._catalog.schema(run)  # A later run may tell the key that an earlier one lacks.
-        for run in runs:
-            rules = self._rules_for(run.table)
-            frame, rejects = self._decoded(run, CONTINUE if rules is None else rules.on_reject, batch, new)
-            if seen is not None:
-                seen(frame)
-                seen(rejects)
-            if self._engine.count(frame):
-                ends = self._engine.ends(frame) if len(runs) > 1 else at
-                schema = self._catalog.schema(run)
-                found.append((frame, Mark(schema, self._begun(frame, at.only(ends), drops)), schema))
-                at = at.advanced_to(ends)
+        with self._counting(table, covered(batch.span, topics)) as rejected:
+            for run in runs:
+                rules = self._rules_for(run.table)
+                frame, rejects = self._decoded(run, CONTINUE if rules is None else rules.on_reject, batch, rejected)
+                if seen is not None:
+                    seen(frame)
+                    seen(rejects)
+                if self._engine.count(frame):
+                    ends = self._engine.ends(frame) if len(runs) > 1 else at
+                    schema = self._catalog.schema(run)
+                    found.append((frame, Mark(schema, self._begun(frame, at.only(ends), drops)), schema))
+                    at = at.advanced_to(ends)
         return [Part(frame, mark, self._catalog.frames_of(schema)) for frame, mark, schema in found]
 
     def _begun(self, frame: F, start: Position, drops: Sequence[Position]) -> Position:
@@ -117,11 +118,13 @@ class Decoding(Generic[F]):
                 start = Position({**start, **{p: o + 1 for p, o in drop.items() if p in start and p not in before}})
         return start
 
-    def _decoded(self, run: Run[F], on_reject: str, batch: Batch[F], new: Offsets) -> tuple[F, F]:
-        """The changes of a run, and its rejects, which are durable. What is held back is neither."""
+    def _decoded(self, run: Run[F], on_reject: str, batch: Batch[F], rejected: list[KeptReject]) -> tuple[F, F]:
+        """The changes of a run, and its rejects, which are durable, and added to `rejected`. What is held back is in neither
+        frame."""
         raw = batch.frame
         if on_reject == HOLD_KEY:
-            run, _ = self._let_go(run, raw, new)
+            run, held = self._let_go(run, raw)
+            rejected.extend(held)
         with self._noting(batch.span):
             frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
         good, bad = self._engine.count(frame), self._engine.count(rejects)
@@ -130,33 +133,42 @@ class Decoding(Generic[F]):
         if not bad:
             return frame, rejects
         kept = self._keep(rejects, raw, run.table)
-        if not self._after_reject(on_reject, rejects, raw, run.table):
-            self._count_rejects(kept, new)
-        else:
+        rejected.extend(kept)
+        if self._after_reject(on_reject, rejects, raw, run.table):
             # Now that these are known, what comes after them in the run is not to be decoded; of the rest nothing changes.
-            run, held = self._let_go(run, raw, new)
-            again = {(one.partition, one.offset) for one in held}
-            self._count_rejects([one for one in kept if (one.partition, one.offset) not in again], new)
+            run, held = self._let_go(run, raw)
+            places = {(one.partition, one.offset) for one in held}
+            rejected[-len(kept) :] = [*held, *(one for one in kept if (one.partition, one.offset) not in places)]
             with self._noting(batch.span):
                 frame, rejects = self._engine.decode(run, self._decoder, self._catalog.schema(run))
         return frame, rejects
 
-    def _let_go(self, run: Run[F], raw: F, new: Offsets) -> tuple[Run[F], Sequence[KeptReject]]:
-        """The records of a run that nothing holds back; the others, which are dead letters, and counted."""
+    def _let_go(self, run: Run[F], raw: F) -> tuple[Run[F], Sequence[KeptReject]]:
+        """The records of a run that nothing holds back; the others, which are dead letters."""
         free, held = self._holding.parted(run.frame)
         if held is None:
             return run, ()
-        kept = self._keep(held, raw, run.table)
-        self._count_rejects(kept, new)
-        return replace(run, frame=free), kept
+        return replace(run, frame=free), self._keep(held, raw, run.table)
 
     def _keep(self, rejects: F, raw: F, table: str) -> Sequence[KeptReject]:
         return self._rejects.keep(rejects, [raw], stage="decode", source=self._source, table=table)
 
-    def _count_rejects(self, kept: Sequence[KeptReject], new: Offsets) -> None:
-        kinds = [one.kind for one in kept if any(one.offset in offsets for offsets in new.get(one.partition, ()))]
-        self._rejects.tally(kinds)
-        self._rejects.count(len(kinds))
+    @contextmanager
+    def _counting(self, table: str, span: Span) -> Iterator[list[KeptReject]]:
+        """Takes the rejects of these records; counts those that were not counted before, unless the records come again."""
+        kept: list[KeptReject] = []
+        comes_again = False
+        try:
+            yield kept
+        except Retryable:
+            comes_again = True
+            raise
+        finally:
+            if not comes_again:
+                new = self._counted.add(table, span)
+                kinds = [one.kind for one in kept if any(one.offset in offsets for offsets in new.get(one.partition, ()))]
+                self._rejects.tally(kinds)
+                self._rejects.count(len(kinds))
 
     def _after_reject(self, on_reject: str, rejects: F, raw: F, table: str) -> bool:
         """What the configuration says of rejects that are kept: True when later records of their keys are held back; raises
@@ -167,7 +179,8 @@ class Decoding(Generic[F]):
         # Of a record whose table is not known it is the table of those after it that decides.
         return (on_reject == HOLD_KEY or not table) and self._holding.add(rejects, raw)
 
-    def _count(self, batch: Batch[F], routed: Routed[F]) -> None:
+    def count(self, batch: Batch[F], routed: Routed[F]) -> None:
+        """Records of the source that were taken, those of lanes that catch up aside."""
         self._telemetry.consumed(self._source, batch.records)
         ignored = Counter(routed.ignored)
         for run in routed.runs:

@@ -19,7 +19,7 @@ from replicator.ports.sink import Sink
 from .handover import WAKE, Handed, Told, joined, packs, rounds
 from .lanes import LaneRun, LaneStatus
 from .laying import Laying
-from .problem import Broken, Problem, broken, ensure, problem_of
+from .problem import Broken, Problem, Stopped, broken, ensure, problem_of
 from .publishing import Publishing, told_with
 from .records import Frames
 from .rejects import RejectKind, stopped_by
@@ -120,7 +120,7 @@ class Delivery(Generic[F]):
     def _in_turns(self, items: Iterable[Handed[F]]) -> None:
         for turn in rounds(items):
             live = [group for group in turn if self._lanes.is_live(group[0].run, group[0].generation)]
-            self._attempt([joined(self._engine, group) for group in live], recheck=False)
+            self._attempt([self._joined(group) for group in live], recheck=False)
 
     def _try_aside(self, *, last: bool = False) -> None:
         """Try the writes once more that wait for rows of other lanes. `last`: rows that still cannot go in are rejected."""
@@ -201,8 +201,20 @@ class Delivery(Generic[F]):
         """Bundles for one commit: per lane in their order, joined where that can be. All of them publish the same."""
         live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
         complete = self._publishing.checked(told_with(live))
-        groups = [joined(self._engine, group) for turn in rounds(live) for group in turn]
+        groups = [self._joined(group) for turn in rounds(live) for group in turn]
         return [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
+
+    def _joined(self, group: Sequence[Handed[F]]) -> Handed[F]:
+        """As one, once the engine answers."""
+        backoff = Backoff(self._options.first_delay, self._options.longest_delay)
+        while True:
+            try:
+                return joined(self._engine, group)
+            except Retryable as error:
+                log.warning("engine away", sink=self._name, sentence=error.sentence, attempt=backoff.attempts)
+                self._silence.extend("Sink", self._name, error.sentence)
+                if backoff.wait(self._abandon):
+                    raise Stopped from error
 
     def _attempt(self, pending: Sequence[Handed[F]], *, recheck: bool) -> None:
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)

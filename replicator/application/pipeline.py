@@ -64,6 +64,7 @@ class Pipeline(Generic[F]):
         self._crashes = place.crashes or Crashes(None, shared.engine, shared.rejects, place.name, shared.decoding)
         # Who asks for a record to be tried again has it decoded.
         self._asked, decoder = decoder, self._crashes.sparing(decoder)
+        self._decoder = decoder
         self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.roster.keys)
         self._decoding = Decoding(place, decoder, self._catalog, shared, self._crashes, flow=self.flow)
         self._writes = Writes(shared, self._catalog, decoder, partial(note, place.workers), self._crashes)
@@ -79,7 +80,7 @@ class Pipeline(Generic[F]):
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._advancing: dict[str, Future[LaneState | None]] = {}
         self._position: Position | None = None
-        self._enlisted = False
+        self._enlisted = self._is_amid = False
         self._told = self._turned = shared.clock()
 
     @property
@@ -120,10 +121,29 @@ class Pipeline(Generic[F]):
             except Retryable as error:
                 if self._position != before:
                     backoff.reset()
+                if self._is_amid:
+                    self._begin_again()
                 self._is_away(error)
                 self._shared.silence.extend("Source", self.place.name, error.sentence)
                 backoff.wait(stop)
                 self._beat()
+
+    @contextmanager
+    def _taking(self) -> Iterator[None]:
+        """Within, lanes and feeds move on before anything is handed over."""
+        self._is_amid = True
+        yield
+        self._is_amid = False
+
+    def _begin_again(self) -> None:
+        """As a new run does, from what is committed: lanes and feeds took a part of a batch that was handed to nobody."""
+        with self._shared.lanes.under_lock():
+            for run in self.roster.runs():
+                if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
+                    self.roster.restart(run)
+        self.roster.knows_tables = bool(self.roster.topics)
+        self._feeds.clear()
+        self._position, self._is_amid = None, False
 
     def _read(self, *, once: bool) -> None:
         start = self._open() if self._position is None else self._position
@@ -223,22 +243,28 @@ class Pipeline(Generic[F]):
         self._writes.keeping.begin(batch)
         routed = self._decoding.route(batch)
         if isinstance(self._shared.engine, SeesTransactions) and batch.records:
-            self.roster.learn_connector(self._shared.engine.connector(batch.frame, self._asked))
+            with self._crashes.decoding(batch.span):
+                connector = self._shared.engine.connector(batch.frame, self._decoder)
+            self.roster.learn_connector(connector)
             self.flow.row_loss = self.roster.row_loss
         if self._meet(routed, batch.span):
             self.roster.settle(self._shared.options.new_patience)
             self._catch_up.join()
-        handed = self._of_logs(batch, routed)
-        if self._aligner is None:
-            for table in self.roster.touched(batch.span):
-                handed += self._of_table(table, routed, batch)
-        else:
-            handed += self._of_tables(self._aligner, routed, batch)
-        self.roster.save_learned()
-        self._position = self.flow.position = (self._position or Position()).advanced_to(batch.span.end)
-        self._shared.silence.end()
-        self.flow.records += batch.records
-        self._hand_over(handed)
+        # All of it before anything moves: what cannot be decoded now comes again.
+        found = self._decoded_tables(routed, batch)
+        with self._taking():
+            if self._aligner:  # What was read of one table decides what may go of another.
+                self._aligner.turn((self._position or Position()).advanced_to(batch.span.end), batch)
+                self.flow.alignment = self._aligner.shown
+            handed = self._of_logs(batch, routed)
+            for table, parts in found.items():
+                handed += self._fed(table, parts, routed, batch)
+            self.roster.save_learned()
+            self._position = self.flow.position = (self._position or Position()).advanced_to(batch.span.end)
+            self._shared.silence.end()
+            self.flow.records += batch.records
+            self._decoding.count(batch, routed)
+            self._hand_over(handed)
 
     def _meet(self, routed: Routed[F], span: Span) -> bool:
         if self._aligner is None:
@@ -250,16 +276,12 @@ class Pipeline(Generic[F]):
         excluded = {run.lane.sink: self.roster.excluded(run.lane.sink) for run in self.roster.logs}
         return self._writes.of_batch(batch, routed, self._followers(self.roster.logs, batch.span.start), excluded)
 
-    def _of_tables(self, aligner: Aligner[F], routed: Routed[F], batch: Batch[F]) -> list[Handed[F]]:
-        """Of all tables at once: what is read of one decides what may go of another."""
-        found = {t: self._decoded(t, routed, batch, aligner.seen(t)) for t in self.roster.tables}
-        aligner.turn((self._position or Position()).advanced_to(batch.span.end), batch)
-        self.flow.alignment = aligner.shown
-        return [h for table, parts in found.items() if parts is not None for h in self._fed(table, parts, routed, batch)]
-
-    def _of_table(self, table: str, routed: Routed[F], batch: Batch[F]) -> list[Handed[F]]:
-        parts = self._decoded(table, routed, batch)
-        return [] if parts is None else self._fed(table, parts, routed, batch)
+    def _decoded_tables(self, routed: Routed[F], batch: Batch[F]) -> dict[str, Sequence[Part[F]]]:
+        """The changes of each table that some lane takes."""
+        aligner = self._aligner
+        tables = self.roster.tables if aligner else self.roster.touched(batch.span)
+        found = {t: self._decoded(t, routed, batch, aligner.seen(t) if aligner else None) for t in tables}
+        return {table: parts for table, parts in found.items() if parts is not None}
 
     def _decoded(
         self, table: str, routed: Routed[F], batch: Batch[F], seen: Callable[[F], None] | None = None
@@ -380,7 +402,8 @@ class Pipeline(Generic[F]):
 
     def _let_go(self, chunks: Callable[[str, Feed[F]], Sequence[Chunk[F]]]) -> None:
         """What feeds no longer hold back, of all of them at once: after the first there may be no room."""
-        self._hand_over([h for t, feed in self._feeds.items() for h in self._of_chunks(t, chunks(t, feed))])
+        with self._taking():
+            self._hand_over([h for t, feed in self._feeds.items() for h in self._of_chunks(t, chunks(t, feed))])
 
     def _pay(self) -> None:
         """Bring positions of lanes that had nothing to write to where they are; not worth waiting for a sink."""
@@ -391,7 +414,8 @@ class Pipeline(Generic[F]):
                 empty = feed.empty(self._catalog.table(run.lane.table))
                 if empty is None and self._aligner is None:
                     self._advance_alone(run)
-                self._hand_over(self._writes.owed(run, empty, only_topics(self._identity, run.handed)))
+                with self._taking():
+                    self._hand_over(self._writes.owed(run, empty, only_topics(self._identity, run.handed)))
         if self._aligner:
             self._aligner.tell()
 

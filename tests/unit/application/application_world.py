@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tuple_engine import Rec, TupleDecoder, TupleEngine
 from tuple_ports import Gauges, Letters, Machine, MemoryRegister, Target, TupleSink, TupleSource
 
+from replicator.application.crashes import Crashes
 from replicator.application.lanes import Lanes
 from replicator.application.options import Options
 from replicator.application.pipeline import Pipeline
@@ -37,8 +39,11 @@ class World:
     logs: Sequence[str] = ("raw",)
     event_logs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     decoder: TupleDecoder = field(default_factory=TupleDecoder)
+    engine: TupleEngine = field(default_factory=TupleEngine)
     options: Options = QUICK
     has_backfills: bool = False
+    notes: Path | None = None
+    """Of records that end the program."""
     targets: dict[str, Target] = field(default_factory=dict)
     letters: dict[tuple[str, str], Any] = field(default_factory=dict)
     register: dict[str, Seen] = field(default_factory=dict)
@@ -64,7 +69,7 @@ class Running:
     def __init__(self, world: World, machine: Machine) -> None:
         self.world, self.machine = world, machine
         self.telemetry = Gauges()
-        self.engine = TupleEngine()
+        self.engine = world.engine
         self.letters = Letters(world.letters, machine)
         self.source = TupleSource(world.log, world.cuts, machine)
         names = sorted({sink for entries in world.lanes.values() for sink, _ in entries} | set(world.logs))
@@ -75,7 +80,10 @@ class Running:
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
         logs = [event_log_lane("p", "s", name) for name in world.logs]
         register = MemoryRegister(world.register, machine)
-        place = Place("s", self.source, world.rules, logs, self.workers, register, has_backfills=world.has_backfills)
+        crashes = Crashes(world.notes, self.engine, rejects, "s", self.shared.decoding)
+        place = Place(
+            "s", self.source, world.rules, logs, self.workers, register, crashes=crashes, has_backfills=world.has_backfills
+        )  # fmt: skip
         self.pipeline: Pipeline[Any] = Pipeline(place, world.decoder, self.shared)
         self.supervisor = Supervisor([self.pipeline], list(self.workers.values()), self.letters, self.shared)
         self.lanes = self.shared.lanes

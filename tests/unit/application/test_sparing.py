@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from application_world import World
+from histories_of_items import change
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tuple_engine import TupleEngine
 
 from replicator.application.sparing import WHY, sparing
 from replicator.domain.change import RAW
@@ -17,6 +22,7 @@ from replicator.ports.decoder import ENVELOPE, ROUTE, KeepsPrivate, TellsTransac
 from replicator.testing.fake_decoder import FakeDecoder
 
 DEADLY = b"deadly"
+PLACES = pa.table({"topic": ["t", "t"], "partition": pa.array([0, 0], pa.int32()), "offset": [1, 2]})
 
 
 class Strict(FakeDecoder):
@@ -104,3 +110,30 @@ def test_it_can_do_what_the_decoder_can_and_no_more():
         for port in (TellsTransactions, KeepsPrivate):
             assert isinstance(spared, port) == isinstance(decoder, port)
         assert sparing(decoder, []) is decoder
+
+
+class Looking(TupleEngine):
+    """What sees transactions asks each batch for its connector. `asked` gets the decoder."""
+
+    def __init__(self, asked: Callable[[Any], None]) -> None:
+        self.asked = asked
+
+    def connector(self, _raw: Any, decoder: Any) -> None:
+        self.asked(decoder)
+
+    def attend(self, *_: Any) -> Sequence[Any]:
+        return ()
+
+    marks = parts = exact_parts = attend
+
+
+def test_no_look_at_a_batch_decodes_what_is_spared(tmp_path: Path):
+    notes, asked = tmp_path / "notes.json", []
+    notes.write_text(json.dumps({"running": True, "condemned": [["t", 0, 2]], "rejected": True}))
+
+    def look(decoder: Any) -> None:
+        is_noted = json.loads(notes.read_text())["decoding"] is not None
+        asked.append((decoder.spares(PLACES).to_pylist(), is_noted))
+
+    World([change(i, "c", i) for i in range(4)], notes=notes, engine=Looking(look)).start().once()
+    assert asked == [([False, True], True)], "spared; and noted, for another one that ends the program"
