@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import has_magic, iglob
 from itertools import takewhile
 from pathlib import Path
@@ -24,19 +24,21 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 @dataclass(frozen=True, slots=True, order=True)
 class ArchiveFile:
     """One file as it was when it was listed; files sort by name, then by folder. `label` names it within the archive;
-    `stamp`: what tells it from a file that replaces it, and when it was written, in nanoseconds."""
+    `stamp`: what tells it from a file that replaces it, and when it was written, in nanoseconds. `changed`: when a local one
+    was last written, copied here or renamed, which no copy keeps; in nanoseconds."""
 
     name: str
     path: FilePath
     label: str
     size: int
     stamp: tuple[int, int] | ObjectStamp
+    changed: int = field(default=0, compare=False)
 
     @property
     def is_replaced(self) -> bool:
         """True when another one has its place by now, or none; a local file that has grown is the same."""
         try:
-            size, stamp = _looked_at(self.path)
+            size, stamp, _ = _looked_at(self.path)
         except FileNotFoundError:
             return True
         return stamp[0] != self.stamp[0] or size < self.size
@@ -105,18 +107,18 @@ def fixed_part(pattern: Path) -> Path:
 
 def _listed(path: Path, folder: Path) -> ArchiveFile | None:
     try:
-        size, stamp = _looked_at(path)
+        size, stamp, changed = _looked_at(path)
     except FileNotFoundError:
         # Removed between the listing and now: as if it had not been there.
         return None
     except OSError as error:
         _refuse(error)
     label = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
-    return ArchiveFile(path.name, path, label, size, stamp)
+    return ArchiveFile(path.name, path, label, size, stamp, changed)
 
 
-def _looked_at(path: FilePath) -> tuple[int, tuple[int, int] | ObjectStamp]:
+def _looked_at(path: FilePath) -> tuple[int, tuple[int, int] | ObjectStamp, int]:
     if isinstance(path, StoredPath):
-        return path.looked_at()
+        return *path.looked_at(), 0
     stat = path.stat()
-    return stat.st_size, (stat.st_ino, stat.st_mtime_ns)
+    return stat.st_size, (stat.st_ino, stat.st_mtime_ns), stat.st_ctime_ns

@@ -17,7 +17,7 @@ from rows_folder import put
 CONFIG = """\
 pipeline: shop
 sources:
-  sink: {format: debezium_json, transport: archive, path: ./topics, files: connect, decimals: base64}
+  sink: {format: debezium_json, transport: archive, path: ./topics, files: connect, decimals: base64, settle: 0 seconds}
 sinks:
   lake: {kind: delta, path: ./lake}
 dead_letters: {path: ./dead_letters}
@@ -109,7 +109,7 @@ def test_lines_of_the_file_sink_become_rows(tmp_path: Path, engine: str) -> None
 def test_a_file_that_does_not_settle(tmp_path: Path, ahead: int, settle: str, code: int) -> None:
     """A time ahead is of another clock: such a file is complete once it has not changed for so long."""
     (tmp_path / "config").mkdir()
-    said = CONFIG.replace("decimals: base64", f"decimals: base64, settle: {settle}")
+    said = CONFIG.replace("settle: 0 seconds", f"settle: {settle}")
     (tmp_path / "config" / "replicator.yaml").write_text(said)
     sink(tmp_path, f"{T}+0+0000000000.json", [typed(1, "c", after={"id": 1, "name": "n1"})], [{"id": 1}])
     for file in (tmp_path / "topics").rglob("*.json"):

@@ -43,7 +43,7 @@ def sink(folder: Path, first: int, text: str, ending: str = ".json", *, inside: 
 
 
 def source(folder: Path, **more: Any) -> ConnectFilesSource:
-    made = archive_source({"path": str(folder), "files": "connect", **more})
+    made = archive_source({"path": str(folder), "files": "connect", "settle": 0, **more})
     assert isinstance(made, ConnectFilesSource)
     return made
 
@@ -213,13 +213,16 @@ def test_a_file_that_comes_late_is_a_loss(topics):
         follow(topics, take)
 
 
-def test_keys_without_values_are_refused_once_they_are_settled(topics):
+def test_keys_without_values_are_refused_once_they_are_settled(topics, monkeypatch):
+    """A copy that keeps times may bring keys first."""
     sink(topics, 0, "{}\n")
-    lonely = sink(topics, 1, '{"id": 1}\n', ".keys.json", inside="tombstone")
-    with pytest.raises(ConfigProblem, match="of records without values"):
-        read(topics)
-    os.utime(lonely)
+    sink(topics, 1, '{"id": 1}\n', ".keys.json", inside="tombstone")
     assert len(read(topics)) == 1
+    monkeypatch.setattr("adapters.sources.files.connect.listing.SETTLED_SECONDS", 0)
+    with pytest.raises(ConfigProblem, match="of records without values") as refused:
+        read(topics)
+    assert "copy it there too" in refused.value.next_step
+    assert len(source(topics, settle=3600)._listed()) == 1, "whoever copies slowly has as long"
 
 
 def test_once_a_partition_has_keys_a_file_without_them_is_not_complete(topics):
@@ -240,19 +243,42 @@ def test_keys_that_end_too_early(topics):
         read(topics)
 
 
-def test_files_are_read_once_nobody_has_written_to_them(topics):
-    sink(topics, 0, "{}\n")
-    fresh = sink(topics, 1, "{}\n")
-    sink(topics, 1, "1\n", ".keys.json")
-    os.utime(fresh.with_name(NAME % (1, ".keys.json")), (time.time() + 30,) * 2)
-    reader, found, stop = source(topics, settle=10), [], threading.Event()
+def read_at_first(folder: Path, **more: Any) -> list[int]:
+    """The offsets in the files that are complete now."""
+    found, stop = [], threading.Event()
 
     def take(batch: Any) -> None:
         found.extend(batch.frame["offset"].to_pylist())
         stop.set()
 
-    reader.run(Position(), take, stop, once=False)
-    assert found == [0]
+    source(folder, **more).run(Position(), take, stop, once=False)
+    return found
+
+
+def test_files_are_read_once_nobody_has_written_to_them(topics):
+    sink(topics, 0, "{}\n")
+    time.sleep(1.1)
+    fresh = sink(topics, 1, "{}\n")
+    sink(topics, 1, "1\n", ".keys.json")
+    os.utime(fresh.with_name(NAME % (1, ".keys.json")), (time.time() + 30,) * 2)
+    assert read_at_first(topics, settle=1) == [0]
+
+
+def test_values_that_a_copy_brought_with_their_time_wait_for_their_keys(topics):
+    file = sink(topics, 0, "{}\n")
+    assert time.time() - file.stat().st_mtime > 3600
+    assert read_at_first(topics, settle=3600) == []
+
+
+def test_a_range_waits_for_files_that_were_touched(topics):
+    """A file that were left out would count as a hole."""
+    sink(topics, 0, "{}\n{}\n")
+    found: list[int] = []
+    until = Position({HOME: 2})
+    source(topics, settle=1).read(
+        Position({HOME: 0}), until, lambda batch: found.extend(batch.frame["offset"].to_pylist()), threading.Event()
+    )
+    assert found == [0, 1]
 
 
 def test_lines_have_limits(topics):

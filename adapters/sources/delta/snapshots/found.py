@@ -14,7 +14,7 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 
 from ....arrow.versions import version_in
-from ....delta.file_ages import age_of
+from ....delta.file_ages import seconds_until_settled
 from .forms import PARQUET, Form
 from .supply import Snapshot, Taken, kept
 
@@ -59,7 +59,7 @@ class Found:
             stat = self.path.stat()
         except FileNotFoundError:
             return 0.0  # Removed since it was listed: nothing to wait for.
-        return SETTLED_SECONDS - age_of(self.path, stat.st_mtime, stat.st_size)
+        return seconds_until_settled(self.path, stat.st_mtime, stat.st_size, SETTLED_SECONDS)
 
     def size(self, form: Form = PARQUET) -> int:
         """The bytes of its files."""

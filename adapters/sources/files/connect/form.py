@@ -49,7 +49,8 @@ class SinkLines:
     deep = True
     longest = LONGEST
 
-    def __init__(self) -> None:
+    def __init__(self, settle: float) -> None:
+        self._settle = settle
         self._beside: dict[str, _Beside] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -58,7 +59,7 @@ class SinkLines:
 
     def files(self, path: Place) -> list[ArchiveFile]:
         """See `Form.files`: by partition and offset."""
-        return sink_files(path)
+        return sink_files(path, self._settle)
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         """See `Form.lines`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -11,7 +10,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import TopicPartition
 
 from ..listing import ArchiveFile, Place, found_files
-from ..once.settled import SETTLED_SECONDS
+from ..once.settled import SETTLED_SECONDS, settles_in
 from .names import is_of_sink, named
 
 PARTS = ("keys", "headers")
@@ -31,14 +30,15 @@ class SinkFile(ArchiveFile):
     following: ArchiveFile | None = None
 
 
-def sink_files(path: Place) -> list[ArchiveFile]:
+def sink_files(path: Place, settle: float) -> list[ArchiveFile]:
     """The files of values, by partition and offset. ConfigProblem for a file of another kind, for two that begin with one
-    record, and for keys or headers of no file."""
+    record, and for keys or headers whose values are not there `settle` seconds after them."""
     found = [f for f in found_files(path, ("",), deep=True) if is_of_sink(f.name) and not f.name.startswith((".", "_"))]
     beside = {(_records(file), part): file for file in found if (part := named(file.path).part) is not None}
     values = [file for file in found if named(file.path).part is None]
     values.sort(key=lambda file: (named(file.path).place, named(file.path).first, file.label))
-    _refuse_lonely(beside[which] for which in beside.keys() - {(_records(f), part) for f in values for part in PARTS})
+    lonely = beside.keys() - {(_records(f), part) for f in values for part in PARTS}
+    _refuse_lonely((beside[which] for which in lonely), settle)
     for one, other in pairwise(values):
         if named(one.path)[:2] == named(other.path)[:2]:
             raise ConfigProblem(
@@ -58,7 +58,7 @@ def _with_parts(values: list[ArchiveFile], beside: dict[tuple[str, str], Archive
         # An executor has a working folder of its own.
         absolute = {part: replace(one, path=one.path.absolute()) for part, one in parts.items()}
         yield SinkFile(
-            *(file.name, file.path, file.label, file.size, file.stamp),
+            *(file.name, file.path, file.label, file.size, file.stamp, file.changed),
             keys=absolute.get("keys"),
             headers=absolute.get("headers"),
             lacks=lacks,
@@ -71,11 +71,12 @@ def _records(file: ArchiveFile) -> str:
     return file.label.removesuffix(file.name) + named(file.path).stem
 
 
-def _refuse_lonely(files: Iterable[ArchiveFile]) -> None:
-    """Listing takes its time: what was just written may be seen before its values."""
+def _refuse_lonely(files: Iterable[ArchiveFile], settle: float) -> None:
+    """Listing and copying take their time: what was just written may be seen before its values."""
     for file in files:
-        if time.time() - file.stamp[1] / 1e9 > SETTLED_SECONDS:
+        if settles_in(file, max(settle, SETTLED_SECONDS), since_copied=True) <= 0:
             raise ConfigProblem(
                 f"{file.path} is of records without values, and nothing says where among others these belong",
-                next_step="Let the connector ignore such records (`behavior.on.null.values: ignore`), and remove its files.",
+                next_step="If there is a file of their values, copy it there too. Otherwise let the connector ignore such "
+                "records (`behavior.on.null.values: ignore`), and remove its files.",
             )

@@ -29,12 +29,13 @@ class ConnectFilesSource(WrittenOnceSource):
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:
         """See `ArchiveSource.read_options`. Objects settle too: keys and headers come after the values."""
         own: dict[str, Any] = {"settle": SETTLED_SECONDS, **options}
-        return ArchiveOptions.read(own), SinkLines()
+        read = ArchiveOptions.read(own)
+        return read, SinkLines(read.settle or 0.0)
 
     def _settles_in(self, file: ArchiveFile) -> float:
         assert isinstance(file, SinkFile)  # noqa: S101 - they are those of the form
         parts = [part for part in (file, file.keys, file.headers) if part is not None]
-        left = max(settles_in(part, self._options.settle) for part in parts)
+        left = max(settles_in(part, self._options.settle, since_copied=True) for part in parts)
         if left <= 0 and file.lacks is not None:
             raise Retryable(
                 f"{file.path} has no file of {file.lacks} beside it, as earlier ones of its partition have",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from replicator.domain.errors import ConfigProblem
 
-from ....delta.file_ages import age_of
+from ....delta.file_ages import seconds_until_settled
 from ....delta.stored_files import StoredPath
 from ..listing import ArchiveFile, FilePath
 
@@ -14,12 +14,14 @@ SETTLED_SECONDS = 10.0
 """A file is complete once nobody has written to it for so long: who writes files once never writes to one again."""
 
 
-def settles_in(file: ArchiveFile, seconds: float | None) -> float:
+def settles_in(file: ArchiveFile, seconds: float | None, *, since_copied: bool = False) -> float:
     """Seconds from now until the file counts as complete; 0 or less when it does. `seconds`: how long nobody must have
-    written to it; None: `SETTLED_SECONDS`, and no time at all for an object, which is there whole or not at all."""
+    written to it; None: `SETTLED_SECONDS`, and no time at all for an object, which is there whole or not at all.
+    `since_copied`: nor must it have come here since, by a copy that keeps its time, or under another name."""
     if seconds is None:
         seconds = 0.0 if isinstance(file.path, StoredPath) else SETTLED_SECONDS
-    return seconds - age_of(file.path, file.stamp[1] / 1e9, file.size) if seconds else 0.0
+    written = max(file.stamp[1], file.changed if since_copied else 0)
+    return seconds_until_settled(file.path, written / 1e9, file.size, seconds) if seconds else 0.0
 
 
 def refuse_name(file: ArchiveFile, table_of: Callable[[FilePath], str]) -> None:

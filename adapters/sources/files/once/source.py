@@ -62,6 +62,20 @@ class WrittenOnceSource(ArchiveSource):
                 waiting.flush(even_empty=True)  # Nothing comes, and whoever waits for it is to know.
         super().run(start, apply_batch, stop, once=once)
 
+    def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
+        """As the port says, once nobody writes to the files: a file that were left out would count as a hole."""
+        while (
+            left := max((self._settles_in(f) for f in self._asked_for() if self._begins_below(f, until)), default=0.0)
+        ) > 0:
+            if stop.wait(min(left, 1.0)):
+                return
+        super().read(start, until, apply_batch, stop)
+
+    def _begins_below(self, file: ArchiveFile, until: Position) -> bool:
+        place = self.naming.place_of(file.path)
+        end = max(until.values(), default=0) if place.topic == OF_ANY else until.get(place, 0)
+        return self.naming.first_of(file.path) < end
+
     def _files(self, start: Position) -> list[ArchiveFile]:
         """The complete files, of each table up to the first that is not. DataLoss for one that was given out before and has
         another size now, and for one that lies before others that were."""
