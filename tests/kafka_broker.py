@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import IsolationLevel, Producer, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, Producer, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
@@ -44,6 +44,10 @@ class Broker:
     def grow(self, topic: str, partitions: int) -> None:
         for future in self.admin.create_partitions([NewPartitions(topic, partitions)]).values():
             future.result(20)
+        until = time.monotonic() + 20
+        while len(self.admin.list_topics(topic, timeout=5).topics[topic].partitions) < partitions:
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
     def delete(self, topic: str) -> None:
         for future in self.admin.delete_topics([topic]).values():
@@ -66,11 +70,12 @@ class Broker:
 
     def produce(self, topic: str, values: Any, partition: int = 0, headers: Any = None, **config: Any) -> None:
         settings = {"bootstrap.servers": self.address, "log_level": 0, "message.max.bytes": 20_000_000, **config}
-        producer = Producer(settings)
+        producer, errors = Producer(settings), list[KafkaError]()
+        told = {"on_delivery": lambda error, _: error and errors.append(error)}
         for value in values:
-            producer.produce(topic, value=value, key=b"k", partition=partition, headers=headers)
+            producer.produce(topic, value=value, key=b"k", partition=partition, headers=headers, **told)
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert producer.flush(60) == 0 and not errors
 
     def transact(self, topic: str, values: Any, *, commit: bool = True) -> None:
         producer = Producer({"bootstrap.servers": self.address, "log_level": 0, "transactional.id": f"t-{uuid4()}"})
