@@ -149,6 +149,8 @@ class Pipeline(Generic[F]):
         start = self._open() if self._position is None else self._position
         self._position = self.flow.position = start
         self._catch_up.join()
+        # It is not back before it has had time to fail again, at the same records.
+        self._told = self._shared.clock()
         with looking_ahead(self._shared, self._begin, self.apply_batch, once=once) as take, self._calling(READING):
             self.place.source.run(start, self._answered(take), self._shared.stop, once=once)
         if once and not self._shared.stop.is_set():

@@ -275,6 +275,30 @@ def test_a_source_with_a_failing_partition_stays_away_while_the_others_are_read(
     assert status.report().sources[0].away_since is None
 
 
+def test_a_source_that_fails_at_the_same_records_again_is_not_back_meanwhile():
+    """As while the schema registry is away: each run begins with an empty batch, as that of Kafka does."""
+    running = World(HISTORY).start()
+    read, route = running.source.run, running.engine.route
+    failures, now = [Retryable("registry away")] * 3, [running.shared.clock()]
+    object.__setattr__(running.shared, "clock", lambda: now[0])
+
+    def run(start, apply_batch, stop, *, once):
+        apply_batch(Batch((), Span(Position(), Position()), 0, 0))
+        read(start, apply_batch, stop, once=once)
+
+    def routed(*args):
+        now[0] += 60
+        if failures:
+            raise failures.pop()
+        return route(*args)
+
+    running.source.run, running.engine.route = run, routed
+    with capture_logs() as logged:
+        assert running.once() is ExitCode.OK
+    said = [entry["event"] for entry in logged if entry["event"].startswith("source") and entry["log_level"] != "debug"]
+    assert said == ["source away", "source back"]
+
+
 def test_a_source_that_is_waited_for_says_what_for_and_since_when():
     world = World(HISTORY, cuts=(1,))
     running = world.start()
