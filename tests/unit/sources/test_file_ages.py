@@ -24,10 +24,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_a_file_that_was_settled_stays_so_when_the_clock_passes_its_time(clock: SimpleNamespace) -> None:
     """It would hold others back that come after it."""
-    left = {}
-    for clock.seconds in (1000, 1009, 1011, 1029.9, 1030.1, 1039, 1041):
+    left, longer = {}, {}
+    for clock.seconds in (1000, 1009, 1011, 1029.9, 1030.1, 1039, 1041, 1050):
         left[clock.seconds] = seconds_until_settled(Path("a"), 1030.0, 5, SETTLE)
+        longer[clock.seconds] = seconds_until_settled(Path("a"), 1030.0, 5, 30)
     assert [seconds for seconds, rest in left.items() if rest > 0] == [1000, 1009]
+    assert [seconds for seconds, rest in longer.items() if rest > 0] == [1000, 1009, 1011, 1029.9], "of another source"
+    clock.seconds = 1060
+    assert seconds_until_settled(Path("a"), 1030.0, 5, 30) <= 0
     assert not file_ages._ahead, "nothing is kept of a file whose own time suffices"
 
 

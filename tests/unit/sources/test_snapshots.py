@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from exported import SCHEMA, export, successive
 from adapters.delta.locks import LaneLock
 from adapters.sources.delta.snapshots import SnapshotsSource
 from adapters.sources.delta.snapshots.check import SnapshotsCheck
-from adapters.sources.delta.snapshots.found import snapshots
+from adapters.sources.delta.snapshots.found import Folder, snapshots
 from adapters.sources.delta.snapshots.journal import Journal
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position
@@ -137,8 +139,25 @@ def test_a_folder_is_a_snapshot_once_it_says_so(tmp_path):
     export(tmp_path, 3, [])
     found, at = read(source(tmp_path, allow_empty=True))
     assert found == [("c", 1, *A)], "what is behind an incomplete one waits"
+    time.sleep(0.05)  # Files of one tick of the clock do not say which was last.
     (folder / "_SUCCESS").touch()
     assert [row[:3] for row in read(source(tmp_path, allow_empty=True), at)[0]] == [("c", 2, 2), ("d", 3, 1), ("d", 3, 2)]
+
+
+def test_a_folder_whose_mark_a_copy_brought_first_waits_for_its_files(tmp_path, monkeypatch):
+    """Rows of the missing files would be deleted."""
+    monkeypatch.setattr("adapters.sources.delta.snapshots.found.SETTLED_SECONDS", 600.0)
+    folder = tmp_path / "items" / "v1"
+    folder.mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    supply = Folder(str(folder.parent), "")
+    assert supply.next({}) is None, "no file has come"
+    export(tmp_path / "parts", 1, [A]).rename(folder / "part-1.parquet")
+    os.utime(folder / "part-1.parquet", (0, 0))
+    assert supply.next({}) is None and supply.settles_in({}) > 500
+    monkeypatch.setattr("adapters.sources.delta.snapshots.found.SETTLED_SECONDS", 0.0)
+    taken = supply.next({})
+    assert taken is not None and taken.rows.num_rows == 1
 
 
 def test_a_file_that_is_being_written_waits(tmp_path):

@@ -52,14 +52,22 @@ class Found:
         return self._united(whole)
 
     def settles_in(self, form: Form) -> float:
-        """Seconds from now until its file counts as whole by its age; 0 or less when it does, or says so otherwise."""
-        if self.path.is_dir() or not form.settles:
-            return 0.0
+        """Seconds from now until it counts as whole by its age; 0 or less when it does, or says so otherwise."""
         try:
+            if self.path.is_dir():
+                return self._folder_settles_in()
             stat = self.path.stat()
         except FileNotFoundError:
             return 0.0  # Removed since it was listed: nothing to wait for.
-        return seconds_until_settled(self.path, stat.st_mtime, stat.st_size, SETTLED_SECONDS)
+        return seconds_until_settled(self.path, stat.st_mtime, stat.st_size, SETTLED_SECONDS) if form.settles else 0.0
+
+    def _folder_settles_in(self) -> float:
+        """A copy may bring `_SUCCESS` before the other files, and keep the times of all; but no copy keeps ctime."""
+        times = {file.name: file.stat().st_ctime for file in self.path.iterdir()}
+        done = times.pop(DONE, None)
+        if done is None or (times and done > max(times.values())):
+            return 0.0
+        return seconds_until_settled(self.path, max([done, *times.values()]), len(times), SETTLED_SECONDS)
 
     def size(self, form: Form = PARQUET) -> int:
         """The bytes of its files."""
