@@ -13,26 +13,31 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from avro_of_connect import Avro
 from debezium_events import ID, column, event, payload_of, raw
 from deltalake import Schema
 from dts_records import BIGINT, NAMESPACE, PARTS, encoded, record, whole
+from schema_registry import API
 from sqlalchemy.dialects import postgresql
 
 from adapters.arrow.json.spelling import node_of
 from adapters.arrow.messages.message import Form
 from adapters.decoders.canal_json.decoder import Canal, CanalJsonDecoder
+from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.decoders.dts_avro import types as dts
 from adapters.decoders.dts_avro.decoder import Dts, DtsAvroDecoder
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.decoders.ogg_json import OggJsonDecoder
+from adapters.decoders.rows import RowsDecoder
 from adapters.decoders.rows.dms import DmsParquetDecoder
 from adapters.delta.types import storage_type
 from adapters.sources.files.once.typed import read_as, written
@@ -113,8 +118,14 @@ def connect(said: str, name: str = "v") -> dict[str, Any]:
 
 def sent(said: str, value: str = "null") -> tuple[Column, dict[str, Any]]:
     """The column of a schema of Kafka Connect, and the change with this value in it."""
-    frame = raw([event([ID, connect(said)], after={"id": 1, "v": HERE}).replace(json.dumps(HERE).encode(), value.encode())])
-    decoder = DebeziumJsonDecoder({})
+    return decoded(DebeziumJsonDecoder({}), frame_of(said, value))
+
+
+def frame_of(said: str, value: str) -> pa.Table:
+    return raw([event([ID, connect(said)], after={"id": 1, "v": HERE}).replace(json.dumps(HERE).encode(), value.encode())])
+
+
+def decoded(decoder: Decoder, frame: pa.Table) -> tuple[Column, dict[str, Any]]:
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     [change] = decoder.decode(frame, spec).to_pylist()
     return spec.column("v"), change
@@ -192,6 +203,20 @@ def test_values_of_events_become_what_the_page_says(row: list[str]) -> None:
     expect(becomes, change["_error"], change["v"])
 
 
+NO_AVRO = {"2147483648", "9223372036854775808", "1.5", "1e39", "[[1], [2]]"}
+"""Values of the page that the type of Avro has no bytes for."""
+
+
+def test_values_in_avro_are_what_they_are_in_json(registry: str) -> None:
+    avro, decoder = Avro(f"{registry}{API}"), DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}})
+    pairs = [pair for row in rows("values", "debezium") if (pair := tuple(map(bare, row[:2])))[1] not in NO_AVRO]
+    assert {said for said, _ in pairs} == {bare(row[-4]) for row in rows("table", "debezium")}
+    for said, value in pairs:
+        frame = frame_of(said, value)
+        # As text, in which a NaN equals another.
+        assert str(decoded(decoder, avro.frame(frame))) == str(decoded(DebeziumJsonDecoder({}), frame)), (said, value)
+
+
 def made(decoder: Decoder, record: bytes) -> dict[str, Any]:
     """The change that a record is."""
     frame = pa.Table.from_pylist([{"topic": "t", "partition": 0, "timestamp": 0, "offset": 1, "value": record}], RAW)
@@ -247,15 +272,40 @@ def of_dts(said: str, value: str) -> dict[str, Any]:
     return made(DtsAvroDecoder(), encoded(record("INSERT", kinds, None, [whole(1), (f"{NAMESPACE}.{branch}", sent)])))
 
 
+def without_schema(said: str, value: str, option: str | None = None) -> dict[str, Any]:
+    """A change of Debezium without schema that has this JSON in a column that is declared so."""
+    text = json.dumps(payload_of(after={"id": 1, "v": HERE})).replace(json.dumps(HERE), value)
+    frame = raw([text.encode()], [b'{"id":1}'])
+    options = {"schema": {"public.t": {"id": "int64", "v": said}}, "decimals": option}
+    decoder = DebeziumJsonDecoder(options)
+    [change] = decoder.decode(frame, decoder.learn(frame, "public.t", "x")).to_pylist()
+    return change
+
+
+def of_rows(said: str, value: str) -> dict[str, Any]:
+    decoder = RowsDecoder({**as_declared(said), "sequence_columns": [], "inserts_only": True})
+    return made(decoder, json.dumps({"id": 1, "v": HERE}).replace(json.dumps(HERE), value).encode())
+
+
 FORMATS: Mapping[str, tuple[str, str, Callable[[str, str], dict[str, Any]]]] = {
-    "canal": ("canal", "mysql", canal),
-    "maxwell": ("messages", "declared", maxwell),
-    "ogg": ("messages", "declared", ogg),
+    "canal_json": ("canal", "mysql", canal),
+    "debezium_json": ("json", "declared", without_schema),
     "dms_csv": ("text", "declared", csv),
     "dms_parquet": ("parquet", "parquet", dms_parquet),
-    "dts": ("dts", "dts", of_dts),
+    "dts_avro": ("dts", "dts", of_dts),
+    "maxwell_json": ("messages", "declared", maxwell),
+    "ogg_json": ("messages", "declared", ogg),
+    "rows": ("rows", "declared", of_rows),
 }
-"""Per format its table of values, its table of types, and what becomes of a value."""
+"""Per format its table of values, its table of types, and what becomes of a value. Debezium's JSON with schema has tables
+and a test of its own."""
+ELSEWHERE = {"debezium_avro", "debezium_outbox"}
+"""Avro is compared with Debezium's JSON with schema. The columns of an outbox are fixed."""
+
+
+def test_every_format_has_a_table_of_values() -> None:
+    known = {each.name for each in entry_points(group="replicator.decoders") if each.value.startswith("adapters.")}
+    assert set(FORMATS) | ELSEWHERE == known
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -280,31 +330,14 @@ def test_every_pair_of_format_and_type_has_a_value(values: str, types: str) -> N
     assert known <= there, known - there
 
 
-@pytest.mark.parametrize("row", rows("values", "json"), ids=" ".join)
-def test_values_without_schema_become_what_the_page_says(row: list[str]) -> None:
-    said, value, becomes = map(bare, row)
-    change = declared(said, value)
-    expect(becomes, change["_error"], change["v"])
-
-
 @pytest.mark.parametrize("row", rows("values", "decimals"), ids=" ".join)
 @pytest.mark.parametrize("option", [None, "text", "base64"])
 def test_decimals_without_schema_become_what_the_page_says(option: str | None, row: list[str]) -> None:
     value, *becomes = map(bare, row)
-    change = declared("decimal(12,2)", value, option)
+    change = without_schema("decimal(12,2)", value, option)
     expect(becomes[(None, "text", "base64").index(option)], change["_error"], change["v"])
     named = change["_error"] is None or "OUT_OF_RANGE" in change["_error"] or "write" in change["_error"]
     assert named, "a reject says what to set"
-
-
-def declared(said: str, value: str, option: str | None = None) -> dict[str, Any]:
-    """A change without schema that has this JSON in a column that is declared so."""
-    text = json.dumps(payload_of(after={"id": 1, "v": HERE})).replace(json.dumps(HERE), value)
-    frame = raw([text.encode()], [b'{"id":1}'])
-    options = {"schema": {"public.t": {"id": "int64", "v": said}}, "decimals": option}
-    decoder = DebeziumJsonDecoder(options)
-    [change] = decoder.decode(frame, decoder.learn(frame, "public.t", "x")).to_pylist()
-    return change
 
 
 def expect(becomes: str, error: str | None, value: object) -> None:
