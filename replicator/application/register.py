@@ -29,7 +29,7 @@ class FileRegister:
             topics = {table: frozenset(names) for table, names in data["topics"].items()}
             beginnings = {lane: Position.from_json(p) for lane, p in data["beginnings"].items()}
             keys = {table: tuple(names) for table, names in data["keys"].items()}
-            connectors = {each["prefix"]: Connector(**each) for each in data.get("connectors", ())}
+            connectors = tuple(Connector(**each) for each in data.get("connectors", ()))
             return Seen(topics, beginnings, keys, Position.from_json(data["began"]), connectors)
         except FileNotFoundError:
             return Seen()
@@ -48,7 +48,7 @@ class FileRegister:
             began = (seen.began or Position()).to_json()
             document = {
                 "topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began,
-                "connectors": [asdict(connector) for connector in seen.connectors.values()],
+                "connectors": [asdict(connector) for connector in seen.connectors],
             }  # fmt: skip
             durably.replaced(self._path(source), json.dumps(document).encode(), 0o666)
         except OSError as error:

@@ -101,7 +101,7 @@ class Roster(Generic[F]):
         self.keys: dict[str, tuple[str, ...]] = {}
         self.knows_tables = False
         self.began = Position()
-        self.connectors: dict[str, Connector] = {}
+        self.connectors: dict[tuple[str, str], Connector] = {}
         self._excluded: dict[str, set[str]] = {}
         self._met: set[str] = set()
         """Lanes of tables that have turned up in the stream and are not placed: what they lack was just read."""
@@ -121,7 +121,7 @@ class Roster(Generic[F]):
         kept = {p: o for p, o in known.items() if p not in lost or o <= beginning.get(p, o)}
         self.began = start if seen.began is None else Position({**beginning, **kept})
         self.knows_tables = bool(seen.topics)
-        self.connectors = dict(seen.connectors)
+        self.connectors = {each.identity: each for each in seen.connectors}
         self._warn_of_loss(None)
         self.topics = dict(seen.topics)
         self.keys.update(seen.keys)
@@ -165,13 +165,13 @@ class Roster(Generic[F]):
 
     def learn_connector(self, connector: Connector | None) -> None:
         """Remember what writes the records, durably. Several connectors may write the topics of one source."""
-        before = self.connectors.get(connector.prefix) if connector else None
+        before = self.connectors.get(connector.identity) if connector else None
         if connector is None or connector == before:
             return
         if connector.has_metadata is None and before and before.version == connector.version:
             return  # Records of a snapshot: they show less than those before.
         loss = self.row_loss
-        self.connectors[connector.prefix] = connector
+        self.connectors[connector.identity] = connector
         self._warn_of_loss(loss)
         if before and row_loss(before) and not row_loss(connector):
             log.warning(
@@ -189,7 +189,7 @@ class Roster(Generic[F]):
     @property
     def row_loss(self) -> RowLoss | None:
         """What some connector may lose before it is sent; None where nothing is known that is."""
-        losses = (row_loss(self.connectors[prefix]) for prefix in sorted(self.connectors))
+        losses = (row_loss(self.connectors[identity]) for identity in sorted(self.connectors))
         return next((loss for loss in losses if loss), None)
 
     def touched(self, span: Span) -> list[str]:
@@ -289,7 +289,7 @@ class Roster(Generic[F]):
         self._has_learned = False
         beginnings = {run.lane.id: run.begun for run in self.runs()}
         self._place.register.save(
-            self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began, self.connectors)
+            self._place.name, Seen(self.topics, beginnings, dict(self.keys), self.began, tuple(self.connectors.values()))
         )
 
     def _ask(self, run: LaneRun, question: Question[F] | None = None) -> Future[None]:

@@ -22,6 +22,11 @@ class Connector:
     has_metadata: bool | None = None
     prefix: str = ""
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What stays when it is upgraded or set otherwise."""
+        return self.name, self.prefix
+
 
 @dataclass(frozen=True, slots=True)
 class RowLoss:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,14 +17,14 @@ class Seen:
 
     Targets own how far a lane got; this only says which lanes there are and where one that has applied nothing of a
     partition yet has to begin, whatever other lanes have passed meanwhile. A key is kept because some records (a truncate)
-    do not tell it; a table without one is not in `keys`. `connectors`: what wrote the records, by `Connector.prefix`.
+    do not tell it; a table without one is not in `keys`. `connectors`: what wrote the records, each once by its identity.
     """
 
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
     beginnings: Mapping[str, Position] = field(default_factory=dict)
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     began: Position | None = None
-    connectors: Mapping[str, Connector] = field(default_factory=dict)
+    connectors: Sequence[Connector] = ()
 
 
 class Register(Protocol):

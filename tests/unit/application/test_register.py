@@ -15,10 +15,7 @@ SEEN = Seen(
     {"a.items": Position({TopicPartition("t", 3): 7}), "raw.s": Position()},
     {"public.items": ("id", "at")},
     Position({TopicPartition("t", 3): 5}),
-    {
-        "shop": Connector("postgresql", "3.5.0.Final", has_metadata=True, prefix="shop"),
-        "": Connector("mysql", "3.7.0.Final"),
-    },
+    (Connector("postgresql", "3.5.0.Final", has_metadata=True, prefix="shop"), Connector("mysql", "3.7.0.Final")),
 )
 
 

@@ -111,14 +111,15 @@ def test_records_show_if_the_connector_sends_metadata_of_transactions(project: P
         assert logged == times, snapshot
 
 
-def test_two_connectors_of_one_source_do_not_take_each_others_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connectors_of_one_source_do_not_take_each_others_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state does not change with each batch, and the register is not written for each."""
     saved: list[Seen] = []
     save = FileRegister.save
     monkeypatch.setattr(FileRegister, "save", lambda self, name, seen: (saved.append(seen), save(self, name, seen)))
     for _ in range(5):
         append(project, "false", BLOCK)
-        append(project, "false", BLOCK, connector="mysql", name="erp")
+        append(project, "false", BLOCK, connector="mysql")
+        append(project, "false", BLOCK, version="3.7.0.Final", name="erp")
     status, logged = run(project)
     assert said(status).startswith("Debezium's PostgreSQL connector 3.5.0.Final") and logged == 1
     assert len(saved) < 10
