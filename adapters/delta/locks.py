@@ -27,8 +27,12 @@ class LaneLock:
                 f"lane {lane} is already written by another instance (process {holder})",
                 next_step=f"Stop that instance first: it holds the lock {path.name}.",
             ) from taken
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, str(os.getpid()).encode(), 0)
+        try:
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, str(os.getpid()).encode(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def expect(self, version: int) -> None:
         """See `folders.Hold.expect`: the lock keeps others out."""

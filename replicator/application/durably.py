@@ -27,12 +27,12 @@ def replaced(path: Path, data: bytes, mode: int) -> None:
 def made(path: Path, data: bytes, mode: int) -> None:
     """Have the file hold this, unless it is there: of several that make it one is first. OSError where that cannot be."""
     new = path.with_suffix(f"{path.suffix}.{secrets.token_hex(8)}")
-    _written(new, data, mode)
     try:
+        _written(new, data, mode)
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(new)
     finally:
-        new.unlink()
+        new.unlink(missing_ok=True)
     synced(path.parent)
 
 

@@ -28,23 +28,29 @@ class InstanceLock:
         try:
             folder_made(self._path.parent)
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                self._lock(handle)
+            except BaseException:
+                os.close(handle)
+                raise
         except OSError as error:
             raise EnvironmentProblem(
                 f"{self._path} cannot be written ({error.strerror}).",
                 next_step="Make the folder named by `state` writable.",
             ) from error
+        self._handle = handle
+
+    def _lock(self, handle: int) -> None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
             holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(handle)
             raise Fenced(
                 f"Another instance of pipeline {self._pipeline} runs (process {holder}).",
                 next_step="Stop it first, or give this one another `pipeline` name and other targets.",
             ) from taken
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
-        self._handle = handle
 
     def release(self) -> None:
         """Free the lock; may be called twice."""

@@ -35,8 +35,14 @@ class KeyFile:
 
     def _secret(self) -> bytes:
         if not self._path.exists():
-            durably.folder_made(self._path.parent)
-            durably.made(self._path, secrets.token_bytes(BYTES).hex().encode(), 0o600)
+            try:
+                durably.folder_made(self._path.parent)
+                durably.made(self._path, secrets.token_bytes(BYTES).hex().encode(), 0o600)
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"{self._path.parent} cannot be written ({error.strerror})",
+                    next_step="Make the folder named by `state` writable.",
+                ) from error
         found = bytes.fromhex(self._path.read_text("ascii"))
         if len(found) != BYTES:
             raise ValueError(f"it holds {len(found)} bytes instead of {BYTES}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from replicator.domain.errors import Fenced
+from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.domain.state_snapshots import StateSnapshot
 
 from . import durably
@@ -94,9 +94,10 @@ class Shelf:
     def draft(self, last: StateSnapshot | None) -> Path:
         """A folder to make the next snapshot in, which goes on from `last`. Needs `alone`."""
         path = self.folder / DRAFT
-        durably.folder_made(path)
-        if last is not None:
-            self.copy(last, path)
+        with self._writing():
+            durably.folder_made(path)
+            if last is not None:
+                self.copy(last, path)
         return path
 
     def next_number(self) -> int:
@@ -105,12 +106,25 @@ class Shelf:
 
     def publish(self, draft: Path, snapshot: StateSnapshot) -> None:
         """Let what is in `draft` be this snapshot; durable on return. Needs `alone`."""
-        (draft / MANIFEST).write_text(json.dumps(snapshot.to_json()), encoding="utf-8")
-        _list_files(draft)
-        for path in (*draft.rglob("*"), draft):
-            durably.synced(path)
-        draft.rename(self.folder / str(snapshot.number))
-        durably.synced(self.folder)
+        with self._writing():
+            (draft / MANIFEST).write_text(json.dumps(snapshot.to_json()), encoding="utf-8")
+            _list_files(draft)
+            for path in (*draft.rglob("*"), draft):
+                durably.synced(path)
+            draft.rename(self.folder / str(snapshot.number))
+            durably.synced(self.folder)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except Gone:
+            raise
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{self.folder} cannot be written ({error.strerror}).",
+                next_step="Make the folder writable, with room on its disk. The snapshots in it stay as they are.",
+            ) from error
 
     @contextmanager
     def changing(self, snapshot: StateSnapshot) -> Iterator[None]:

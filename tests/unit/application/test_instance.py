@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from full_disk import full_disk
 
 from replicator.application.instance import InstanceLock
 from replicator.domain.errors import EnvironmentProblem, Fenced
@@ -46,3 +47,10 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "state").write_text("a file")
     with pytest.raises(EnvironmentProblem, match="state"):
         InstanceLock(tmp_path / "state", "shop").hold()
+
+
+def test_a_state_folder_without_room_is_named_and_its_lock_is_freed(tmp_path):
+    first = InstanceLock(tmp_path, "shop")
+    with full_disk(), pytest.raises(EnvironmentProblem, match=rf"{tmp_path}/lock cannot be written \(File too large\)"):
+        first.hold()
+    InstanceLock(tmp_path, "shop").hold()

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from full_disk import full_disk
 
 from replicator.application.key_file import KeyFile
 from replicator.domain.errors import EnvironmentProblem
@@ -25,6 +26,13 @@ def test_a_secret_that_is_none(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(EnvironmentProblem, match="cannot be read"):
         KeyFile(path).hashes()
+
+
+def test_no_secret_is_left_half_written(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "keys.secret"
+    with full_disk(8), pytest.raises(EnvironmentProblem, match=rf"{path.parent} cannot be written \(File too large\)"):
+        KeyFile(path).hashes()
+    assert [*path.parent.iterdir()] == [] and KeyFile(path).hashes()
 
 
 def test_hashes_under_a_secret() -> None:

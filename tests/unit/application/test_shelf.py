@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from full_disk import full_disk
 from test_state_snapshot_rules import TAKEN
 
 from replicator.application.shelf import FILES, MANIFEST, Gone, Shelf
+from replicator.domain.errors import EnvironmentProblem
 
 HELD = ("lake/part.parquet", "state/lock/sources/snapshot.json", "state/a.lock/lock/sources/lock.json")
 
@@ -31,6 +34,13 @@ def test_all_but_its_own_description_comes_along(shelf: Shelf, tmp_path: Path) -
     shelf.copy(TAKEN, copy)
     assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == set(HELD)
     assert (shelf.path(TAKEN) / MANIFEST).exists()
+
+
+def test_a_shelf_without_room_is_named_and_keeps_what_it_has(shelf: Shelf) -> None:
+    draft = shelf.draft(TAKEN)
+    with full_disk(), pytest.raises(EnvironmentProblem, match=rf"{shelf.folder} cannot be written \(File too large\)"):
+        shelf.publish(draft, replace(TAKEN, number=TAKEN.number + 1))
+    assert shelf.known() == [TAKEN]
 
 
 def test_of_one_that_is_gone_there_is_nothing(shelf: Shelf, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from asked_database import SALES, STAMP, Asked, payloads, read, source
+from full_disk import full_disk
 
 from adapters.sources.delta.query.journal import Journal
-from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Retryable
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
 
 MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
@@ -333,6 +334,17 @@ def test_a_range_that_fails_stops_all(lite, tmp_path):
     lite.run("UPDATE items SET v = 57 WHERE a = 57")
     rows, _ = read(source(lite, tmp_path, **OF_ITEMS, ranges=3, chunk_records=5))
     assert sorted(row["v"] for row in rows) == list(range(60))
+
+
+@pytest.mark.parametrize("room", [0, 20])
+def test_a_state_without_room_is_named_with_a_remedy(lite, tmp_path, room):
+    """For the lock, and, with room for it, for what is noted."""
+    lite.make_sales()
+    one = source(lite, tmp_path)
+    with full_disk(room), pytest.raises(EnvironmentProblem, match="state cannot be written: File too large") as caught:
+        read(one)
+    assert "room on its disk" in caught.value.next_step
+    assert len(read(one)[0]) == 4
 
 
 def test_a_journal_that_is_gone_stops_it(lite, tmp_path):

@@ -113,6 +113,14 @@ def test_values_that_are_not_held_stop_it(asked, tmp_path, number):
     assert "casts the column" in caught.value.next_step and value.strip("'") not in str(caught.value)
 
 
+def test_a_text_in_a_numeric_column_of_sqlite_stops_it(tmp_path):
+    asked = Asked(f"sqlite:///{tmp_path / 'd.sqlite'}")
+    make(asked, {"bad": ("numeric(10,2)", "'abc'")})
+    with pytest.raises(Fatal, match=r"a value cannot be read \(TypeError\)") as caught:
+        read(source(asked, tmp_path, cursor_column="id"))
+    assert "casts the column" in caught.value.next_step and "abc" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", ["interval", "int[]", "point"])
 @pytest.mark.postgres
 def test_types_without_a_counterpart_are_named(postgres_server, tmp_path, kind):

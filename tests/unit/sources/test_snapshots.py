@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from exported import SCHEMA, export, successive
+from full_disk import full_disk
 
 from adapters.delta.locks import LaneLock
 from adapters.sources.delta.snapshots import SnapshotsSource
@@ -420,6 +421,17 @@ def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, m
     assert found == expected
     kept = sorted(p.name for p in (tmp_path / "cut" / "state").glob("*.parquet"))
     assert kept == ["5.parquet"]
+
+
+@pytest.mark.parametrize("room", [0, 20])
+def test_a_state_without_room_is_named_with_a_remedy(tmp_path, room):
+    """For the lock, and, with room for it, for what is kept."""
+    export(tmp_path, 1, [A])
+    one = source(tmp_path)
+    with full_disk(room), pytest.raises(EnvironmentProblem, match="state cannot be written: File too large") as caught:
+        read(one)
+    assert "room on its disk" in caught.value.next_step
+    assert len(read(one)[0]) == 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"taken": [1]}', '{"taken": {"x": 1}}'])

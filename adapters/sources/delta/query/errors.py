@@ -32,8 +32,8 @@ def translating(doing: str, dialect: sa.Dialect) -> Iterator[None]:
         raise problem_of(error, doing) from error
     except sa.exc.SQLAlchemyError as error:
         raise ConfigProblem(f"SQLAlchemy refused while {doing}: {type(error).__name__}.", next_step=CORRECT) from error
-    except (ValueError, OverflowError, DecimalException) as error:
-        # A driver's, or SQLAlchemy's: its sentence has the value in it.
+    except (TypeError, ValueError, OverflowError, DecimalException) as error:
+        # A driver's, or SQLAlchemy's: its sentence has the value in it. TypeError: a text in a numeric column of SQLite.
         raise Fatal(f"While {doing}: a value cannot be read ({type(error).__name__}).", next_step=CAST) from None
 
 

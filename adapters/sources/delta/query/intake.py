@@ -17,6 +17,7 @@ from ....sql.recent import Recent
 from ..journalled import VERSION
 from ..snapshots.asking import FIRST_WITHIN, TURN, Paced
 from ..snapshots.compared import refuse_unusable
+from ..snapshots.journal import unwritable
 from ..snapshots.supply import Snapshot, kept
 from ..snapshots.unkept import refuse_unkept
 from .borders import Borders, Value
@@ -43,6 +44,8 @@ class Polls:
             lock = LaneLock(Path(self._options.state) / "lock", self._options.name)
         except Fenced:
             return False
+        except OSError as error:
+            raise unwritable(Path(self._options.state), error) from error
         try:
             self.journal.hold()
             with self.database.reading() as reading:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from replicator.domain.errors import DataLoss, EnvironmentProblem
+from replicator.domain.errors import DataLoss
 
 from ....delta.durable import sync_commit, write_json
 from ....delta.errors import translating
@@ -21,7 +21,7 @@ from ....delta.tables import exists
 from ....delta.types import storage_type
 from ..journalled import CHANGE, VERSION
 from ..snapshots.compared import fitted
-from ..snapshots.journal import KEPT_FOR_GOOD, begin_anew
+from ..snapshots.journal import KEPT_FOR_GOOD, begin_anew, unwritable
 from ..snapshots.supply import Snapshot
 from .options import QueryOptions
 
@@ -131,7 +131,7 @@ class Journal:
         with translating(self._options.name):
             said = CommitProperties(custom_metadata={OF_COMMIT: progress.written()})
             write_deltalake(str(self._path), whole, mode="append", schema_mode="merge", commit_properties=said)
-        sync_commit(self._path, DeltaTable(str(self._path)).version())
+            sync_commit(self._path, DeltaTable(str(self._path)).version())
         self._schema = rows.schema
 
     def rows(self, condition: pc.Expression | None = None) -> Iterator[tuple[pa.Table, pa.Array]]:
@@ -158,13 +158,13 @@ class Journal:
             sync_commit(self._path, 0)
             self._note(made=True)
         except OSError as error:
-            raise EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.") from error
+            raise unwritable(self._state, error) from error
 
     def _note(self, *, made: bool) -> None:
         try:
             write_json(self._state / TOLD_BY, {**self._told_by(), MASKS: self._privacy.noted, "made": made})
         except OSError as error:
-            raise EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.") from error
+            raise unwritable(self._state, error) from error
 
     def _there(self) -> pa.Schema:
         with translating(self._options.name):

@@ -37,6 +37,14 @@ def begin_anew(state: Path) -> str:
     return f"Remove the folder {state} and load the table anew with `replicator lanes resync LANE`."
 
 
+def unwritable(state: Path, error: OSError) -> EnvironmentProblem:
+    """What to raise where the kept folder takes no files."""
+    return EnvironmentProblem(
+        f"{state} cannot be written: {error.strerror or error}.",
+        next_step="Make the folder named by `state` writable, with room on its disk. Nothing is lost meanwhile.",
+    )
+
+
 class Journal:
     """Takes snapshots in, each once and in order, whatever is killed when.
 
@@ -89,10 +97,12 @@ class Journal:
             lock = LaneLock(self._state / "lock", self._options.name)
         except Fenced:
             return False
+        except OSError as error:
+            raise unwritable(self._state, error) from error
         try:
             return self._take()
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self._state, error) from error
         finally:
             lock.release()
 
@@ -187,10 +197,7 @@ class Journal:
         try:
             write_json(self._state / KEYS, {"keys": list(self._options.keys), MASKS: masks})
         except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> EnvironmentProblem:
-        return EnvironmentProblem(f"{self._state} cannot be written: {error.strerror or error}.")
+            raise unwritable(self._state, error) from error
 
     def _note(self, taken: dict[int, int | None]) -> None:
         write_json(self._state / "taken.json", {"taken": taken})
