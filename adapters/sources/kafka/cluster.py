@@ -73,6 +73,12 @@ class Cluster:
         with self._request("The topics could not be listed"):
             return tuple(self._admin.list_topics(timeout=timeout).topics)
 
+    def partitions(self, timeout: float = TIMEOUT) -> tuple[TopicPartition, ...]:
+        """Every partition of the wanted topics that exist. One answer has them all; ids are in none but `described`."""
+        with self._request("The topics could not be listed"):
+            listed = self._admin.list_topics(timeout=timeout).topics
+        return tuple(TopicPartition(name, n) for name, t in listed.items() if self.wanted(name) for n in t.partitions)
+
     def topics(self, timeout: float = TIMEOUT) -> Mapping[str, Topic]:
         """The wanted topics that exist."""
         return self.described(filter(self.wanted, self.names(timeout)), timeout)
@@ -88,14 +94,14 @@ class Cluster:
         return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items() if d is not None}
 
     def settled(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
-        """The wanted topics; asked again when one of `position` is missing, as it may be while a broker starts."""
+        """The wanted topics of `position`; asked again when one is missing, as it may be while a broker starts."""
         expected = {p.topic for p in position if self.wanted(p.topic)}
         for _ in range(LOOKS - 1):
-            topics = self.topics()
+            topics = self.described(expected)
             if expected <= topics.keys():
                 return topics
             time.sleep(0.3)
-        return self.topics()
+        return self.described(expected)
 
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: Any, isolation: Any, timeout: float = TIMEOUT
@@ -187,6 +193,6 @@ class Cached:
     def ends(self) -> dict[TopicPartition, int]:
         """At most a second old."""
         if time.monotonic() - self._at >= 1:
-            self._ends = self._cluster.ends(partitions_of(self._cluster.topics()))
+            self._ends = self._cluster.ends(self._cluster.partitions())
             self._at = time.monotonic()
         return self._ends

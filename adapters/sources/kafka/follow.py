@@ -15,9 +15,9 @@ from .fetch_errors import FetchFailures
 from .reader import Gathered, Reader
 from .watch import TICK, WAIT, Watch
 
-AT_ONCE = 4
-"""So many topics that appear are begun at each look. Each is work for everybody behind the source, which those that are read
-wait for: of a thousand new ones they would wait for half a minute."""
+PACE = 0.1
+"""Seconds between the beginnings of two topics that appear, at most one a batch. Each is work for everybody behind the
+source, which those that are read wait for: of a thousand new ones they would wait for half a minute."""
 ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
 
 
@@ -26,7 +26,7 @@ class Following:
 
     def __init__(self, reader: Reader, watch: Watch, failures: FetchFailures) -> None:
         self._reader, self._watch, self._failures = reader, watch, failures
-        self._handed = time.monotonic()
+        self._handed = self._begun = time.monotonic()
         self._fresh: dict[TopicPartition, int] = {}
 
     def run(self, apply_batch: ApplyBatch, stop: Stop) -> None:
@@ -38,13 +38,11 @@ class Following:
             for partition, said in self._reader.refused().items():
                 self._watch.confirm_loss(partition, self._reader.next[partition], said)
                 self._reader.again(partition)
-            # Before records that may be others' are handed over.
-            if self._reader.doubtful() or self._watch.due():
-                self._look()
+            self._look()  # Before records that may be others' are handed over.
             for partition, error in self._reader.failed().items():
                 self._failures.add(partition, self._reader.next[partition], error)
             self._failures.clear(self._reader.next)
-            if got.records or time.monotonic() - self._handed >= TICK:
+            if self._begin_topic() or got.records or time.monotonic() - self._handed >= TICK:
                 self._hand_over(got, apply_batch)
         if self._reader.finished() and self._reader.moved():
             self._hand_over(Gathered(), apply_batch)
@@ -56,8 +54,19 @@ class Following:
         self._handed = time.monotonic()
 
     def _look(self) -> None:
-        self._fresh.update(self._watch.look({*self._reader.next, *self._fresh}))
-        if self._fresh:
-            topics = set(list(dict.fromkeys(p.topic for p in self._fresh))[:AT_ONCE])
-            self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic in topics})
-            self._reader.refresh()
+        moved = {p.topic for p in self._reader.moved()}
+        if self._reader.doubtful():
+            moved |= {p.topic for p in self._reader.next}
+        elif not self._watch.due(moved):
+            return
+        self._fresh.update(self._watch.look({*self._reader.next, *self._fresh}, moved))
+
+    def _begin_topic(self) -> bool:
+        """Begin with the topic that appeared first, if it is time."""
+        if not self._fresh or time.monotonic() - self._begun < PACE:
+            return False
+        topic = next(iter(self._fresh)).topic
+        self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic == topic})
+        self._reader.refresh(topic)
+        self._begun = time.monotonic()
+        return True

@@ -94,17 +94,17 @@ class Reader:
             self._consumer.incremental_assign([KafkaPartition(*p, offset) for p, offset in wanted.items()])
             self._assigned.update(wanted)
 
-    def refresh(self) -> None:
-        """Let librdkafka look at all topics now: a partition it does not know of yet would wait for its next regular look.
+    def refresh(self, topic: str) -> None:
+        """Let librdkafka look at a topic now: a partition it does not know of yet would wait for its next regular look.
 
-        Does not wait: the answer may stand behind a fetch that the broker holds open. One look does for all topics."""
-        self._looks.submit(self._look)
+        Does not wait: the answer may stand behind a fetch that the broker holds open."""
+        self._looks.submit(self._look, topic)
 
-    def _look(self) -> None:
+    def _look(self, topic: str) -> None:
         try:
-            self._consumer.list_topics(timeout=1)
+            self._consumer.list_topics(topic, timeout=1)
         except KafkaException as error:
-            log.debug("The topics were not looked at: %s", self._options.hide(str(error)))
+            log.debug("Topic %s was not looked at: %s", topic, self._options.hide(str(error)))
 
     def _finished(self, partition: TopicPartition) -> bool:
         return partition in self._until and self.next[partition] >= self._until[partition]
@@ -134,9 +134,9 @@ class Reader:
         self._consumer.incremental_unassign([KafkaPartition(*partition)])
         self._consumer.incremental_assign([KafkaPartition(*partition, self.next[partition])])
 
-    def moved(self) -> bool:
-        """True when `next` moved over something that was in no batch: markers of transactions, aborted records."""
-        return self.next != self._handed
+    def moved(self) -> set[TopicPartition]:
+        """Where `next` moved over something that was in no batch: records, markers of transactions, aborted records."""
+        return {p for p, offset in self.next.items() if offset > self._handed[p]}
 
     def gather(self, wait: float) -> Gathered:
         """What has come, at once; with no record there, the first that comes within `wait` seconds; perhaps nothing."""
@@ -235,7 +235,7 @@ class Reader:
 
     def batch(self, got: Gathered, identity: Mapping[str, str]) -> Batch[pa.Table]:
         """`got` with its span: partitions that moved since the last call, and those assigned since (their start is news)."""
-        moved = {p for p, offset in self.next.items() if offset > self._handed[p]} | self._announce
+        moved = self.moved() | self._announce
         span = Span(Position({p: self._handed[p] for p in moved}), Position({p: self.next[p] for p in moved}))
         self._handed.update(span.end)
         self._announce.clear()

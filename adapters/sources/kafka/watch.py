@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from replicator.domain.errors import DataLoss, Retryable
@@ -26,6 +27,8 @@ TICK = 1.0
 LOOK = 0.4
 """Seconds between two looks at the ids of topics: less than `fetch.error.backoff.ms`, so that a topic that was created
 again is seen before its first record is handed over, unless it took less than this and no fetch was on its way."""
+SOME = 100
+"""So many of the topics without news are looked at with the others: a look at all would take longer the more there are."""
 GROW = 2.0
 """Seconds between two looks for new topics and partitions."""
 GONE = 3.0
@@ -38,7 +41,7 @@ WAIT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The topics of one search, and of the partitions that were not known the first offsets."""
+    """What one search found: of the partitions that were not known the first offsets, and their topics."""
 
     topics: Mapping[str, Topic]
     firsts: dict[TopicPartition, int]
@@ -66,7 +69,9 @@ class Watch:
         self._topics = dict(topics)
         self._missed: dict[str, float] = {}
         self._refusals = Streaks()
-        self._looked = self._grown = self._answered = time.monotonic()
+        self._grown = self._answered = time.monotonic()
+        self._looked = dict.fromkeys(topics, self._answered)
+        """When each was looked at, that which was not for the longest first."""
         self._away = False
         # Looks for new topics wait for the broker; records of the topics that are read do not wait for them.
         self._pool = ThreadPoolExecutor(1, "new topics")
@@ -85,15 +90,19 @@ class Watch:
         """The broker has just given something."""
         self._answered = time.monotonic()
 
-    def due(self) -> bool:
-        """Whether it is time to look again."""
-        return bool(self._missed) or time.monotonic() - self._looked >= LOOK
+    def due(self, moved: Iterable[str]) -> bool:
+        """Whether it is time to look again, when something has come of the topics `moved`."""
+        last = next(reversed(self._looked.values()), 0.0)
+        return bool(self._missed) or time.monotonic() - min([last, *(self._looked.get(t, 0.0) for t in moved)]) >= LOOK
 
-    def look(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Compare the topics with what was known of them; the partitions that are not `known`, with their first offsets."""
+    def look(self, known: Collection[TopicPartition], moved: Iterable[str]) -> dict[TopicPartition, int]:
+        """Compare with what was known of them the topics `moved`, those that are missing, and some others, each in its turn.
+        The partitions that are not `known`, with their first offsets."""
         fresh: dict[TopicPartition, int] = {}
+        self._looked = {p.topic: 0.0 for p in known if p.topic not in self._looked} | self._looked
+        some = {*moved, *self._missed, *islice(self._looked, SOME)}
         try:
-            self._refuse_changed({p.topic for p in known})
+            self._refuse_changed(some)
             self.answered()
             if self._grow:
                 fresh = self._fresh(known)
@@ -105,7 +114,9 @@ class Watch:
             if not self._away:
                 log.warning("%s Waiting for it.", away.sentence)
             self._away = True
-        self._looked = time.monotonic()
+        for name in some:
+            del self._looked[name]
+            self._looked[name] = time.monotonic()
         return fresh
 
     def confirm_loss(self, partition: TopicPartition, offset: int, said: str) -> None:
@@ -118,9 +129,9 @@ class Watch:
             raise DataLoss(sentence, next_step=reload_or_skip())
         log.warning("The broker refused offset %d of %s (%s), and has it; it is asked again.", offset, partition, said)
 
-    def _refuse_changed(self, known: Collection[str]) -> None:
+    def _refuse_changed(self, known: Set[str]) -> None:
         now, at = self._cluster.described(known, timeout=TICK), time.monotonic()
-        self._missed = {name: self._missed.get(name, at) for name in set(known) - now.keys()}
+        self._missed = {name: self._missed.get(name, at) for name in known - now.keys()}
         gone = [name for name, since in self._missed.items() if at - since >= GONE]
         before = self.identity
         changed = [(name, said) for name in known if name in now and (said := recreated(name, now[name].id, before))]
@@ -145,8 +156,9 @@ class Watch:
         return fresh.firsts
 
     def _find(self, known: Collection[TopicPartition]) -> Fresh:
-        now = self._cluster.topics(timeout=TICK)
-        return Fresh(now, self._cluster.firsts((p for p in partitions_of(now) if p not in known), timeout=TICK))
+        fresh = {p for p in self._cluster.partitions(timeout=TICK) if p not in known}
+        now = self._cluster.described({p.topic for p in fresh}, timeout=TICK)
+        return Fresh(now, self._cluster.firsts(fresh.intersection(partitions_of(now)), timeout=TICK))
 
 
 def _some(partitions: Collection[TopicPartition], most: int = 20) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from types import SimpleNamespace
@@ -192,6 +192,37 @@ def test_failures_that_are_far_apart_are_no_long_failure(monkeypatch: pytest.Mon
     now = 82.0
     failures.clear({PLACE: 7})
     failures.check()
+
+
+def test_a_look_is_at_topics_that_moved_and_at_some_others_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[str]] = []
+    topics = {f"t{n}": Topic(str(n), 1) for n in range(40)}
+    there = dict(topics)
+
+    def described(names: Iterable[str], timeout: float) -> dict[str, Topic]:
+        asked.append(set(names))
+        return {name: there[name] for name in asked[-1] & there.keys()}
+
+    now = 100.0
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(watch, "SOME", 10)
+    looked = Watch(cast(Any, SimpleNamespace(described=described)), topics, 30, grow=False)
+    known = [TopicPartition(name, 0) for name in topics]
+    assert not looked.due(["t0"])
+    for now in (101.0, 102.0, 103.0, 104.0):  # noqa: B007
+        assert looked.due(())
+        looked.look(known, {"t5"})
+        assert not looked.due(["t5"])
+    assert all("t5" in names and len(names) <= 11 for names in asked)
+    assert set.union(*asked) == topics.keys()
+    assert looked.due(asked[0] - {"t5"}), "their last look is long ago"
+    del there["t7"]
+    for now in (106.0, 106.5, 107.0, 107.5):  # noqa: B007
+        looked.look(known, ())
+    assert looked.due(()), "one is missing"
+    now = 112.0
+    with pytest.raises(DataLoss, match="Topic t7 is gone"):
+        looked.look(known, ())
 
 
 def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:

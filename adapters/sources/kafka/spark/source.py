@@ -152,16 +152,16 @@ class _Run:
                     self._pause()
 
     def _pause(self) -> None:
-        if self._watch.due():
-            fresh = self._watch.look(self.position)
+        if self._watch.due(()):
+            fresh = self._watch.look(self.position, {p.topic for p in self.position})
             if fresh:
                 self.announce(Position(fresh))
         if time.monotonic() - self._handed >= TICK:
             self.announce(Position())
 
     def _apply(self, batch: MicroBatch) -> None:
-        if self._watch.due():
-            self._watch.look(self.position)
+        if self._watch.due(()):
+            self._watch.look(self.position, {p.topic for p in self.position})
         self._watch.answered()
         moved = [p for p, end in batch.end.items() if end > self.position[p]]
         span = Span(self.position.only(moved), batch.end.only(moved))
