@@ -148,7 +148,27 @@ def spark_options(options: dict[str, str]) -> dict[str, str]:
     return options
 
 
+BAD_IN_USER = re.compile(r"[@\s\x00-\x1f]|%(?![0-9A-Fa-f]{2})")
+ENCODE = "percent-encode user and password: `python -c \"from urllib.parse import quote; print(quote(input(), safe=''))\"`"
+
+
+def has_unclear_user(url: str) -> bool:
+    """Drivers may take a part of the user or the password for the host, or for the database, and then print it."""
+    rest = url.partition("://")[2]
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    path, _, query = rest[len(authority) :].partition("?")
+    user = authority.rpartition("@")[0]
+    return bool(authority) and bool(BAD_IN_USER.search(user) or "@" in path or re.match(r"[^=]*@", query))
+
+
+def _clear_user(secret: SecretStr) -> SecretStr:
+    if has_unclear_user(secret.get_secret_value()):
+        raise _refused("dsn", f"has a user or password with characters that end it too early; {ENCODE}")
+    return secret
+
+
 def _dsn(secret: SecretStr) -> SecretStr:
+    _clear_user(secret)
     try:
         url = urlsplit(secret.get_secret_value())
         valid = url.scheme in {"postgresql", "postgres"} and len(url.path) > 1 and (url.port is None or url.port > 0)
@@ -167,6 +187,7 @@ def _source_dsn(secret: SecretStr) -> SecretStr:
             "is of MySQL, which is neither looked at nor read by `backfill`: leave `database` out, and load tables by "
             "Debezium's incremental snapshots",
         )
+    _clear_user(secret)
     try:
         if scheme == "mariadb" and urlsplit(secret.get_secret_value()).hostname:
             return secret
@@ -180,7 +201,7 @@ def _database_url(secret: SecretStr) -> SecretStr:
     scheme, found, rest = secret.get_secret_value().partition("://")
     if not found or not rest or not re.fullmatch(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?", scheme):
         raise _refused("dsn", "must be a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
-    return secret
+    return _clear_user(secret)
 
 
 def _start(value: Any) -> Any:

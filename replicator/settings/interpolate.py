@@ -8,10 +8,11 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from .document import Document
-from .fields import is_secret
+from .fields import ENCODE, has_unclear_user, is_secret
 from .findings import Path, Problem, place
 
 REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-(?P<value>[^{}]*))?\}|\$\{")
+BREAKS_URL = re.compile(r"[@/?#%\s\x00-\x1f]")
 MAX_SECRET_BYTES = 64 * 1024
 SECRETS_DIR = "REPLICATOR_SECRETS_DIR"
 """The variable that names a folder with a file per secret, as Docker and Kubernetes lay them out: called as the variable, or
@@ -21,9 +22,10 @@ the same in small letters."""
 def interpolate(document: Document, environ: Mapping[str, str]) -> set[Path]:
     """Replace the references in every text value, in place; keys are left alone, `$${` stands for `${`.
 
-    Problems: an unset variable without a default, a malformed reference, and for secrets more than one of NAME, NAME_FILE
-    and a file in the folder of secrets, or a file that cannot be read. Returns the paths of the values that could not be
-    completed. A variable that is set but empty counts as unset when there is a default, as in a shell.
+    Problems: an unset variable without a default, a malformed reference, and for secrets an empty variable, more than one of
+    NAME, NAME_FILE and a file in the folder of secrets, a file that cannot be read, or a URL whose password ends too early.
+    Returns the paths of the values that could not be completed. A variable that is set but empty counts as unset when there
+    is a default, as in a shell.
     """
     return _Interpolation(document, environ).run()
 
@@ -44,25 +46,38 @@ class _Interpolation:
         if isinstance(value, list):
             return [self.value(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, str) and "${" in value:
-            return REFERENCE.sub(lambda found: self.reference(found, path), value)
+            return self.text(value, path)
         return value
 
+    def text(self, value: str, path: Path) -> str:
+        given = {found: self.reference(found, path) for found in REFERENCE.finditer(value)}
+        texts = iter(given.values())
+        text = REFERENCE.sub(lambda _: next(texts), value)
+        if path[-1:] == ("dsn",) and path not in self.failed and has_unclear_user(text):
+            names = [found["name"] for found, part in given.items() if BREAKS_URL.search(part)]
+            why = f"has a user or password with characters that end it too early, from {' and '.join(names) or 'its text'}"
+            return self.fail(path, "dsn", why, ENCODE)
+        return text
+
     def reference(self, found: re.Match[str], path: Path) -> str:
-        if found.group() == "$${":
-            return "${"
         name = found["name"]
+        if name is None and found.group() == "$${":
+            return "${"
         if name is None:
             return self.fail(path, "reference", "holds a malformed ${...}", "write ${NAME} or ${NAME:-default}")
         text = self.secret(name, path) if is_secret(path) else self.environ.get(name)
-        if text or path in self.failed:
+        if (text and (text.strip() or not is_secret(path))) or path in self.failed:
             return text or ""
         if found["default"] is not None:
             return str(found["value"])
-        if text is None:
-            also = f" or {name}_FILE, or put a file {name} into {SECRETS_DIR}" if is_secret(path) else ""
-            hint = f"set {name}{also}, or write ${{{name}:-default}}"
-            return self.fail(path, "unset", f"needs the environment variable {name}", hint)
-        return text
+        if is_secret(path) and text is not None:
+            return self.fail(path, "secret", f"finds the variable {name} empty", f"set it, or write ${{{name}:-default}}")
+        return self.unset(name, path) if text is None else text
+
+    def unset(self, name: str, path: Path) -> str:
+        also = f" or {name}_FILE, or put a file {name} into {SECRETS_DIR}" if is_secret(path) else ""
+        hint = f"set {name}{also}, or write ${{{name}:-default}}"
+        return self.fail(path, "unset", f"needs the environment variable {name}", hint)
 
     def secret(self, name: str, path: Path) -> str | None:
         direct, file, kept = self.environ.get(name), self.environ.get(f"{name}_FILE"), self.kept(name)

@@ -50,6 +50,7 @@ MOST_LOG = 1024 * 1024
 MASK = "**********"
 IN_URLS = re.compile(r"(?<=:)[^:@/]+(?=@)|(?<=password=)[^&]+")
 """What of an address is secret by itself."""
+IN_PASSWORDS = re.compile("[@/:?#&]")
 SHORTEST_SECRET = 4
 """Characters. Shorter ones are parts of any words."""
 
@@ -120,6 +121,8 @@ def _without_secrets(loaded: Loaded, text: str) -> str:
     settings = without_event_store(loaded.settings)
     known = {*_secrets(settings.model_dump()), *(o for name, o in settings.spark.items() if is_secret(("spark", name)))}
     known |= {part for secret in known for part in IN_URLS.findall(secret)}
+    # A driver may have split the URL within the password.
+    known |= {part for secret in known for part in IN_PASSWORDS.split(unquote(secret)) if "://" not in secret}
     known |= {unquote(secret) for secret in known} | {json.dumps(secret)[1:-1] for secret in known}
     for secret in sorted(known - {"true", "false"}, key=len, reverse=True):
         if len(secret) >= SHORTEST_SECRET:

@@ -30,15 +30,15 @@ def test_a_bundle_tells_everything_but_rows(project: Path, answer: Answer) -> No
 def test_the_end_of_a_log(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
     """By file or pipe, in whole lines, and without secrets, whoever wrote them."""
     config = project / "config" / "replicator.yaml"
-    config.write_text(config.read_text() + "event_store: {dsn: 'postgresql://u:p%40ss word@127.0.0.1:1/d'}\n")
-    last = "cannot connect as u with p@ss word, of postgresql://u:p%40ss word@127.0.0.1:1/d\n"
+    config.write_text(config.read_text() + "event_store: {dsn: 'postgresql://u:p%40ss%20word@127.0.0.1:1/d'}\n")
+    last = "no host ss word@127.0.0.1 as u with p@ss word, of postgresql://u:p%40ss%20word@127.0.0.1:1/d\n"
     (project / "run.log").write_text("first\n" + "a line of a log\n" * 70_000 + last)
     assert "log" in answer("support-bundle", "file.zip", "--log", "run.log")["result"]["parts"]
     assert ask("support-bundle", "pipe.zip", "--log", "-", input=(project / "run.log").read_bytes()).exit_code == 0
     for name in ("file.zip", "pipe.zip"):
         with zipfile.ZipFile(project / name) as packed:
             lines = packed.read("log.txt").decode().splitlines()
-        assert lines[-1] == "cannot connect as u with **********, of **********"
+        assert lines[-1] == "no host **********@127.0.0.1 as u with **********, of **********"
         assert set(lines[:-1]) == {"a line of a log"} and 2**20 - 100 < sum(len(line) + 1 for line in lines) <= 2**20
     assert answer("support-bundle", "x.zip", "--log", "no.log", code=2)
     answer("support-bundle", "help.zip")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from replicator.settings import ConfigError, Settings, plain_options
-from replicator.settings.fields import Strict, is_secret
+from replicator.settings.fields import DatabaseUrl, Dsn, SourceDsn, Strict, is_secret
 from replicator.settings.json_schema import config_schema
 
 SECRET = "hunter2hunter2"
@@ -60,6 +61,49 @@ def test_a_secret_may_come_from_a_file(folder, tmp_path):
     (tmp_path / "password").write_text(f"{SECRET}\n")
     folder.environ["PASSWORD_FILE"] = str(tmp_path / "password")
     assert folder.load().settings.sinks["target"].dsn.get_secret_value() == f"postgresql://u:{SECRET}@h/d"
+
+
+UNCLEAR = [f"{start}hunter2secret" for start in ("x@", "12/", "x?", "x#", "x ", "%zz")]
+
+
+@pytest.mark.parametrize("password", UNCLEAR)
+def test_a_variable_that_ends_the_password_of_a_url_early_is_named(folder, password):
+    line = folder.change("    dsn: postgresql://u:p@h:5432/d", "    dsn: postgresql://${WRITER}:${PASSWORD}@h/${DATABASE}")
+    folder.environ |= {"WRITER": "u", "PASSWORD": password, "DATABASE": "d"}
+    finding = folder.only()
+    assert (finding.code, finding.line) == ("dsn", line) and "hunter2secret" not in str(finding)
+    assert "too early, from PASSWORD; percent-encode" in str(finding)
+    folder.environ["PASSWORD"] = quote(password, safe="")
+    assert folder.load().settings.sinks["target"].dsn.get_secret_value() == f"postgresql://u:{quote(password, safe='')}@h/d"
+
+
+@pytest.mark.parametrize("kind", [Dsn, SourceDsn, DatabaseUrl])
+@pytest.mark.parametrize("password", UNCLEAR)
+def test_every_url_refuses_a_password_that_ends_early(kind, password):
+    with pytest.raises(ValidationError, match="percent-encode"):
+        TypeAdapter(kind, config={"hide_input_in_errors": True}).validate_python(f"postgresql://u:{password}@h/d")
+
+
+def test_every_dsn_is_of_a_kind_that_refuses_such_passwords():
+    checks = {repr(one.func) for kind in (Dsn, SourceDsn, DatabaseUrl) for one in kind.__metadata__}
+    urls = [kind for name, kind in every_secret() if name.endswith(".dsn")]
+    assert urls and all(any(check in repr(kind) for check in checks) for kind in urls)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://h/d?options=-c%20a=b@c", "postgresql://u:a:b%2F@h:1/d", "postgresql:///d?host=/run/@x"]
+)
+def test_an_at_sign_that_ends_no_password_is_kept(url):
+    assert TypeAdapter(Dsn).validate_python(url).get_secret_value() == url
+
+
+@pytest.mark.parametrize("dsn", ["${VARIABLE}", "postgresql://u:${VARIABLE}@h/d"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_variable_of_a_secret_is_named(folder, dsn, value):
+    line = folder.change("    dsn: postgresql://u:p@h:5432/d", f"    dsn: {dsn}")
+    folder.environ["VARIABLE"] = value
+    finding = folder.only()
+    assert (finding.message, finding.line) == ("sinks.target.dsn finds the variable VARIABLE empty", line)
 
 
 def test_both_the_variable_and_its_file_are_refused(folder, tmp_path):
