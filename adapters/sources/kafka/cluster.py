@@ -193,6 +193,6 @@ class Cached:
     def ends(self) -> dict[TopicPartition, int]:
         """At most a second old."""
         if time.monotonic() - self._at >= 1:
-            self._ends = self._cluster.ends(self._cluster.partitions())
+            self._ends = self._cluster.ends(partitions_of(self._cluster.topics()))
             self._at = time.monotonic()
         return self._ends

@@ -158,7 +158,9 @@ class Watch:
     def _find(self, known: Collection[TopicPartition]) -> Fresh:
         fresh = {p for p in self._cluster.partitions(timeout=TICK) if p not in known}
         now = self._cluster.described({p.topic for p in fresh}, timeout=TICK)
-        return Fresh(now, self._cluster.firsts(fresh.intersection(partitions_of(now)), timeout=TICK))
+        firsts = self._cluster.firsts(fresh.intersection(partitions_of(now)), timeout=TICK)
+        # Of one that is just made the broker may not know it yet: the next search finds it again.
+        return Fresh(now, {p: first for p, first in firsts.items() if first >= 0})
 
 
 def _some(partitions: Collection[TopicPartition], most: int = 20) -> str:

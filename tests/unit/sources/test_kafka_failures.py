@@ -225,6 +225,19 @@ def test_a_look_is_at_topics_that_moved_and_at_some_others_in_turn(monkeypatch: 
         looked.look(known, ())
 
 
+def test_a_partition_whose_first_offset_the_broker_does_not_know_yet_is_found_later() -> None:
+    firsts = {PLACE: -1001, OTHER: 0}
+    cluster: Any = SimpleNamespace(
+        partitions=lambda timeout: (PLACE, OTHER),
+        described=lambda names, timeout: {"t": Topic("1", 2)},
+        firsts=lambda partitions, timeout: {p: firsts[p] for p in partitions},
+    )
+    looked = Watch(cluster, {}, 30, grow=True)
+    assert looked._find(()).firsts == {OTHER: 0}
+    firsts[PLACE] = 0
+    assert looked._find({OTHER}).firsts == {PLACE: 0}
+
+
 def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "lost", lambda *_: {})
     looked: Any = Watch(cast(Any, None), {"t": Topic("1", 1)}, 30, grow=False)
