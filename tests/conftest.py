@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 from kafka_broker import Broker
 from mariadb_server import WITH_BINLOG, MariaDb, binaries
 from object_store import ObjectStore, object_store
@@ -73,6 +74,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogethe
     """See pytest-xdist: what distributes tests over workers."""
     return SparkTogether(config, log)
 
+
+# No test is judged by its time: others run beside it.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 LOGGERS = [logging.getLogger(name) for name in ("", "adapters", "replicator")]
 LEVELS, STRUCTLOG = [logger.level for logger in LOGGERS], structlog.get_config()

@@ -100,7 +100,7 @@ def suicide() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(lengths=SPANS, data=st.data())
 def test_exactly_the_records_that_kill_are_condemned(lengths, data, tmp_path_factory):
     path = tmp_path_factory.mktemp("state") / "shop.crashes"
@@ -203,7 +203,6 @@ def test_notes_that_cannot_be_read_are_none(tmp_path, written):
     assert condemned(path) == set()
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(TOPICS), st.tuples(st.integers(0, 40), st.integers(0, 60)), min_size=1),
     st.dictionaries(st.sampled_from(TOPICS), st.tuples(st.integers(0, 100), st.integers(0, 60)), min_size=1),

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.application.emitting import Emitting
@@ -55,7 +55,6 @@ def test_values_become_texts():
     }
 
 
-@settings(deadline=None)
 @given(value=st.dictionaries(TEXT, JSON, max_size=3))
 def test_both_ways_to_say_it_agree_and_nothing_is_lost(value):
     texts = texts_of("event_data", value)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from application_world import World
 from histories_of_items import change
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tuple_engine import TupleEngine
 
@@ -79,7 +79,6 @@ def raw_of(records: Sequence[tuple[str, bool]]) -> tuple[pa.Table, list[Any]]:
     return pa.Table.from_pylist(rows, RAW), places
 
 
-@settings(deadline=None)
 @given(RECORDS)
 def test_the_others_are_said_what_they_are(records):
     raw, places = raw_of(records)
@@ -91,7 +90,6 @@ def test_the_others_are_said_what_they_are(records):
     assert decoder.marks(raw) == [f"v{i}" for i, each in enumerate(deadly) if not each]
 
 
-@settings(deadline=None)
 @given(RECORDS)
 def test_what_may_be_private_is_withheld(records):
     """Of the topics of which the decoder withholds what it cannot read; elsewhere the record is kept as it came."""

@@ -53,7 +53,7 @@ def test_every_answer_is_one_that_is_promised(document: Any, path: str, mode: st
     left_out = [positive_data_acceptance]
 
     @settings(
-        max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
+        max_examples=EXAMPLES, database=None, phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=operation.as_strategy(generation_mode=GenerationMode(mode)))

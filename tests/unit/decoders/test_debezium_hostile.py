@@ -188,7 +188,7 @@ def mutated(draw: st.DrawFn) -> bytes | None:
     return bytes(text) if draw(st.integers(0, 20)) else None
 
 
-@settings(max_examples=4 * EXAMPLES, deadline=None)
+@settings(max_examples=4 * EXAMPLES)
 @given(st.lists(st.tuples(mutated(), st.sampled_from(KEYS)), min_size=1, max_size=12), st.booleans())
 def test_mutated_records_are_all_accounted_for(records: list[tuple[bytes | None, bytes | None]], tombstones: bool) -> None:
     values, keys = zip(*records, strict=True)
@@ -196,7 +196,7 @@ def test_mutated_records_are_all_accounted_for(records: list[tuple[bytes | None,
     account(raw([GOOD, *values], [KEYS[0], *keys]), options)
 
 
-@settings(max_examples=4 * EXAMPLES, deadline=None)
+@settings(max_examples=4 * EXAMPLES)
 @given(st.binary(max_size=60), st.binary(max_size=20))
 def test_any_bytes_are_accounted_for(value: bytes, header: bytes) -> None:
     headers = {0: {"__debezium.oldkey": header, "__debezium.newkey": header}}
@@ -212,7 +212,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=4 * EXAMPLES, deadline=None)
+@settings(max_examples=4 * EXAMPLES)
 @given(st.dictionaries(st.sampled_from([c["field"] for c in COLUMNS]), JSON), JSON, JSON)
 def test_any_json_in_the_place_of_values_is_accounted_for(row: dict[str, Any], source: Any, transaction: Any) -> None:
     said = payload_of(after={**ROW, **row}, transaction=transaction)

@@ -252,7 +252,7 @@ def sent_as(value: Any, scale: int | None) -> Any:
     return (value - dt.date(1970, 1, 1)).days if isinstance(value, dt.date) else value
 
 
-@settings(max_examples=min(300, 20 * EXAMPLES), deadline=None)
+@settings(max_examples=min(300, 20 * EXAMPLES))
 @given(ANY)
 def test_any_value_comes_back(case: tuple[dict[str, Any], Any, int | None]) -> None:
     said, value, scale = case

@@ -458,7 +458,7 @@ def written(field: str | None) -> str:
     return out.getvalue().removesuffix("\r\n")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(FIELDS, min_size=1, max_size=6))
 @example([["\ufeff", "\r", "\n"], ["", '"', ","]])
 @example([["a", "", None]])
@@ -470,7 +470,7 @@ def test_what_is_written_comes_back(table):
     assert [[row[name] for name in "abc"] for row in rows] == table
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.text('a,"\n\r\\', max_size=12).map(str.encode), min_size=1, max_size=6), st.sampled_from([None, "\\"]))
 def test_a_row_means_the_same_whoever_its_neighbours_are(values, escape):
     options = {"schema": {"app.items": dict.fromkeys("abc", "string")}, "csv": {"escape": escape}}

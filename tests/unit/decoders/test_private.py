@@ -59,7 +59,7 @@ def decoded(records, by):
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"], str(row.get("_op"))))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(histories(keys=("int", "text", "composite"), toast=True, first=tuple(KINDS)))
 def test_what_is_stored_decodes_as_the_record_did(history):
     """Key changes, values that were not sent, and columns that come later included; once more veiled it stays what it is."""

@@ -183,7 +183,7 @@ def check_stored(records: Any, by: Any, mask: Any) -> None:
 def test_what_is_stored_of_events_with_a_schema(name: str, mask: Any) -> None:
     columns = [ID, KINDS[name][0]]
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=EXAMPLES)
     @given(values(name))
     def check(rows: list[tuple[str, Any]]) -> None:
         texts = [event(columns, **change(op, value, i)) for i, (op, value) in enumerate(rows)]
@@ -200,7 +200,7 @@ def test_what_is_stored_of_events_without_a_schema(name: str, mask: Any) -> None
         pytest.skip("no declared type reads these")
     by = decoder(mask, schema={TABLE: {"id": "int64", "v": declared}})
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=EXAMPLES)
     @given(values(name))
     def check(rows: list[tuple[str, Any]]) -> None:
         texts = [json.dumps(payload_of(**change(op, value, i))).encode() for i, (op, value) in enumerate(rows)]
@@ -214,7 +214,7 @@ def test_the_hash_is_of_the_text_of_the_value(name: str) -> None:
     """Of the value as a lane without the mask would have it, whatever the record writes in its place."""
     columns = [ID, KINDS[name][0]]
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=EXAMPLES)
     @given(values(name))
     def check(rows: list[tuple[str, Any]]) -> None:
         records = raw(
@@ -244,7 +244,7 @@ def test_a_key_of_any_type_is_the_same_in_the_key_the_row_and_the_header(name: s
     if name != "decimal as a number":
         rows.insert(3, ("d", False, False))  # Whose key tells it, where decoding takes no decimals as numbers.
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=EXAMPLES)
     @given(sent, sent)
     def check(value: Any, old: Any) -> None:
         row = {"v": value, "note": "n"}

@@ -34,7 +34,7 @@ def test_what_is_stored_decodes_as_the_record_did(url: str) -> None:
     """Key changes, values that were not sent, and columns that come later included; once more veiled it stays what it is."""
     avro = Avro(url)
 
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=EXAMPLES)
     @given(histories(keys=("int", "text", "composite"), toast=True, first=tuple(KINDS)))
     def check(history: Any) -> None:
         by, raw = decoder(url), raw_frame(history)

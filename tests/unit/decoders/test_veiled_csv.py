@@ -67,7 +67,7 @@ def rows(draw: st.DrawFn, bare: bool) -> list[str | None]:
 
 
 @pytest.mark.parametrize("kind", list(DIALECTS))
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(data=st.data(), headed=st.booleans())
 def test_what_is_stored_decodes_as_the_row_did(kind: str, data: st.DataObject, headed: bool) -> None:
     """Values of other types than their columns' included; once more veiled it stays what it is."""

@@ -41,7 +41,7 @@ IMAGES = st.tuples(
 KINDS = st.sampled_from(["INSERT", "UPDATE", "DELETE", "INIT"])
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(changes=st.lists(st.tuples(KINDS, IMAGES, IMAGES), min_size=1, max_size=4), born=st.booleans())
 def test_what_is_stored_decodes_as_the_record_did(changes: Any, born: bool) -> None:
     """Values of other types than their columns' included; once more veiled it stays what it is."""

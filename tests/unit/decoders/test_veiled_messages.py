@@ -117,7 +117,7 @@ def secrets(rows: list[dict[str, Any]]) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", list(DECODERS))
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(changes=CHANGES)
 def test_what_is_stored_decodes_as_the_message_did(kind: str, changes: Any) -> None:
     """Values of other types than their columns' included; once more veiled it stays what it is."""

@@ -62,7 +62,7 @@ ROWS = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("kind", ["typed", "bare", "text"])
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(changes=st.lists(st.tuples(st.sampled_from("cudr"), ROWS, st.none() | ROWS), min_size=1, max_size=5))
 def test_what_is_stored_decodes_as_the_row_did(kind: str, changes: Any) -> None:
     """Values of other types than their columns' included; once more veiled it stays what it is."""

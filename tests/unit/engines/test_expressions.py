@@ -9,7 +9,7 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from adapters.arrow.expressions import Rows
@@ -167,7 +167,6 @@ def sensible(text: str) -> None:
         raise
 
 
-@settings(deadline=None)
 @given(EXPRESSIONS, ROWS)
 @example("floor(f)", [dict.fromkeys(TYPES) | {"f": 1e300}])
 def test_random_expressions_equal_the_model(text, rows):
@@ -185,7 +184,6 @@ def fraction(value: Decimal) -> int:
     return -int(value.as_tuple().exponent)
 
 
-@settings(deadline=None)
 @given(EXPRESSIONS, ROWS)
 @example("case when b then floor(q) else p end", [{**dict.fromkeys(TYPES), "p": Decimal("0.01")}])
 def test_random_expressions_equal_duckdb(text, rows):

@@ -195,7 +195,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS, limit=st.integers(1, 4), bound=st.integers(0, 2))
 def test_pages_are_all_rows_once(tmp_path: Path, rows: list[Any], limit: int, bound: int) -> None:
     """Without a key too, whatever is NULL or alike."""

@@ -50,7 +50,7 @@ def outcome(text: str, **said: Any) -> str:
             return str(error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ANYTHING), min_size=1, max_size=4))
 def test_any_value_anywhere(changes):
     shown = outcome(WHOLE, overrides=[f"{place}={json.dumps(value)}" for place, value in changes])
@@ -58,13 +58,13 @@ def test_any_value_anywhere(changes):
     assert not in_clear or len(changes) > 1 or SECRET not in shown
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, len(WHOLE)), st.integers(0, 12), st.text("{}[]:-*&!|>'\"#%@\n\t ${a", max_size=6))
 def test_any_damage_to_the_text(at, length, inserted):
     outcome(WHOLE[:at] + inserted + WHOLE[at + length :])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text('ab."[]01=', max_size=12))
 def test_any_assignment(assignment):
     outcome(WHOLE, overrides=[assignment])

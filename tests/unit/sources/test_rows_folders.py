@@ -209,7 +209,7 @@ def test_what_is_in_the_folders_decides_who_reads_them(tmp_path):
 TEXTS = st.text(st.sampled_from(",;\"\\\n\r'x é"), max_size=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from(",;"), st.sampled_from([None, "\\"]))
 @example(['\\"', '"'], ",", "\\")
 def test_what_is_written_is_read(cells, delimiter, escape):

@@ -22,7 +22,7 @@ def source_rows(history: History):
     return [dict(zip(keys, source.key(number), strict=True)) | row for number, row in source.live.items()]
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(history=histories(keys=KEYED))
 def test_current_rows_are_the_source_rows(history):
     if history.shape.unseen:
@@ -34,7 +34,7 @@ def test_current_rows_are_the_source_rows(history):
     assert outcomes.total() == len(history.changes())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(history=histories())
 def test_append_holds_every_change_of_the_log_once(history):
     table = history.table()
