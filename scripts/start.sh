@@ -20,6 +20,7 @@ done
 
 packages=() servers=()
 [ "$spark" = no ] || { packages=(spark) servers=(--spark); }
+trap 'echo "Interrupted. Services that have started run on; scripts/stop.sh stops them." >&2; exit 130' INT
 ensure_venv ${packages[@]+"${packages[@]}"}
 cd "$PROJECT"
 if [ "$embedded" = no ] && docker_answers; then

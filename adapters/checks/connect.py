@@ -146,7 +146,12 @@ class ConnectCheck:
     def _unknown(self, name: str) -> Diagnosis:
         there = ", ".join(sorted(self._ask("/connectors") or ())) or "none"
         sentence = f"Connector {name} is not registered; there is {there}."
-        return Diagnosis("error", self._name, sentence, "Register it (`scripts/start.sh` in development).")
+        return Diagnosis(
+            "error",
+            self._name,
+            sentence,
+            "Correct `connect.connector` of the source, or register it (`scripts/start.sh` in development).",
+        )
 
     def _states(self, name: str, status: Mapping[str, Any]) -> Iterator[Diagnosis]:
         tasks = status.get("tasks", [])

@@ -126,7 +126,9 @@ class SourceDatabaseCheck:
             step = f"ALTER PUBLICATION {self._publication} ADD TABLE {', '.join(missing)};"
             yield Diagnosis("error", self._name, sentence, step)
         elif wanted:
-            yield Diagnosis("ok", self._name, f"Publication {self._publication} covers {len(wanted)} tables of the config.")
+            yield Diagnosis(
+                "ok", self._name, f"Publication {self._publication} covers the tables of the config ({len(wanted)})."
+            )
         if absent:
             sentence = f"No table of the database is called {_listed(absent)}."
             yield Diagnosis("warning", self._name, sentence, "Correct `match` under `tables`, or create the table.")

@@ -84,6 +84,12 @@ STRUCTURE = {
 }
 STARTING = re.compile(r"starting up|shutting down|recovery mode|connection slots|too many|not yet accepting", re.I)
 
+REFUSED = (
+    (re.compile(r'FATAL: +database ".*" does not exist'), "3D"),
+    (re.compile("FATAL: +permission denied for"), "42501"),
+)
+"""What an error says that comes without its SQLSTATE, as the driver's do before there is a connection."""
+
 UNTRUSTED = re.compile(r"certificate|private key file|tlsv?1\S* alert|does not support SSL|SSL was required", re.I)
 """No connection was made, as one side does not trust the other, or as one wants TLS and the other has none."""
 TRUST = (
@@ -142,7 +148,8 @@ def _without_state(error: psycopg.Error, doing: str) -> ReplicatorError:
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not refused:
         return Retryable(f"PostgreSQL is not reachable while {doing}: {text}")
     if refused:
-        return EnvironmentProblem(f"PostgreSQL refused the connection while {doing}: {text}", next_step=ENVIRONMENT["28"])
+        state = next((state for words, state in REFUSED if words.search(text)), "28")
+        return EnvironmentProblem(f"PostgreSQL refused the connection while {doing}: {text}", next_step=ENVIRONMENT[state])
     return Fatal(f"The PostgreSQL driver failed while {doing}: {type(error).__name__}.")
 
 

@@ -55,6 +55,8 @@ def status(options: argparse.Namespace) -> int:
     for state in states:
         ports = " ".join(f"127.0.0.1:{port}" for port in state.ports.values())
         _print(f"{state.name:<20} {state.state.value:<9} {state.pid or '-':<8} {ports:<32} {state.log}")
+        if state.detail:
+            _print(f"    {state.detail}")
     return ExitCode.OK if all(s.state is ServiceState.HEALTHY for s in states) else ExitCode.RUNTIME
 
 

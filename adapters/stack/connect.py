@@ -104,7 +104,7 @@ class ConnectService:
             if all(is_linked(connector, folder / "plugins" / connector) for connector in self._connectors):
                 return
             self.stop()
-        require_free(self.name, self.ports)
+        require_free(self.name, self.ports, self._home.ports)
         jars = fetch("connect")
         for connector in self._connectors:
             link_plugin(connector, folder / "plugins" / connector)

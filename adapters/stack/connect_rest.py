@@ -52,6 +52,11 @@ class ConnectorState:
         return "FAILED" in (self.connector, *self.tasks)
 
     @property
+    def paused(self) -> bool:
+        """Somebody has paused or stopped it; Connect does not resume it by itself."""
+        return self.connector in ("PAUSED", "STOPPED")
+
+    @property
     def trace_head(self) -> str:
         """The first lines of the trace and every line that names a cause."""
         lines = self.trace.splitlines()
@@ -78,6 +83,10 @@ class ConnectRest:
     def restart(self, name: str) -> None:
         """Restart the connector and all its tasks."""
         self._command("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=false")
+
+    def resume(self, name: str) -> None:
+        """Have a connector run that was paused or stopped."""
+        self._command("PUT", f"/connectors/{name}/resume")
 
     def delete(self, name: str, seconds: float = 30) -> None:
         """Remove the connector and return when it has stopped (its slot, publication and topics stay). A no-op when there is
@@ -162,7 +171,8 @@ def not_running(name: str, state: ConnectorState | None) -> EnvironmentProblem:
     if state is None:
         return EnvironmentProblem(f"Connector {name} is not registered.", next_step="Run `scripts/start.sh`.")
     shown = f"connector {state.connector}, tasks {', '.join(state.tasks) or 'none yet'}"
+    again = "Mend the cause, then run `scripts/start.sh` again: it registers and restarts the connector."
     return EnvironmentProblem(
         f"Connector {name} does not run ({shown}).\n{state.trace_head}".rstrip() + "\n",
-        next_step="Mend the cause, then run `scripts/start.sh` again: it registers and restarts the connector.",
+        next_step="Run `scripts/start.sh`, which resumes it." if state.paused else again,
     )

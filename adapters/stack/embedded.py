@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -27,7 +28,7 @@ from .layout import DATABASES, Home, StackPorts
 from .logs import read_logs
 from .pg_init import create_database, create_publication, drop_slot
 from .postgres import PostgresService, postgres_services
-from .processes import require_free
+from .processes import listened_ports, require_free
 from .spark import spark_services
 
 S = TypeVar("S")
@@ -60,10 +61,13 @@ class EmbeddedStack:
         """Start what does not run, in parallel, and return when all is healthy and initialised.
 
         Raises `EnvironmentProblem` for the first service that cannot start; the others are left running. Where another
-        program has a port, nothing is started.
+        program has a port, or a service runs on other ports, nothing is started.
         """
         with self._exclusive():
-            stopped = [state for state in self.status() if state.state is ServiceState.STOPPED]
+            states = self.status()
+            if elsewhere := " ".join(state.detail for state in states if state.detail):
+                raise EnvironmentProblem(elsewhere)
+            stopped = [state for state in states if state.state is ServiceState.STOPPED]
             for state in stopped:
                 self._require_free(state)
             if stopped:
@@ -75,7 +79,7 @@ class EmbeddedStack:
         """Refuse when another program has a port of a service; not when that is its own server, which a start that was
         killed had begun to start, and which was not there yet when it was looked for."""
         try:
-            require_free(state.name, state.ports)
+            require_free(state.name, state.ports, self.home.ports)
         except EnvironmentProblem:
             if self.service(state.name).status().state is ServiceState.STOPPED:
                 raise
@@ -92,9 +96,9 @@ class EmbeddedStack:
                 shutil.rmtree(self.home.folder, ignore_errors=True)
 
     def status(self) -> list[ServiceStatus]:
-        """The state of every service, in start order."""
+        """The state of every service, in start order; `detail` says that one runs on other ports than those asked for."""
         with ThreadPoolExecutor(len(self.services)) as pool:
-            return list(pool.map(lambda service: service.status(), self.services))
+            return list(pool.map(lambda service: _located(service.status()), self.services))
 
     def read_logs(self, service: str | None = None, *, last: int = 50, follow: bool = False) -> Iterator[str]:
         """The last lines of one service's log, or of all, as `name | line`; with `follow`, then every new line for ever."""
@@ -198,6 +202,16 @@ class EmbeddedStack:
             fetch("kafka", "connect", "debezium-postgres")
 
 
+def _located(state: ServiceStatus) -> ServiceStatus:
+    """A worker of Spark listens on a port of chance too, so it is not looked at."""
+    there = set() if state.pid is None or state.name == "spark-worker" else listened_ports(state.pid)
+    if not there or not there.isdisjoint(state.ports.values()):
+        return state
+    here, asked = (", ".join(map(str, sorted(ports))) for ports in (there, state.ports.values()))
+    step = "Give REPLICATOR_STACK_PORTS as it was when the services were started, or run `scripts/stop.sh` first."
+    return replace(state, detail=f"{state.name} runs on port {here}, not on {asked}. {step}")
+
+
 def slot_of(prefix: str) -> str:
     """The slot's name: PostgreSQL allows lower-case letters, digits and underscores."""
     return f"{prefix}_slot".lower().replace("-", "_")
@@ -215,10 +229,12 @@ def with_spark(home: Home) -> list[Service]:
 
 
 def register(rest: ConnectRest, name: str, config: Mapping[str, str], seconds: float) -> None:
-    """Give the connector its config, restart it when it has failed, and wait until it runs."""
+    """Give the connector its config, resume it when it is paused, restart it when it has failed, and wait until it runs."""
     try:
         rest.put(name, config)
         state = rest.state(name)
+        if state is not None and state.paused:
+            rest.resume(name)
         if state is not None and state.failed:
             rest.restart(name)
         rest.wait_running(name, seconds, before=state)

@@ -112,7 +112,7 @@ class KafkaService:
         """See `Service.start`. Formats the log folder when there is none."""
         if find(self._mark):
             return
-        require_free(self.name, self.ports)
+        require_free(self.name, self.ports, self._home.ports)
         jars = fetch("kafka")
         folder = self._home.part("kafka")
         if not (folder / "data").is_dir():

@@ -92,7 +92,7 @@ class PostgresService:
         state = ServiceState.STOPPED if server is None else ServiceState.STARTING
         if server is not None and self._answers():
             state = ServiceState.HEALTHY
-        return ServiceStatus(self.name, state, server.pid if server else None, self.ports, self.log, str(self.data))
+        return ServiceStatus(self.name, state, server.pid if server else None, self.ports, self.log)
 
     def stop(self) -> None:
         """See `Service.stop`: a fast shutdown, then an immediate one; both keep what was committed."""
@@ -184,7 +184,7 @@ class PostgresService:
         shutil.rmtree(scratch)
 
     def _launch(self) -> None:
-        require_free(self.name, self.ports)
+        require_free(self.name, self.ports, self._home.ports)
         if not self.data.is_dir():
             self._create()
         rotate(self.log)

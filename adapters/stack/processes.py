@@ -14,7 +14,7 @@ import psutil
 
 from replicator.domain.errors import EnvironmentProblem
 
-from .layout import is_free
+from .layout import StackPorts, is_free
 
 LOG_LIMIT = 20_000_000
 POLL_SECONDS = 0.05
@@ -33,6 +33,15 @@ def is_dead(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+def listened_ports(pid: int) -> set[int]:
+    """The TCP ports that the process listens on; none where the system does not say."""
+    try:
+        found = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return set()
+    return {connection.laddr.port for connection in found if connection.status == psutil.CONN_LISTEN}
 
 
 def spawn(argv: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str]) -> None:
@@ -92,14 +101,16 @@ def await_condition(ready: Callable[[], bool], seconds: float, *, alive: Callabl
     return False
 
 
-def require_free(service: str, ports: Mapping[str, int]) -> None:
-    """Raise when another program listens on a port this service needs."""
-    taken = [str(port) for port in ports.values() if not is_free(port)]
+def require_free(service: str, ports: Mapping[str, int], named: StackPorts) -> None:
+    """Raise when another program listens on a port this service needs. `named`: the ports by the names that
+    REPLICATOR_STACK_PORTS has for them."""
+    taken = {port: name for name, port in ports.items() if not is_free(port)}
     if taken:
+        names = {port: name for name, port in named.mapping().items()}
         raise EnvironmentProblem(
-            f"{service} cannot start: port {' and '.join(taken)} on 127.0.0.1 is taken by another program.",
+            f"{service} cannot start: port {' and '.join(map(str, taken))} on 127.0.0.1 is taken by another program.",
             next_step="Stop that program (a Docker stack on the same ports?), or move "
-            f"{' and '.join(name for name, port in ports.items() if not is_free(port))} with REPLICATOR_STACK_PORTS, for "
+            f"{' and '.join(names.get(port, name) for port, name in taken.items())} with REPLICATOR_STACK_PORTS, for "
             "example source=25433,kafka=39092,controller=39093.",
         )
 

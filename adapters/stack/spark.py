@@ -99,7 +99,7 @@ class SparkService:
         """See `Service.start`."""
         if find(self._mark):
             return
-        require_free(self._name, self._ports)
+        require_free(self._name, self._ports, self._home.ports)
         spark = spark_home()
         java = find_java_for_spark()
         command = [str(java), self._mark, DAEMON_MEMORY, *OPENED, "-cp", str(spark / "jars" / "*"), self._main]

@@ -158,7 +158,10 @@ def planned(lane: Lane, table: TableSpec, taken: Taken) -> ApplyPlan:
         return replace(plan, versions=taken.versions)
     except ConfigProblem as error:
         where = f" ({lane.config_line})" if lane.config_line else ""
-        raise ConfigProblem(error.sentence, next_step=f"{error.next_step}{where}") from error
+        own = (
+            f" That entry is of every table like {lane.pattern}: add one of this table, `- match: {lane.table}`, before it."
+        )
+        raise ConfigProblem(error.sentence, next_step=f"{error.next_step}{where}{own if lane.pattern else ''}") from error
 
 
 def united(known: TableSpec, newer: TableSpec) -> TableSpec:

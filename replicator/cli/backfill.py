@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .session import Session, command, echo
+from .session import Session, command, counted, echo
 
 if TYPE_CHECKING:
     from replicator.application.backfilling import Outcome
@@ -29,4 +29,4 @@ def backfill(session: Session, table: str, source: str | None, anew: bool) -> No
 
 def _summary(outcome: Outcome) -> str:
     went_on = ", some by an earlier call" if outcome.resumed else ""
-    return f"{outcome.table}: {outcome.rows:,} rows read{went_on}, {outcome.deleted:,} deleted in the targets"
+    return f"{outcome.table}: {counted(outcome.rows, 'row')} read{went_on}, {outcome.deleted:,} deleted in the targets"

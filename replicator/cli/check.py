@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .session import Session, command
+from .session import Session, command, counted
 
 
 @command("check")
@@ -15,8 +15,8 @@ def check(session: Session) -> None:
     refuse_unusable(loaded)
     settings = loaded.settings
     summary = (
-        f"{session.config}: ok, {len(settings.sources)} source(s), {len(settings.sinks)} sink(s), "
-        f"{len(settings.tables)} table entries"
+        f"{session.config}: ok, {counted(len(settings.sources), 'source')}, {counted(len(settings.sinks), 'sink')}, "
+        f"{counted(len(settings.tables), 'table entry')}"
     )
     hints = list(projections.hints(loaded))
     lines = "".join(f"\n  {hint}" for hint in hints)

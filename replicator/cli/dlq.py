@@ -102,7 +102,7 @@ def export(session: Session, path: Path | None, **chosen: Any) -> None:
         raise ConfigProblem("the archive and the answer would both be on stdout", next_step="Name a PATH for the archive.")
     records = letters.export(found, sys.stdout.buffer if path is None else path)
     if path is not None:
-        session.emit({"path": str(path), "records": records, "left_out": lacking}, f"{records} records in {path}")
+        session.emit({"path": str(path), "records": records, "left_out": lacking}, f"{counted(records, 'record')} in {path}")
 
 
 @command("replay")
@@ -114,7 +114,7 @@ def replay(session: Session, **chosen: Any) -> int:
 
     done = replay(session.loaded, which(**chosen))
     result = {"replayed": done.applied, "rejected": done.rejected, "left": dict(done.left)}
-    said = f"{done.applied} records replayed, {done.rejected} rejected again (see `replicator dlq list`)"
+    said = f"{counted(done.applied, 'record')} replayed, {done.rejected} rejected again (see `replicator dlq list`)"
     good = not done.rejected and not done.left
     session.emit(result, said, ok=good, text=lambda: echo("\n".join([*_left(done.left), said])))
     return int(ExitCode.OK if good else ExitCode.RUNTIME)

@@ -10,7 +10,7 @@ import click
 from replicator.domain.errors import ExitCode
 from replicator.domain.plain import printable
 
-from .session import Session, command, echo
+from .session import Session, command, counted, echo
 
 GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
@@ -31,7 +31,7 @@ def doctor(session: Session, strict: bool, connect: str | None) -> int:
         {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in found
     ]
     warnings = len([d for d in found if d.severity == "warning" and d not in bad])
-    summary = f"{len(found)} looked at, {len(bad)} to mend" + (f", {warnings} warnings (!)" if warnings else "")
+    summary = f"{len(found)} looked at, {len(bad)} to mend" + (f", {counted(warnings, 'warning')} (!)" if warnings else "")
     session.emit(result, summary, ok=not bad, text=lambda: _print(found, summary))
     return int(ExitCode.ENVIRONMENT if bad else ExitCode.OK)
 

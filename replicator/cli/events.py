@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .emit import told
-from .session import COUNT, Session, command, echo
+from .session import COUNT, Session, command, counted, echo
 from .times import IN_UTC, MOMENT
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def events(
         found = store.read(aggregate_type, aggregate_id, until=until, limit=limit)
     finally:
         store.close()
-    summary = f"{' '.join(filter(None, (aggregate_type, aggregate_id)))}: {len(found):,} events"
+    summary = f"{' '.join(filter(None, (aggregate_type, aggregate_id)))}: {counted(len(found), 'event')}"
     session.emit([told(e) for e in found], summary, text=lambda: _show(summary, found))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .session import Session, command
+from .session import Session, command, counted
 
 
 @command("record")
@@ -25,4 +25,4 @@ def record(session: Session, topics: tuple[str, ...], file: Path, source: str | 
     from replicator.wiring import recording
 
     records = recording.record(session.loaded, topics, file, session.note, source)
-    session.emit({"path": str(file), "records": records}, f"{records:,} records in {file}")
+    session.emit({"path": str(file), "records": records}, f"{counted(records, 'record')} in {file}")

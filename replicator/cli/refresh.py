@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .session import Session, command
+from .session import Session, command, counted
 
 if TYPE_CHECKING:
     from replicator.application.refreshing import Refreshed
@@ -31,7 +31,7 @@ def refresh(session: Session, projections: tuple[str, ...], full: bool, engine: 
             done.append(refreshing.refresh(one, full=full))
             session.note(told(done[-1]))
     written = sum(one.version is not None for one in done)
-    session.emit([asdict(one) for one in done], f"{len(done)} projections, {written} refreshed")
+    session.emit([asdict(one) for one in done], f"{counted(len(done), 'projection')}, {written} refreshed")
 
 
 def told(done: Refreshed) -> str:
@@ -39,8 +39,8 @@ def told(done: Refreshed) -> str:
     how = {
         "current": "nothing has changed",
         "none": "no row has changed that it looks at",
-        "groups": f"{done.groups:,} groups, {done.rows:,} rows" if done.groups is not None else "",
-        "full": f"{done.rows:,} rows, everything: {done.reason}",
+        "groups": f"{counted(done.groups, 'group')}, {counted(done.rows, 'row')}" if done.groups is not None else "",
+        "full": f"{counted(done.rows, 'row')}, everything: {done.reason}",
     }[done.kind]
     version = "" if done.version is None else f", version {done.version}"
     return f"{done.name} -> {done.target}: {how}{version}, {done.seconds:.1f} s"

@@ -113,8 +113,9 @@ def on_terminal() -> bool:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """`1 row`, `2 rows`, `2 entries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:

@@ -8,7 +8,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import Session, command
+from .session import Session, command, counted
 
 if TYPE_CHECKING:
     from replicator.domain.state_snapshots import StateSnapshot
@@ -40,5 +40,5 @@ def told(one: StateSnapshot) -> str:
 def line(one: dict[str, Any]) -> str:
     """The same of what `StateSnapshot.to_json` made."""
     at = ",".join(f"{topic}:{p}:{o}" for topic, places in one["position"].items() for p, o in places.items())
-    figures = f"{one['rows']:,} rows, {one['bytes']:,} bytes"
+    figures = f"{counted(one['rows'], 'row')}, {counted(one['bytes'], 'byte')}"
     return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {at}"

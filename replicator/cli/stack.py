@@ -68,10 +68,13 @@ def _rows(embedded: Any) -> list[dict[str, Any]]:
 
 
 def _print(embedded: Any) -> None:
-    rows = [("service", "state", "pid", "listens on", "log"), *map(_cells, _rows(embedded))]
+    found = _rows(embedded)
+    rows = [("service", "state", "pid", "listens on", "log"), *map(_cells, found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for detail in (one["detail"] for one in found if one["detail"]):
+        echo(detail)
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

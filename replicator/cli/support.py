@@ -8,7 +8,7 @@ from typing import IO
 
 import click
 
-from .session import Session, command, echo
+from .session import Session, command, counted, echo
 
 
 @command("support-bundle")
@@ -23,7 +23,7 @@ def support_bundle(session: Session, file: Path | None, log: IO[bytes] | None) -
     path = file or Path(f"replicator-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
     outcome = bundling.bundle(session.loaded, path, session.note, log)
     failed = {name: why for name, why in outcome.items() if why}
-    summary = f"{path}: {len(outcome)} parts" + (f", {len(failed)} of which could not be told" if failed else "")
+    summary = f"{path}: {counted(len(outcome), 'part')}" + (f", {len(failed)} of which could not be told" if failed else "")
     lines = [summary, *(f"  {name}: {why}" for name, why in failed.items())]
     result = {"file": str(path), "parts": list(outcome), "failed": failed}
     session.emit(result, summary, text=lambda: echo("\n".join(lines)))

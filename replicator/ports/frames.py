@@ -121,7 +121,8 @@ class Lane:
     `config_line` is `file:line` of the entry, for messages. `watermark`, `shape`: see `ApplyPlan`. `tracked`: the columns
     whose change begins a version, where the policy keeps versions; None: all. `retention`: how long deletes are remembered;
     None: for ever. `schema_rules`: what it does about changes of its source's schema. `stops`: at the first record that it
-    rejects. `refused`: why it cannot run, for its target's name; completes a sentence, empty where it can.
+    rejects. `refused`: why it cannot run, for its target's name; completes a sentence, empty where it can. `pattern`: the
+    `match` of the entry where that is no table's name, for messages.
     """
 
     id: str
@@ -140,6 +141,7 @@ class Lane:
     schema_rules: SchemaRules = EVOLVING
     stops: bool = False
     refused: str = ""
+    pattern: str = ""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,9 @@ def read_document(path: FilePath) -> Document:
             raw = file.read(MAX_BYTES + 1)
         text = raw.decode("utf-8-sig")
     except OSError as error:
-        document.problems.append(Problem((), "unreadable", f"cannot be read ({error.strerror or type(error).__name__})"))
+        step = "go to the project's folder, or name the file with `-c` or REPLICATOR_CONFIG"
+        why = f"cannot be read ({error.strerror or type(error).__name__})"
+        document.problems.append(Problem((), "unreadable", why, step))
         return document
     except UnicodeDecodeError:
         document.problems.append(Problem((), "yaml", "is not UTF-8 text"))

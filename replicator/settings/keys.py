@@ -144,11 +144,11 @@ def _choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, ...]:
     if path == ("dead_letters", "kind"):
         return tuple(sorted(plugins.dead_letters))
     if key == "format":
-        return (*FORMATS, *sorted(plugins.formats))
+        return tuple(dict.fromkeys((*FORMATS, *sorted(plugins.formats))))
     if key == "transport":
-        return (*SOURCES, *sorted(plugins.transports))
+        return tuple(dict.fromkeys((*SOURCES, *sorted(plugins.transports))))
     if key == "kind":
-        return (*SINKS, *sorted(plugins.sinks))
+        return tuple(dict.fromkeys((*SINKS, *sorted(plugins.sinks))))
     options = [annotation, *get_args(annotation)]
     return tuple(v for option in options if get_origin(option) is Literal for v in get_args(option) if isinstance(v, str))
 

@@ -13,6 +13,7 @@ from replicator.application.withholding import withholding
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EventLimits
 from replicator.domain.out_of_range import OutOfRange, Said, reads_of
+from replicator.domain.patterns import is_exact
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
@@ -391,6 +392,7 @@ def lanes(loaded: Loaded, table: str, source_name: str) -> Sequence[Lane]:
 
 def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
     """One lane for the pipeline."""
+    entry = loaded.settings.table_for(settings.table, settings.source)
     return Lane(
         id=f"{settings.sink}.{settings.into}",
         pipeline=loaded.settings.pipeline,
@@ -408,6 +410,7 @@ def lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         schema_rules=settings.schema_rules,
         stops=loaded.settings.on_reject_of(settings.table, settings.source) == "stop_lane",
         refused=settings.refused,
+        pattern="" if entry is None or is_exact(entry.match) else entry.match,
     )
 
 

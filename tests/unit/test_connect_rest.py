@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from adapters.stack.connect_rest import ConnectRest
+from adapters.stack.embedded import register, require_running
 from replicator.domain.errors import EnvironmentProblem
 
 Tasks = list[tuple[str, str]]
@@ -23,10 +24,18 @@ def worker(answers: Tasks) -> Iterator[ConnectRest]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             state, trace = answers[0] if len(answers) == 1 else answers.pop(0)
-            status = {"connector": {"state": "RUNNING"}, "tasks": [{"state": state, "trace": trace}]}
+            connector = "PAUSED" if state == "PAUSED" else "RUNNING"
+            status = {"connector": {"state": connector}, "tasks": [{"state": state, "trace": trace}]}
             self.send_response(200)
             self.end_headers()
             self.wfile.write(json.dumps(status).encode())
+
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            if self.path.endswith("/resume"):
+                answers[:] = [("RUNNING", "")]
+            self.send_response(202)
+            self.end_headers()
 
         def log_message(self, *_: object) -> None:
             pass
@@ -47,6 +56,13 @@ def test_the_failure_that_a_restart_cures_is_not_taken_for_a_new_one() -> None:
     with worker(answers) as rest:
         rest.wait_running("it", 5, before=rest.state("it"))
     assert answers == [("RUNNING", "")], "it waited until it runs, and no longer"
+
+
+def test_a_start_resumes_a_paused_connector() -> None:
+    with worker([("PAUSED", "")]) as rest:
+        with pytest.raises(EnvironmentProblem, match="which resumes it"):
+            require_running(rest, "it")
+        register(rest, "it", {}, 5)
 
 
 @pytest.mark.parametrize("after", [[("FAILED", "no slot")], [("RESTARTING", ""), ("FAILED", "no slot")]])

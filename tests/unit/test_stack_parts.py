@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -19,11 +20,14 @@ from adapters.jvm import jars, java
 from adapters.jvm.lock_jars import KAFKA, PROVIDED
 from adapters.stack import EmbeddedStack, pg_install
 from adapters.stack.__main__ import main
+from adapters.stack.connect import connect_services
 from adapters.stack.connect_rest import ConnectorState, not_running, read_connector
-from adapters.stack.kafka import cluster_id, write_properties
+from adapters.stack.kafka import cluster_id, kafka_services, write_properties
 from adapters.stack.layout import Home, StackPorts, is_free
 from adapters.stack.logs import read_logs
-from adapters.stack.processes import find, kill, spawn
+from adapters.stack.postgres import postgres_services
+from adapters.stack.processes import find, kill, require_free, spawn
+from adapters.stack.spark import spark_services
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus, Stack
 
@@ -120,6 +124,7 @@ class Standing:
     def __init__(self, name: str, ports: Mapping[str, int], folder: Path) -> None:
         self.name, self.ports, self.log = name, ports, folder / name
         self.state = ServiceState.STOPPED
+        self.pid: int | None = None
 
     def start(self) -> None:
         self.state = ServiceState.HEALTHY
@@ -128,7 +133,7 @@ class Standing:
         assert self.state is ServiceState.HEALTHY
 
     def status(self) -> ServiceStatus:
-        return ServiceStatus(self.name, self.state, None, self.ports, self.log)
+        return ServiceStatus(self.name, self.state, self.pid, self.ports, self.log)
 
     def stop(self) -> None:
         self.state = ServiceState.STOPPED
@@ -143,6 +148,35 @@ def test_nothing_is_started_while_a_port_is_taken(tmp_path: Path) -> None:
         with pytest.raises(EnvironmentProblem, match=r"two cannot start: port .* REPLICATOR_STACK_PORTS"):
             stack.up()
     assert free.state is ServiceState.STOPPED
+
+
+def test_a_taken_port_has_the_name_that_moves_it(tmp_path: Path) -> None:
+    """Each service of the stack, whatever it calls its ports itself."""
+    for name in StackPorts().mapping():
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            ports = replace(StackPorts(), **{name: taken.getsockname()[1]})
+            home = Home.below(tmp_path, ports=ports)
+            [service] = [
+                one
+                for one in (*postgres_services(home), *kafka_services(home), *connect_services(home), *spark_services(home))
+                if taken.getsockname()[1] in one.ports.values()
+            ]
+            with pytest.raises(EnvironmentProblem, match=rf"(move|and) {name}( and .*)? with REPLICATOR_STACK_PORTS"):
+                require_free(service.name, service.ports, ports)
+
+
+def test_a_service_on_other_ports_is_named_at_once(tmp_path: Path) -> None:
+    """This process stands for a server that was started with other ports."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        moved, stopped = Standing("one", {"sql": 1}, tmp_path), Standing("two", {}, tmp_path)
+        moved.state, moved.pid = ServiceState.STARTING, os.getpid()
+        stack = EmbeddedStack(tmp_path, services=lambda _: [moved, stopped])
+        with pytest.raises(EnvironmentProblem, match=rf"one runs on port [\d, ]*{port}[\d, ]*, not on 1\. .*stop\.sh"):
+            stack.up()
+        assert stopped.state is ServiceState.STOPPED
+        moved.ports = {"sql": port}
+        assert [state.detail for state in stack.status()] == ["", ""]
 
 
 def test_each_server_that_is_healthy_is_told(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class KafkaCheck:
         topics = cluster.described(filter(cluster.wanted, names))
         if topics:
             count = len(partitions_of(topics))
-            yield Diagnosis("ok", self._name, f"{len(topics)} topics match `topics`, with {count} partitions.")
+            yield Diagnosis("ok", self._name, f"Topics that match `topics`: {len(topics)}, with partitions: {count}.")
         for pattern, similar in cluster.wanted.unmatched_with_similar(names).items():
             step = (
                 "Correct `topics` of the source. Or see that the connector runs, and what its topic.prefix is: topics come "

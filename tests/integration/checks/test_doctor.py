@@ -164,6 +164,7 @@ def test_a_connector_that_failed_and_one_that_is_paused(stack):
 def test_a_connector_that_nobody_registered(stack):
     (problem,) = connect(stack, "typo")
     assert problem.sentence == f"Connector typo is not registered; there is {CONNECTOR}."
+    assert problem.next_step.startswith("Correct `connect.connector` of the source, or register it")
 
 
 def test_patterns_that_match_nothing(stack):

@@ -68,7 +68,7 @@ def test_a_source_whose_slot_nobody_reads(shop):
     found = looked(shop)
     assert "Nobody reads" in only(found, "warning").sentence
     assert not [d for d in found if d.severity == "error"]
-    assert {"wal_level is logical.", "Publication pub covers 1 tables of the config."} <= {d.sentence for d in found}
+    assert {"wal_level is logical.", "Publication pub covers the tables of the config (1)."} <= {d.sentence for d in found}
 
 
 def test_a_missing_publication(shop):

@@ -48,7 +48,7 @@ def test_check(answer, ask):
     said = answer("check")
     assert (said["command"], said["ok"], said["error"]) == ("check", True, None)
     assert set(said["result"]) == {"warnings", "hints", "resolved"} and said["result"]["resolved"]["pipeline"] == "shop"
-    assert ask("check").stdout == "config/replicator.yaml: ok, 1 source(s), 2 sink(s), 1 table entries\n"
+    assert ask("check").stdout == "config/replicator.yaml: ok, 1 source, 2 sinks, 1 table entry\n"
 
 
 def test_check_names_every_option_of_spark_that_is_not_the_users(answer, project):

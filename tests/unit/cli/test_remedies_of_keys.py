@@ -54,6 +54,20 @@ def test_a_key_that_will_not_do(tmp_path, case):
     assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
 
 
+@pytest.mark.parametrize("said", [KEYED, APPENDED])
+def test_a_key_that_an_entry_of_many_tables_does_not_name(tmp_path, said):
+    """The entry keeps its other tables as they are: the advice is an entry of this table."""
+    project = fed(tmp_path, [ID, NAME], [])
+    project.configure((ENTRY, "{match: 'public.*',"))
+    step = project.run()["lake.t"]["next_step"]
+    assert "every table like public.*: add one of this table, `- match: public.t`, before it" in step
+    text = (tmp_path / "config" / "replicator.yaml").read_text()
+    [line] = [line for line in text.splitlines() if "match: 'public.*'" in line]
+    own = line.replace("'public.*'", "public.t").replace(*said)
+    project.configure((line, f"{own}\n{line}"))
+    assert project.run()["lake.t"]["status"] == "running"
+
+
 def test_key_columns_that_differ_in_case(tmp_path):
     """Another key is none in a lake yet, whose columns may not be called so either; the next sentence says what to do."""
     project = fed(tmp_path, [ID, OTHER], [ID, OTHER])

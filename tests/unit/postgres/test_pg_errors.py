@@ -64,6 +64,18 @@ def test_without_sqlstate(text: str, kind: type[Exception]) -> None:
     assert type(translated(psycopg.OperationalError(text), "connecting")) is kind
 
 
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ('connection failed: FATAL:  database "x" does not exist', "Create the database"),
+        ('FATAL:  permission denied for database "x"', "Grant this role"),
+        ('FATAL:  role "x" does not exist', "Correct user and password"),
+    ],
+)
+def test_a_refused_connection_says_what_to_correct(text: str, step: str) -> None:
+    assert translated(psycopg.OperationalError(text), "connecting").next_step.startswith(step)
+
+
 def test_misuse_of_the_driver_is_fatal() -> None:
     assert type(translated(psycopg.ProgrammingError("wrong"), "testing")) is Fatal
 

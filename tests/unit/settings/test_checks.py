@@ -6,6 +6,8 @@ import pytest
 
 from replicator.settings import Plugins
 from replicator.settings.shared_targets import TOGETHER
+from replicator.settings.sinks import SINKS
+from replicator.settings.sources import FORMATS, SOURCES
 
 ACROSS = [
     ("      - sink: lake\n  - match", "      - sink: lak\n  - match", "unknown_sink", "did you mean 'lake'?"),
@@ -193,6 +195,22 @@ def test_what_nothing_uses_is_a_warning_and_not_an_error(folder):
     line = folder.change("  target:\n    kind", "  unused: {kind: delta, path: /x}\n  target:\n    kind")
     (warning,) = folder.load().warnings
     assert (warning.severity, warning.line, warning.message) == ("warning", line, "no table uses sink 'unused'")
+
+
+@pytest.mark.parametrize(
+    ("old", "key", "family"),
+    [
+        ("    kind: postgres\n", "kind", SINKS),
+        ("    transport: kafka\n", "transport", SOURCES),
+        ("    format: debezium_json\n", "format", FORMATS),
+    ],
+)
+def test_each_value_that_may_be_is_listed_once(folder, old, key, family):
+    folder.plugins = Plugins(sinks=frozenset(SINKS), transports=frozenset(SOURCES), formats=frozenset(FORMATS))
+    text = folder.file.read_text()
+    folder.write(text.replace(old, f"    {key}: zzzzzzzz\n", 1))
+    [finding] = [one for one in folder.findings() if one.code == "unknown_value"]
+    assert finding.suggestion == f"one of {', '.join(family)}"
 
 
 def test_adapters_of_other_packages_bring_their_own_keys(folder):
