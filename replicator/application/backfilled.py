@@ -80,6 +80,10 @@ class Backfilled(Generic[F]):
         """See `ports.source.NamesFiles`: of the stream, where it is one."""
         return self._main.damaged() if isinstance(self._main, NamesFiles) else ()
 
+    def oldest(self) -> Position:
+        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        return self._main.oldest() if isinstance(self._main, NamesFiles) else Position()
+
     def end(self) -> Position:
         """See `Source`."""
         return Position({**self._main.end(), **self._journal.end()})

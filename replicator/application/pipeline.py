@@ -479,6 +479,7 @@ class Pipeline(Generic[F]):
         try:
             with self._calling("looking for its end"):
                 self.flow.end, answers = self.place.source.end(), True
+                self.roster.suspend_late()
                 if self._aligner:
                     self._aligner.asked(self.flow.end)
                 self._shared.telemetry.lag(self.place.name, self.flow.lag_behind(runs))

@@ -18,7 +18,7 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
 from replicator.ports.register import Register, Seen
 from replicator.ports.sink import Sink
-from replicator.ports.source import Shortened, Source
+from replicator.ports.source import NamesFiles, Shortened, Source
 
 from .crashes import Crashes
 from .handover import WAKE
@@ -148,6 +148,10 @@ class Roster(Generic[F]):
             self._open_table(table, lambda _: Position())
             self._met |= {run.lane.id for run in self.tables.get(table, ())}
         begun = [self._begin(run, span) for run in self.runs()]
+        if new_partitions := [p for p in span.start if p not in self.began]:
+            first = self._oldest().only(new_partitions)
+            self.began = Position({**first, **self.began})
+            begun.append(bool(first))
         self._has_learned |= grown or any(begun)
         return bool(new)
 
@@ -223,15 +227,43 @@ class Roster(Generic[F]):
         marks = rules.topic if rules else ""
         return describe_missing(self._place.source, run.lane, run.begun, lambda p: p.topic != marks and self.covers(run, p))
 
+    def suspend_late(self) -> None:
+        """Suspend the lanes that lack records, since files with older ones came after those with which it began."""
+        oldest = self._oldest()
+        for run in self.runs():
+            if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and (late := self._late(run, oldest)):
+                self._shared.lanes.suspend(run, late)
+
+    def _oldest(self) -> Position:
+        source = self._place.source
+        return source.oldest() if isinstance(source, NamesFiles) else Position()
+
+    def _late(self, run: LaneRun, oldest: Position) -> Problem | None:
+        """Why the lane lacks records below where a partition began, for it and for others."""
+        began = {p: min(o, run.begun.get(p, o)) for p, o in self.began.items() if self.covers(run, p)}
+        late = [
+            f"the records at offsets {oldest[p]} to {first - 1} of {p}"
+            for p, first in sorted(began.items())
+            if oldest.get(p, first) < first
+        ]
+        if not late:
+            return None
+        error = DataLoss(
+            f"Lane {run.lane.id} lacks {'; '.join(late)}: the files that hold them came after later ones had been read.",
+            next_step=f"{reload(run.lane.id)} To do without these records, take the files away, and start again.",
+        )
+        return problem_of(error)
+
     def settle(self, patience: float) -> None:
         """Place the lanes whose sinks have answered; wait up to `patience` seconds for the others."""
         self._wait(patience)
-        for lane_id, asked in list(self._asked.items()):
-            if asked.answer.done():
-                if self._shared.lanes.is_live(asked.run, asked.generation):
-                    self._place_run(asked.run, asked.answer)
-                del self._asked[lane_id]
-                asked.tell()
+        answered = [(lane_id, asked) for lane_id, asked in self._asked.items() if asked.answer.done()]
+        oldest = self._oldest() if answered else Position()
+        for lane_id, asked in answered:
+            if self._shared.lanes.is_live(asked.run, asked.generation):
+                self._place_run(asked.run, asked.answer, oldest)
+            del self._asked[lane_id]
+            asked.tell()
 
     def _wait(self, patience: float) -> None:
         futures = [asked.answer for asked in self._asked.values()]
@@ -306,7 +338,7 @@ class Roster(Generic[F]):
         self._asked[lane.id] = Asked(run, run.generation, future, Future())
         return self._asked[lane.id].placed
 
-    def _place_run(self, run: LaneRun, future: Future[Stand]) -> None:
+    def _place_run(self, run: LaneRun, future: Future[Stand], oldest: Position) -> None:
         try:
             stand = future.result()
             state = stand.state or LaneState()
@@ -326,8 +358,9 @@ class Roster(Generic[F]):
             lost |= self._place.source.losses(position, dict(state.identity))
         self._met.discard(run.lane.id)
         lost = {p: why for p, why in lost.items() if self.covers(run, p)}
-        if lost:
-            self._shared.lanes.suspend(run, self._loss(run, lost))
+        problem = self._loss(run, lost) if lost else self._late(run, oldest)
+        if problem:
+            self._shared.lanes.suspend(run, problem)
         else:
             rules = self._place.rules_for(run.lane.table)
             try:

@@ -71,7 +71,8 @@ def run(session: Session, engine: str | None, until_caught_up: bool, timeout: fl
     keeper.end(daemon.options().drain)
     page.close()
     daemon.instance().release()
-    for sentence in daemon.unmatched() if until_caught_up else ():
+    # A run that was stopped, or stopped by itself, has not seen every table.
+    for sentence in daemon.unmatched() if has_ended else ():
         session.note(f"warning: {sentence}")
     _say(session, daemon, problem, code)
     return int(code)

@@ -92,6 +92,10 @@ class NamesFiles(Protocol):
     def damaged(self) -> Sequence[str]:
         """The files that were passed over because they cannot be read, although nobody writes to them any more."""
 
+    def oldest(self) -> Position:
+        """Per partition the first offset in the files. Older files may come: where a partition began above it, the records
+        between were read by nobody."""
+
 
 @runtime_checkable
 class WaitsBeside(Protocol):

@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
 
-NEXT_STEP = "Load the table anew with `replicator lanes resync LANE`, which reads the files in their order."
+NEXT_STEP = (
+    "Files are read in the order of their names, and each from its first line on. Where offsets do not rise so, "
+    "rename the files, or sort their lines. Then start again; where the table has a lane by now, load it anew with "
+    "`replicator lanes resync LANE`."
+)
 
 
 class Delivered:
@@ -22,7 +26,8 @@ class Delivered:
         self.next = dict(start)
         self._until = until
         self._handed: dict[TopicPartition, int] = {}
-        self._holes: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self._holes: dict[TopicPartition, list[tuple[int, int, str]]] = {}
+        """From, below, and the file in which the record behind it was found."""
 
     def take(self, place: TopicPartition, offset: int, label: str) -> bool:
         """Whether the record at `offset`, found in the file `label`, is to be delivered now."""
@@ -40,7 +45,7 @@ class Delivered:
         if first >= end:
             return end, end
         if expected is None or first > expected:
-            self._holes.setdefault(place, []).append((-1 if expected is None else expected, first))
+            self._holes.setdefault(place, []).append((-1 if expected is None else expected, first, label))
         self._handed.setdefault(place, first if expected is None else expected)
         self.next[place] = end
         return first, end
@@ -49,11 +54,11 @@ class Delivered:
         """DataLoss for the first of [first, end) that lies in a hole."""
         holes = self._holes.get(place, [])
         at = bisect_right(holes, first, key=lambda hole: hole[0]) - 1
-        for start, after in holes[max(at, 0) : at + 2]:
+        for start, after, other in holes[max(at, 0) : at + 2]:
             late = max(first, start)
             if late < min(end, after):
                 raise DataLoss(
-                    f"Record {late} of {place} was found in {label} after later records had been delivered.",
+                    f"Record {late} of {place} was found in {label} after record {after}, in {other}, had been delivered.",
                     next_step=NEXT_STEP,
                 )
 

@@ -19,6 +19,7 @@ from .listing import ArchiveFile
 from .once.settled import settles_in
 from .options import ArchiveOptions
 from .reading import Reading, parquet
+from .records import PSEUDO_TOPIC
 from .summary import Summary, lost
 from .watch import Watch
 
@@ -158,6 +159,10 @@ class ArchiveSource:
         """See `ports.source.NamesFiles`: Parquet files without their end. Of files that do not grow it is an error."""
         whole = (f for f in self._listed() if f.name.endswith(".parquet") and settles_in(f, None) <= 0)
         return [str(f.path) for f in whole if parquet(f, self._form) is None] if self._form.growing else []
+
+    def oldest(self) -> Position:
+        """See `ports.source.NamesFiles`."""
+        return Position({p: first for p, first in self._summary().firsts.items() if not p.topic.startswith(PSEUDO_TOPIC)})
 
     def committed(self, position: Position) -> None:
         """Nothing to publish: nobody else asks how far files were read."""

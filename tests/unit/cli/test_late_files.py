@@ -1,0 +1,147 @@
+"""Files of an archive that hold records older than those with which their topic began."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from replicator.cli import main
+from replicator.domain.errors import ExitCode
+from replicator.pipelines.running import RunFailed, run
+from replicator.settings import load
+
+CONFIG = """\
+pipeline: shop
+sources: {{s: {{format: debezium_json, transport: archive, path: ./in{mode}}}}}
+sinks: {{lake: {{kind: delta, path: ./lake}}}}
+tables: [{{match: "public.*", source: s, keys: [id], schema: {{id: int64}}, to: [{{sink: lake}}]}}]
+http: {{address: "127.0.0.1:0"}}
+"""
+
+
+def write(folder: Path, name: str, *offsets: int, table: str = "t") -> None:
+    """Inserts of rows whose ids are the offsets. The file appears whole."""
+    records = []
+    for offset in offsets:
+        source = {"connector": "mysql", "db": "public", "table": table, "file": "b.1", "pos": offset + 1, "row": 0}
+        value = {"before": None, "after": {"id": offset}, "op": "c", "ts_ms": 5, "source": {**source, "ts_ms": 5}}
+        one = {"topic": f"cdc.public.{table}", "partition": 0, "offset": offset, "timestamp": 5}
+        records.append({**one, "key": json.dumps({"id": offset}), "value": json.dumps(value)})
+    new = folder / f"{name}.new"
+    new.write_text("".join(json.dumps(record) + "\n" for record in records))
+    new.rename(folder / "in" / name)
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for folder in ("config", "in"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.format(mode=getattr(request, "param", "")))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ask(*arguments: str, code: ExitCode = ExitCode.OK) -> str:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def once(code: ExitCode = ExitCode.OK) -> str:
+    return ask("run", "--until-caught-up", code=code)
+
+
+def rows() -> list[Any]:
+    return sorted(DeltaTable("lake/t").to_pyarrow_table()["id"].to_pylist())
+
+
+def wait_for(project: Path, table: str) -> None:
+    """Return once the register knows the topic of the table."""
+    while not any(f'"cdc.public.{table}"' in path.read_text() for path in project.glob("state/**/s.json")):
+        time.sleep(0.05)
+
+
+def daemon(project: Path, step: Callable[[threading.Event], object]) -> None:
+    """Run until `step`, taken on another thread, stops it, or it stops by itself."""
+    stop = threading.Event()
+    helper = threading.Thread(target=step, args=(stop,), daemon=True)
+    helper.start()
+    run(load(project / "config" / "replicator.yaml"), once=False, stop=stop, served=False)
+    helper.join()
+
+
+@pytest.mark.parametrize("project", ["", ", mode: batch"], ids=["stream", "batch"], indirect=True)
+def test_a_later_run_names_what_a_lane_lacks_until_it_is_loaded_again(project: Path) -> None:
+    write(project, "2.jsonl", 3, 4, 5)
+    once()
+    write(project, "1.jsonl", 0, 1, 2)
+    for _ in range(2):
+        said = once(ExitCode.DATA_LOSS)
+        assert "Lane lake.t lacks the records at offsets 0 to 2 of cdc.public.t[0]" in said and "lanes resync lake.t" in said
+    (project / "in" / "1.jsonl").rename(project / "kept")
+    once()
+    (project / "kept").rename(project / "in" / "1.jsonl")
+    ask("lanes", "resync", "lake.t", "--yes")
+    once()
+    assert rows() == [*range(6)]
+    # Older files that were applied may go, and come back.
+    (project / "in" / "1.jsonl").rename(project / "kept")
+    write(project, "3.jsonl", 6)
+    once()
+    (project / "kept").rename(project / "in" / "1.jsonl")
+    once()
+    assert rows() == [*range(7)]
+
+
+def test_a_table_that_comes_late_in_a_topic_lacks_nothing(project: Path) -> None:
+    write(project, "1.jsonl", 0, 1)
+    once()
+    write(project, "2.jsonl", 2)
+    other = (project / "in" / "2.jsonl").read_text().replace('\\"table\\": \\"t\\"', '\\"table\\": \\"new\\"')
+    (project / "in" / "2.jsonl").write_text(other)
+    once()
+    once()
+    assert "lake.new" in ask("status")
+
+
+def test_offsets_that_go_back_name_both_places(project: Path) -> None:
+    write(project, "1.jsonl", 3, 4)
+    write(project, "2.jsonl", 0)
+    said = once(ExitCode.DATA_LOSS)
+    assert "Record 0 of cdc.public.t[0] was found in 2.jsonl after record 3, in 1.jsonl," in said
+    assert "rename the files" in said and "no table matched" not in said
+
+
+def test_a_running_daemon_names_it_too(project: Path) -> None:
+    write(project, "2.jsonl", 3, 4)
+
+    def step(_: threading.Event) -> None:
+        wait_for(project, "t")
+        write(project, "1.jsonl", 0, 1, 2)
+
+    with pytest.raises(RunFailed, match=r"lacks the records at offsets 0 to 2 of cdc.public.t\[0\]") as failed:
+        daemon(project, step)
+    assert failed.value.exit_code is ExitCode.DATA_LOSS
+
+
+def test_a_topic_began_where_a_daemon_met_it(project: Path) -> None:
+    """Nobody looked at its files when the daemon started."""
+    write(project, "1.jsonl", 0, table="u")
+
+    def step(stop: threading.Event) -> None:
+        wait_for(project, "u")
+        write(project, "3.jsonl", 3)
+        wait_for(project, "t")
+        stop.set()
+
+    daemon(project, step)
+    write(project, "2.jsonl", 0)
+    assert "Lane lake.t lacks the records at offsets 0 to 2 of cdc.public.t[0]" in once(ExitCode.DATA_LOSS)
