@@ -24,7 +24,7 @@ from adapters.sources.files.rows import RowsFilesSource
 from adapters.sources.files.rows.cells import CellsOf
 from adapters.sources.files.rows.names import numbered, table_of
 from replicator.domain.change import ERROR_HEADER
-from replicator.domain.errors import ConfigProblem, DataLoss, Reject
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject
 from replicator.domain.position import Position
 
 ROW = (1 << 30) - 1
@@ -130,6 +130,22 @@ def test_rows_that_cannot_be_read_are_rejects_and_disturb_nobody(items):
         (6, "the row has 3 columns, 2 are expected"),
         (7, "the row has quotes that do not stand around whole values"),
     ]
+
+
+@pytest.mark.parametrize("source", [RowsFilesSource, DmsFilesSource])
+@pytest.mark.parametrize("text", ["op,id,a\rI,1,x\rI,2,y\r", '"op","id"\r"I","1"\r'])
+def test_lines_that_end_in_cr_alone_stop_it(tmp_path, source, text):
+    """The whole file would be its header row."""
+    put(tmp_path / "public" / "t" / "LOAD00000001.csv", text.encode())
+    one = source({"path": str(tmp_path), "csv": {"header": True}, **({"files": "csv"} if source is RowsFilesSource else {})})
+    with pytest.raises(EnvironmentProblem, match=r"header row of .*/t/LOAD00000001.csv holds a carriage return") as caught:
+        one.run(Position(), print, threading.Event(), once=True)
+    assert "LF or CR LF" in caught.value.next_step
+
+
+def test_a_quoted_name_may_hold_a_line_end(items):
+    put(items / "1.csv", b'"a\r",b\r\n1,2\r\n')
+    assert read(items) == [(2, {"a\r": "1", "b": "2"})]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class DmsRows:
             name = named(file.path)
             headers: Headers = [(KIND, name.kind.encode())]
             if self._header and not name.of_transactions:
-                headers.append((COLUMNS, first_row(self, file)))
+                headers.append((COLUMNS, self._rows.header(first_row(self, file), file)))
             self._known = (file, table_of(file.path), name, headers)
         return self._known[1:]
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from replicator.domain.errors import EnvironmentProblem
+
 from ....arrow.dms import Dialect, code
 from ..lines import LongLine
+from ..listing import ArchiveFile
 
 
 class Rows:
@@ -14,12 +17,14 @@ class Rows:
 
     def __init__(self, dialect: Dialect) -> None:
         self._quote = (dialect.quote or "").encode()
+        self._quoted = re.compile(b"(?!)")
         if not self._quote:
             return
         d, q, e = (code(sign) if sign else "" for sign in (dialect.delimiter, dialect.quote, dialect.escape))
         escaped = f"|{e}(?s:.)" if e else ""
         inside, plain = f"(?:[^{q}{e}]|{q}{q}{escaped})*+", f"(?:[^{d}{e}]{escaped})*+"
         begun = f"(?:(?!{q}){plain}|{q}{inside}{q}(?!{q}){plain})"
+        self._quoted = re.compile(f"{q}{inside}{q}".encode())
         # A row of which the last value is open; the end of such a value, and the rest of its row.
         self._opens = re.compile(f"{begun}(?:{d}{begun})*+{d}{q}{inside}|{q}{inside}".encode())
         self._closes = re.compile(f"{inside}{q}(?!{q}){plain}({d})?".encode())
@@ -46,6 +51,16 @@ class Rows:
                 row, size, is_open = [], 0, False
         if row:
             yield b"".join(row)
+
+    def header(self, row: bytes, file: ArchiveFile) -> bytes:
+        """`row`, the header row of the file. EnvironmentProblem where a line ends within it in CR alone: all lines may, and
+        the whole file would be its header."""
+        if b"\r" in self._quoted.sub(b"", row):
+            raise EnvironmentProblem(
+                f"The header row of {file.path} holds a carriage return: lines that end in CR alone are not told apart.",
+                next_step="Write the file again with lines that end in LF or CR LF, or take it away.",
+            )
+        return row
 
     def _is_open(self, line: bytes, *, within: bool) -> bool:
         """Whether a quoted value goes on behind the line, which began `within` one."""

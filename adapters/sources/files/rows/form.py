@@ -94,6 +94,8 @@ class CsvRows(RowFiles):
         """See `Form.record`: the header row and blank lines stand for nothing."""
         at = number()
         row = text_of(line, first=at == 1)
+        if at == 1:
+            self._names(file)
         if at == 1 or not row:
             return None
         found = self._row(file, row)
@@ -116,7 +118,7 @@ class CsvRows(RowFiles):
     def _names(self, file: ArchiveFile) -> Sequence[str] | Reject:
         """What the header row of a file names."""
         if self._known is None or self._known[0] != file:
-            self._known = file, self._named(first_row(self, file))
+            self._known = file, self._named(self._rows.header(first_row(self, file), file))
         return self._known[1]
 
     def _named(self, header: bytes) -> Sequence[str] | Reject:
