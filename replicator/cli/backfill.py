@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 @click.option("--source", help="The source, where several have a table of that name.")
 @click.option("--anew", is_flag=True, help="Do not go on with an unfinished one: read every row again.")
 def backfill(session: Session, table: str, source: str | None, anew: bool) -> None:
-    """Read TABLE (SCHEMA.TABLE) of a PostgreSQL or MariaDB source whole, while its changes go on, and have its lanes apply
+    """Read TABLE (or SCHEMA.TABLE) of a PostgreSQL or MariaDB source whole, while its changes go on; its lanes apply
     the rows. Rows of the targets that it no longer holds are deleted at the end. Killed or failed, the command goes on where
     it was when it is repeated."""
     from replicator.wiring import backfilling
+    from replicator.wiring.offline import source_table
 
+    table = source_table(session.loaded, table)
     outcome = backfilling.backfill(session.loaded, table, session.note, source=source, anew=anew)
     session.emit(asdict(outcome), _summary(outcome), text=lambda: echo("\n".join([_summary(outcome), *outcome.without])))
 

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 @click.option("--vacuum", is_flag=True, help="Remove older versions of Delta tables too: time travel ends here.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget(session: Session, table: str, key: tuple[str, ...], source: str | None, vacuum: bool, yes: bool) -> None:
-    """Forget the row of TABLE (SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column: it is taken
-    out of every target, the event logs and the dead letters, and records of it are withheld from then on, whoever reads them
-    again. This cannot be undone. The daemon must not run meanwhile. Killed, the command goes on when it is repeated."""
+    """Forget the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column. It is
+    taken out of every target, the event logs and the dead letters, and records of it are withheld from then on, whoever
+    reads them again. This cannot be undone. The daemon must not run meanwhile. Killed, the command goes on when repeated."""
     from replicator.wiring import forgetting
+    from replicator.wiring.offline import source_table
 
+    table = source_table(session.loaded, table)
     found = forgetting.look(session.loaded, table, key, source)
     lines = list(_lines(found, vacuum))
     if not yes:

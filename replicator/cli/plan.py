@@ -10,6 +10,11 @@ from replicator.domain.errors import ConfigProblem
 
 from .session import Session, command, counted, echo
 
+NO_TABLE = (
+    "No table is known yet: no source has a record of a table that an entry of `tables` matches. "
+    "`replicator doctor` looks at what the sources have."
+)
+
 
 @command("plan")
 @click.argument("table", required=False)
@@ -17,7 +22,7 @@ from .session import Session, command, counted, echo
 def plan(session: Session, table: str | None, sql: bool) -> None:
     """The tables in the source now and their lanes; with TABLE its lanes alone, and their schemas. Applies nothing."""
     from replicator.wiring.configuration import describe_defaults
-    from replicator.wiring.planning import plans
+    from replicator.wiring.planning import event_logs, plans
 
     for sentence in describe_defaults(session.loaded):
         session.note(sentence)
@@ -26,7 +31,10 @@ def plan(session: Session, table: str | None, sql: bool) -> None:
     if table is not None and not found:
         known = ", ".join(sorted({p["table"] for p in every})) or "none yet: nothing is in the topics"
         raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
-    session.emit(found, counted(len(found), "lane"), text=lambda: _print(found, in_full=table is not None, sql=sql))
+    logs = [f"event log {one.id} of source {one.source}" for one in (event_logs(session.loaded) if table is None else ())]
+    summary = counted(len(found) + len(logs), "lane") + (f", with {counted(len(logs), 'event log')}" if logs else "")
+    last = [*logs, summary, *([] if every else [NO_TABLE])]
+    session.emit(found, summary, text=lambda: _print(found, last, in_full=table is not None, sql=sql))
 
 
 def _policy(lane: dict[str, Any]) -> str:
@@ -44,7 +52,7 @@ def _schemas(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
     return lines([one for one in schemas if in_full or one["state"] == "pending"])
 
 
-def _print(found: list[dict[str, Any]], *, in_full: bool, sql: bool) -> None:
+def _print(found: list[dict[str, Any]], last: list[str], *, in_full: bool, sql: bool) -> None:
     for lane in found:
         echo(f"{lane['table']} -> {lane['lane']}  policy {_policy(lane)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
@@ -57,4 +65,4 @@ def _print(found: list[dict[str, Any]], *, in_full: bool, sql: bool) -> None:
             echo(f"    schema {line}")
         for stage, text in lane["stages"].items() if sql else ():
             echo(f"  -- {stage}\n{text}\n")
-    echo(counted(len(found), "lane"))
+    echo("\n".join(last))

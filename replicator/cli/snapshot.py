@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 @click.argument("table")
 @click.option("--lane", help="Of this lane of the table (SINK.TARGET) alone.")
 def snapshot(session: Session, table: str, lane: str | None) -> None:
-    """Take a snapshot of what the event log of TABLE (SCHEMA.TABLE, as its source calls it) makes under the rules of each
+    """Take a snapshot of what the event log of TABLE (or SCHEMA.TABLE, as its source calls it) makes under the rules of each
     of its lanes, so that replays and `query --as-of` need not begin at the log's beginning. The daemon may run meanwhile,
     and no lane waits."""
     from replicator.wiring import rebuilding, snapshots
+    from replicator.wiring.offline import source_table
 
+    table = source_table(session.loaded, table)
     lanes = tuple(one for one in session.loaded.settings.lanes_for(table) if one.is_mirror)
     if lane is not None or not lanes:
         lanes = (rebuilding.lane_of(session.loaded, table, lane),)

@@ -18,6 +18,7 @@ from replicator.application.schemas import refuse_changed_rule
 from replicator.application.skipping import Standing, judged, skipped
 from replicator.application.status import open_letters, tombstones_of
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
+from replicator.domain.patterns import is_exact
 from replicator.domain.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion, told
@@ -46,9 +47,12 @@ def known_lanes(loaded: Loaded) -> list[Lane]:
 
 
 def source_table(loaded: Loaded, name: str) -> str:
-    """The table that its source calls so, or SCHEMA.TABLE of which `name` is the last part; `name` where none is known.
-    ConfigProblem where several are."""
-    seen = {lane.table for lane in known_lanes(loaded)}
+    """The table that its source calls so, or SCHEMA.TABLE of which `name` is the last part; `name` where none is known, of
+    those that were seen or have an entry of their own. ConfigProblem where several are."""
+    settings, register = loaded.settings, FileRegister(parts.register_folder(loaded))
+    sources = {table.source for table in settings.tables}
+    seen = {table for source in sources for table in register.load(source).topics if settings.table_for(table, source)}
+    seen |= {table.match for table in settings.tables if is_exact(table.match)}
     found = sorted(table for table in seen if table.rpartition(".")[2] == name)
     if name in seen or not found:
         return name

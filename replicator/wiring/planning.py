@@ -65,6 +65,11 @@ def plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
             sink.close()
 
 
+def event_logs(loaded: Loaded) -> list[Lane]:
+    """The lanes that keep records of every table, whatever tables there are."""
+    return [lane for name in sorted({t.source for t in loaded.settings.tables}) for lane in parts.event_logs(loaded, name)]
+
+
 class _Stored:
     """What sinks store of lanes. A sink that fails is not asked again: what will run is known without."""
 

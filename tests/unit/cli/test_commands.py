@@ -120,7 +120,45 @@ def test_plan(answer, ask):
     assert set(lane) == set(names.split())
     assert (lane["lane"], lane["keys"], lane["problem"]) == ("lake.products", ["sku"], None)
     assert any("MERGE" in text or "merge" in text for text in lane["stages"].values())
-    assert "lake.products" in ask("plan").stdout
+    shown = ask("plan").stdout
+    assert "lake.products" in shown and "event log raw.recorded of source recorded\n3 lanes, with 1 event log\n" in shown
+    assert answer("plan")["summary"] == "3 lanes, with 1 event log" and "event log" not in ask("plan", "products").stdout
+
+
+def test_plan_without_a_table_says_why(ask, project):
+    for file in (project / "archive").iterdir():
+        file.unlink()
+    shown = ask("plan")
+    assert (
+        shown.exit_code == 0 and "\n1 lane, with 1 event log\nNo table is known yet: no source has a record" in shown.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        (["snapshot", "orders"], 0, "lake.orders: from the beginning"),
+        (["backfill", "orders"], 2, "source recorded"),
+        (["forget", "orders", "1", "--yes"], 0, "public.orders of source recorded, one key"),
+        (["snapshot", "nowhere"], 2, "'nowhere'"),
+    ],
+)
+def test_a_table_may_be_called_without_its_schema(ask, command, code, told):
+    shown = ask(*command)
+    assert (shown.exit_code, told in shown.output) == (code, True), shown.output
+
+
+@pytest.mark.parametrize(
+    ("match", "told"), [("sales.orders", "there are several tables 'orders'"), ("sales.new", "source recorded")]
+)
+def test_a_table_that_was_not_seen_is_known_by_its_entry(ask, project, match, told):
+    config = project / "config" / "replicator.yaml"
+    config.write_text(
+        config.read_text().replace(
+            "tables:\n", f"tables:\n  - {{match: {match}, source: recorded, to: [{{sink: lake, into: x}}]}}\n"
+        )
+    )
+    assert told in ask("backfill", match.rpartition(".")[2]).output
 
 
 @pytest.mark.parametrize(("said", "told"), [("3 days", "3 days, 0:00:00"), ("off", "ever")])
