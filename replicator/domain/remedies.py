@@ -20,6 +20,7 @@ WHOLE_RECORD = ("the record is not ", "it is JSON, but no object")
 NAME_OPERATION = "Name the operation under `operations` of the source."
 LOOKS_LIKE = re.compile(r"it looks like (`format: \w+`)")
 WAITS = re.compile(r"\bit waits (for its row of|until)\b")
+OTHER_NAME = re.compile(r"is missing, and the record has (.+) instead")
 WRITE = re.compile(r"\bwrite (`[^`]+`)")
 BY_CODE = {
     RejectCode.UNKNOWN_OPERATION: "The format has no such operation. " + FIX_SOURCE,
@@ -76,10 +77,14 @@ def remedy_of(reject: Reject, table: str) -> str:
         return f"Write {found[1]} in the configuration, and replay the record."
     if WAITS.search(reject.sentence):
         return "Replay it once the other row is there, or gone: `replicator dlq replay`."
+    if found := OTHER_NAME.search(reject.sentence):
+        return (
+            f"Correct the name {found[1]} at the source, send the row again, and delete the record: `replicator dlq purge`. "
+            f"Or write {found[1]} under `keys` and `schema`, and replay the record."
+        )
     if found := LOOKS_LIKE.search(reject.sentence):
         return f"Write {found[1]} for the source, if its records are of that format, and replay the record."
     if reject.code == RejectCode.UNKNOWN_OPERATION and reject.sentence.startswith("column "):
         return NAME_OPERATION
-    if reject.code == RejectCode.MALFORMED:
-        return ONE_PART if table and not reject.sentence.startswith(WHOLE_RECORD) else OTHER_FORMAT
-    return BY_CODE.get(reject.code, "")
+    malformed = ONE_PART if table and not reject.sentence.startswith(WHOLE_RECORD) else OTHER_FORMAT
+    return malformed if reject.code == RejectCode.MALFORMED else BY_CODE.get(reject.code, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -34,6 +34,17 @@ class Unfit(ValueError):
 def malformed(sentence: str) -> Reject:
     """The reject of bytes that are not what the format says."""
     return Reject(RejectCode.MALFORMED, sentence)
+
+
+def null_key(column: str, table: str, names: Collection[str] = ()) -> Reject:
+    """The reject of a record whose key column is null or missing. `names`: the columns of a record that may lack it."""
+    alike = None if column in names else next((name for name in names if _plain(name) == _plain(column)), None)
+    said = "null or missing" if alike is None else f"missing, and the record has {alike!r} instead"
+    return Reject(RejectCode.NULL_KEY, f"key column {column!r} of table {table} is {said}")
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold()
 
 
 def unreadable(error: Exception) -> Reject:

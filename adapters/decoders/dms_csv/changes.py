@@ -14,7 +14,7 @@ from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 
 from ...arrow.dms import ROW_BITS, is_first_row
-from ...arrow.json.faults import malformed
+from ...arrow.json.faults import malformed, null_key
 from ...arrow.json.pieces import RECORD_IDS
 from ...arrow.lacking import names_of
 from ...arrow.texts import read
@@ -111,9 +111,10 @@ class Block:
         is_key = column.name in self._table.keys
         array = self._values(column, is_key)
         if is_key:
-            reason = f"key column {column.name!r} of table {self._table.name} is null or missing"
+            names = () if column.name in self._cells else self._cells
+            reject = null_key(column.name, self._table.name, names)
             for row in _where(pc.is_null(array)):
-                self._fail(row, RejectCode.NULL_KEY, reason)
+                self._errors.setdefault(row, reject)
         return array
 
     def _values(self, column: Column, is_key: bool) -> pa.Array:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,7 +16,7 @@ from replicator.domain.moments import in_years
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column
 
-from ...arrow.json.faults import UNREADABLE, fit, malformed
+from ...arrow.json.faults import UNREADABLE, fit, malformed, null_key
 from ...arrow.json.objects import UNSET
 from ...arrow.json.pieces import RECORD_IDS
 from .options import OPERATION, SEQUENCE, Options
@@ -29,6 +30,8 @@ OF_DELTA = malformed(
     "it was written for a source with `transport: delta`; to be read elsewhere the source says `operation_column: "
     f"{OPERATION}` and `sequence_columns: [{', '.join(SEQUENCE)}]`"
 )
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass
@@ -160,13 +163,23 @@ class Block:
             else:
                 self.errors.setdefault(half.places[row], reject)
         if is_key:
-            reason = f"key column {column.name!r} of table {self.table.name} is null or missing"
             for row in _where(pc.is_null(array)):
-                self._fail(half.places[row], RejectCode.NULL_KEY, reason)
+                place = half.places[row]
+                names = self._names(place) if given[row] is UNSET else ()
+                self.errors.setdefault(place, null_key(column.name, self.table.name, names))
         elif UNSET in given:
             for row in (row for row, v in enumerate(given) if v is UNSET and half.ops[row] == Op.UPDATE):
                 half.unsent[row].append(column.name)
         return array
+
+    def _names(self, place: int) -> Collection[str]:
+        """What a record calls its columns."""
+        try:
+            said = _fields(self.raw.column("value")[place].as_py() or b"{}")
+            payload = said.get("payload")
+            return said if payload is None or not bytes(payload).startswith(b"{") else _fields(payload)
+        except UNREADABLE:  # What no column is read from was not looked at yet.
+            return ()
 
     def _fail(self, place: int, code: str, sentence: str) -> None:
         self.errors.setdefault(place, Reject(code, sentence))

@@ -269,6 +269,11 @@ def test_a_null_key_is_a_reject():
     assert "'id' of table app.items" in rows[0]["_error"]
 
 
+def test_a_key_column_of_nearly_that_name_is_named():
+    [row] = decode(b"I,1,a,1", header=b"Op, id,name,price")
+    assert "'id' of table app.items is missing, and the record has ' id' instead" in row["_error"]
+
+
 BAD_ROWS = [
     (b"I,1", "MALFORMED"),
     (b"I,1,a,1,2", "MALFORMED"),

@@ -12,6 +12,7 @@ import pytest
 from adapters.decoders.rows import RowsDecoder
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
+from replicator.domain.remedies import remedy_of
 from replicator.domain.table import TableSpec
 
 TYPES = {"id": "int64", "name": "string", "price": "decimal(10,2)"}
@@ -68,6 +69,18 @@ def test_what_a_row_lacks():
     rows = decode(*(typed(op, id=1) for op in "curd"), typed("u", name="x"), typed("d", id=None))
     assert [row["_unsent"] for row in rows[:4]] == [None, ["name", "price"], None, None]
     assert [code(row) for row in rows] == ["", "", "", "", "NULL_KEY", "NULL_KEY"]
+
+
+@pytest.mark.parametrize("name", [" id", "ID", "id "])
+def test_a_key_column_of_nearly_that_name_is_named(name):
+    rows = decode(
+        {"op": "c", "at": 1, name: 1}, {"op": "c", "at": 1, "id": None, name: 1}, {"op": "c", "at": 1}, options=DECLARED
+    )
+    rejects = [Reject.parse(row["_error"]) for row in rows]
+    other = f"key column 'id' of table items is missing, and the record has {name!r} instead"
+    lacking = "key column 'id' of table items is null or missing"
+    assert [one.sentence for one in rejects] == [other, lacking, lacking]
+    assert f"Correct the name {name!r} at the source" in remedy_of(rejects[0], "items")
 
 
 def test_an_update_of_the_key_is_a_delete_and_a_create():
