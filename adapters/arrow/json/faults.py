@@ -37,8 +37,8 @@ def malformed(sentence: str) -> Reject:
 
 
 def null_key(column: str, table: str, names: Collection[str] = ()) -> Reject:
-    """The reject of a record whose key column is null or missing. `names`: the columns of a record that may lack it."""
-    alike = None if column in names else next((name for name in names if _plain(name) == _plain(column)), None)
+    """The reject of a record whose key column is null or missing. `names`: the columns of a record that lacks it."""
+    alike = next((name for name in names if _plain(name) == _plain(column)), None)
     said = "null or missing" if alike is None else f"missing, and the record has {alike!r} instead"
     return Reject(RejectCode.NULL_KEY, f"key column {column!r} of table {table} is {said}")
 
