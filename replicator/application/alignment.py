@@ -183,6 +183,13 @@ class Aligner(Generic[F]):
         rules = self._place.rules_for(table)
         return rules is not None and bool(rules.lanes)
 
+    def lane_joins(self, table: str) -> None:
+        """Before a lane joins that has read by itself: its changes were not counted, unless another one of its table is
+        followed."""
+        if not self.is_followed(table):
+            self.end = self._place.source.end()
+            self._transactions.show_parts(self._read.advanced_to(self.end))
+
     def asked(self, end: Position) -> None:
         """The stream was asked where it ends."""
         self.end = end

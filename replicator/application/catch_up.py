@@ -40,7 +40,8 @@ class Enough(Exception):
 class Behind(Generic[F]):
     """One lane that is catching up. `read`: how far it has read; its own `feed` holds back what the main one would. `reach`:
     offsets per partition to read at once; more than usual where most of them have no record. `taken`: records of this
-    piece. `is_amid`: the lane and its feed have moved on, and what they took is not handed over yet."""
+    piece; `has_read`: there were some in any. `is_amid`: the lane and its feed have moved on, and what they took is not
+    handed over yet."""
 
     run: LaneRun
     generation: int
@@ -49,6 +50,7 @@ class Behind(Generic[F]):
     reach: int
     taken: int = 0
     is_amid: bool = False
+    has_read: bool = False
 
     def pace(self, piece: Span, usual: int) -> None:
         """Reach further after a piece in which most offsets had no record, and less far after one with many."""
@@ -81,15 +83,15 @@ class Toolbox(Generic[F]):
 class CatchUp(Generic[F]):
     """Used by the thread of its source only. The main position never goes back for a lane.
 
-    `target(run)` says where the main stream stands for a lane; `joined(run, feed)` takes over a lane that has got there.
-    `beat` is called while a sink is waited for.
+    `target(run)` says where the main stream stands for a lane; `joined(run, feed, has_read)` takes over a lane that has got
+    there, be it without having read anything. `beat` is called while a sink is waited for.
     """
 
     def __init__(
         self,
         tools: Toolbox[F],
         target: Callable[[LaneRun], Position],
-        joined: Callable[[LaneRun, Feed[F]], None],
+        joined: Callable[[LaneRun, Feed[F], bool], None],
         hand_over: Callable[[Sequence[Handed[F]]], None],
         beat: Callable[[], None],
     ) -> None:
@@ -150,7 +152,7 @@ class CatchUp(Generic[F]):
                 del self._behind[lane_id]
             elif not self._missing(behind):
                 del self._behind[lane_id]
-                self._joined(behind.run, behind.feed)
+                self._joined(behind.run, behind.feed, behind.has_read)
         tables, waiting = self._tools.roster.tables, (LaneStatus.STARTING, LaneStatus.CATCHING_UP)
         self._kept = {t: kept for t, kept in self._kept.items() if any(run.status in waiting for run in tables[t])}
         return self._behind
@@ -243,6 +245,7 @@ class CatchUp(Generic[F]):
         for piece in self._tools.crashes.pieces(batch, behind.run.lane.id, self._shared.wait_for_sinks):
             self._pass_on(behind, piece)
         behind.taken += batch.records
+        behind.has_read |= bool(batch.records)
         if behind.taken > self._shared.options.catch_up_offsets < behind.reach:
             raise Enough
 

@@ -246,7 +246,8 @@ class Pipeline(Generic[F]):
             self.roster.learn_connector(connector)
             self.flow.row_loss = self.roster.row_loss
         if self._meet(routed, batch.span):
-            self.roster.settle(self._shared.options.new_patience)
+            options = self._shared.options  # Of transactions, what comes before a lane is placed is not counted.
+            self.roster.settle(options.state_patience if self._aligner else options.new_patience)
             self._catch_up.join()
         # All of it before anything moves: what cannot be decoded now comes again.
         found = self._decoded_tables(routed, batch)
@@ -340,9 +341,11 @@ class Pipeline(Generic[F]):
             return position.only(p for p in position if self.roster.covers(run, p))
         return self._feed(run.lane.table).released
 
-    def _joined(self, run: LaneRun, feed: Feed[F]) -> None:
+    def _joined(self, run: LaneRun, feed: Feed[F], has_read: bool) -> None:
         if not run.is_event_log:
             self._feed(run.lane.table).absorb(feed)
+            if self._aligner and has_read:
+                self._aligner.lane_joins(run.lane.table)
         self._shared.lanes.join(run)
 
     def _hand_over(self, items: Sequence[Handed[F]]) -> None:

@@ -258,6 +258,11 @@ class Transactions:
             self._advance()
         self._name_last()
 
+    def show_parts(self, end: Position) -> None:
+        """Changes up to `end` may be visible of transactions that are not complete: nobody knows of which."""
+        self._stop_waiting_for_all(lambda one: bool(one.first))
+        self.sure_at = end
+
     def _stop_waiting_for_all(self, chosen: Callable[[Pending], bool]) -> None:
         for tx in [tx for tx, one in self._held.items() if chosen(one)]:
             self._stop_waiting(tx)
