@@ -29,7 +29,7 @@ from .shared import Shared
 log = structlog.get_logger(__name__)
 
 FEW_LANES = 3
-"""So many new lanes are written at once where the sink knows no other."""
+"""So many new lanes are written right after those that are known; of more than these, those that come later wait."""
 NEW_SECONDS = 0.1
 """How long those that are known wait for new ones."""
 WAITS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
@@ -107,8 +107,9 @@ class Delivery(Generic[F]):
 
     def _introduce(self, seconds: float | None) -> None:
         """Write new lanes, one at a time, for so long: the sink makes a table for each, and while it makes a thousand the
-        others are not to stand still. None: all of them; so where they would keep too much in memory."""
-        until = None if seconds is None else self._clock() + seconds
+        others are not to stand still. None: all of them; so where they are few, or would keep too much in memory."""
+        are_few = len({item.run.lane.id for item in self._new}) <= FEW_LANES
+        until = None if seconds is None or are_few else self._clock() + seconds
         while self._new and not self._abandon.is_set():
             lane = self._new[0].run.lane.id
             some = [item for item in self._new if item.run.lane.id == lane]
