@@ -20,8 +20,7 @@ from .feed import Feed
 from .handover import Handed
 from .lanes import LaneRun, LaneStatus
 from .problem import problem_of
-from .records import part_of
-from .roster import Place, Roster, highest_of
+from .roster import Place, Roster
 from .shared import Shared
 from .writes import Writes, covered, only_topics
 
@@ -102,21 +101,6 @@ class CatchUp(Generic[F]):
         self._hand_over = hand_over
         self._beat = beat
         self._behind: dict[str, Behind[F]] = {}
-        self._kept: dict[str, list[Batch[F]]] = {}
-
-    def keep(self, batch: Batch[F]) -> None:
-        """Keep what the main stream brings of tables that are new to it until their lanes have got there, as far as
-        `hold_bytes` go: to read a few records again takes longer than all else that is done with them."""
-        roster, used = self._tools.roster, sum(one.size for kept in self._kept.values() for one in kept)
-        for table in roster.touched(batch.span):
-            if table in self._kept or roster.is_new(table):
-                part = part_of(self._shared.engine, batch, covered(batch.span, roster.topics[table]))
-                used += part.size
-                kept = self._kept.setdefault(table, [])
-                kept.append(part)
-                has_gaps = part.span.gaps(highest_of(one.span.end for one in kept[:-1]))
-                if has_gaps or used > self._shared.options.hold_bytes:
-                    del self._kept[table]
 
     def turn(self, seconds: float) -> bool:
         """Let lanes that are behind read on, one bounded piece each, until `seconds` are over or nothing can be done. The
@@ -153,8 +137,6 @@ class CatchUp(Generic[F]):
             elif not self._missing(behind):
                 del self._behind[lane_id]
                 self._joined(behind.run, behind.feed, behind.has_read)
-        tables, waiting = self._tools.roster.tables, (LaneStatus.STARTING, LaneStatus.CATCHING_UP)
-        self._kept = {t: kept for t, kept in self._kept.items() if any(run.status in waiting for run in tables[t])}
         return self._behind
 
     def _is_current(self, run: LaneRun) -> bool:
@@ -172,7 +154,7 @@ class CatchUp(Generic[F]):
         missing, behind.taken = self._missing(behind), 0
         until = self._until(missing, behind.reach)
         try:
-            self._read(behind, missing.start, until)
+            self._tools.place.source.read(missing.start, until, lambda b: self._take(behind, b), self._shared.stop)
             behind.pace(Span(missing.start, until), self._shared.options.catch_up_offsets)
             return self._shared.stop.is_set() or self._pass_holes(behind, until)
         except Retryable as error:
@@ -193,19 +175,6 @@ class CatchUp(Generic[F]):
         except DataLoss as error:
             self._shared.lanes.suspend(behind.run, problem_of(error))
             return True
-
-    def _read(self, behind: Behind[F], start: Position, until: Position) -> None:
-        """From what is kept, where that has all of it; otherwise from the source."""
-        kept = self._kept.get(behind.run.lane.table, ())
-        first = Position.lowest(one.span.start for one in kept)
-        last = highest_of(one.span.end for one in kept)
-        if any(p not in first or first[p] > start.get(p, -1) or last[p] < end for p, end in until.items()):
-            self._tools.place.source.read(start, until, lambda b: self._take(behind, b), self._shared.stop)
-            return
-        for one in kept:
-            part = one.span.overlap(behind.lacks(until))
-            if part:
-                self._take(behind, part_of(self._shared.engine, one, part))
 
     def _until(self, missing: Span, reach: int) -> Position:
         """The end of the next piece: never within a snapshot, which is for those who began there."""

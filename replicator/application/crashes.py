@@ -19,7 +19,6 @@ from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F
 
 from .durably import folder_made
-from .records import part_of
 from .rejects import Rejects
 from .sparing import Place, sparing
 
@@ -138,8 +137,15 @@ class Crashes(Generic[F]):
         for span in cut(batch.span, suspect.span):
             if Suspect(_filled(span), by).place is not None:
                 quiet()
-            yield part_of(self._engine, batch, span)
+            yield self._piece(batch, span)
             self._passed(span)
+
+    def _piece(self, batch: Batch[F], span: Span) -> Batch[F]:
+        if span == batch.span:
+            return batch
+        frame = self._engine.within(batch.frame, span)
+        records = self._engine.count(frame)
+        return replace(batch, frame=frame, span=span, records=records, size=batch.size * records // max(1, batch.records))
 
     def _passed(self, span: Span) -> None:
         """The span was decoded, so nothing in it is what ended the program."""

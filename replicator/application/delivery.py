@@ -29,7 +29,7 @@ from .shared import Shared
 log = structlog.get_logger(__name__)
 
 FEW_LANES = 3
-"""So many new lanes are written right after those that are known; of more than these, those that come later wait."""
+"""So many new lanes are written with those that are known; more than these wait, and are written one at a time."""
 NEW_SECONDS = 0.1
 """How long those that are known wait for new ones."""
 WAITS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
@@ -95,21 +95,19 @@ class Delivery(Generic[F]):
         self._publishing.end(items, told)
 
     def _known(self, items: Sequence[Handed[F]]) -> Sequence[Handed[F]]:
-        """The writes of lanes that the sink knows; all of them where it knows none, and there are few. Those of new lanes
-        wait in `_new`, and what has come for such a lane since waits behind them."""
+        """The writes of lanes that the sink knows; all of them where there are few others. Those of new lanes wait in
+        `_new`, and what has come for such a lane since waits behind them."""
         waiting = {item.run.lane.id for item in self._new}
         new = waiting | {item.run.lane.id for item in items if item.run.lane.id not in self._prepared}
-        known = [item for item in items if item.run.lane.id not in new]
-        if self._laying is not None or (not waiting and len(new) <= FEW_LANES and not known):
+        if self._laying is not None or (not waiting and len(new) <= FEW_LANES):
             return items
         self._new += [item for item in items if item.run.lane.id in new]
-        return known
+        return [item for item in items if item.run.lane.id not in new]
 
     def _introduce(self, seconds: float | None) -> None:
         """Write new lanes, one at a time, for so long: the sink makes a table for each, and while it makes a thousand the
-        others are not to stand still. None: all of them; so where they are few, or would keep too much in memory."""
-        are_few = len({item.run.lane.id for item in self._new}) <= FEW_LANES
-        until = None if seconds is None or are_few else self._clock() + seconds
+        others are not to stand still. None: all of them; so where they would keep too much in memory."""
+        until = None if seconds is None else self._clock() + seconds
         while self._new and not self._abandon.is_set():
             lane = self._new[0].run.lane.id
             some = [item for item in self._new if item.run.lane.id == lane]

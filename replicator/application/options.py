@@ -26,7 +26,7 @@ class Options:
     handover_bytes: int = 64 << 20
     drain: float = 30.0
     state_patience: float = 5.0
-    new_patience: float = 0.1
+    new_patience: float = 0.25
     reject_patience: float = 60.0
     tell_every: float = 5.0
     catch_up_offsets: int = 50_000

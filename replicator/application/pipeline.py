@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic
@@ -31,7 +32,6 @@ from .handover import Handed
 from .lanes import LaneRun, LaneStatus
 from .lookahead import Begin, looking_ahead
 from .problem import Problem, Stopped, problem_of
-from .records import part_of
 from .remembering import note
 from .replay import Replay
 from .retry import Backoff
@@ -232,7 +232,11 @@ class Pipeline(Generic[F]):
                 f"Source {self.place.name} left out records of {gaps[0]}.",
                 next_step="Start again: lanes go on from their own positions.",
             )
-        return part_of(self._shared.engine, batch, batch.span.after(position))
+        span = batch.span.after(position)
+        if span == batch.span:
+            return batch
+        frame = self._shared.engine.within(batch.frame, span)
+        return replace(batch, frame=frame, span=span, records=self._shared.engine.count(frame))
 
     def _advance(self, batch: Batch[F]) -> None:
         self._identity.update(batch.identity)
@@ -251,7 +255,6 @@ class Pipeline(Generic[F]):
             self._catch_up.join()
         # All of it before anything moves: what cannot be decoded now comes again.
         found = self._decoded_tables(routed, batch)
-        self._catch_up.keep(batch)
         with self._taking():
             if self._aligner:  # What was read of one table decides what may go of another.
                 self._aligner.turn((self._position or Position()).advanced_to(batch.span.end), batch)

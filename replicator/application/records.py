@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import BinaryIO, Generic, cast, overload
 
 import pyarrow as pa
 
 from replicator.domain.position import Span
-from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F
 
 PACKED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -21,15 +19,6 @@ twice the time (measured), of which all that reads and decodes has the less."""
 BEGUN = 8
 """Batches whose records are kept for more tables than one: the one at work, and those that come next
 (`ports.engine.WorksAhead`)."""
-
-
-def part_of(engine: Engine[F], batch: Batch[F], span: Span) -> Batch[F]:
-    """The records of a batch that lie in `span`, which is a part of its own."""
-    if span == batch.span:
-        return batch
-    frame = engine.within(batch.frame, span)
-    records = engine.count(frame)
-    return replace(batch, frame=frame, span=span, records=records, size=batch.size * records // max(1, batch.records))
 
 
 class Records(Generic[F]):

@@ -138,8 +138,8 @@ class Roster(Generic[F]):
         return [*self.logs, *(run for runs in self.tables.values() for run in runs)]
 
     def meet(self, topics: Mapping[str, frozenset[str]], span: Span) -> bool:
-        """Take notice of the tables and partitions of a batch; durably with `save_learned`. True when there are lanes that
-        were not there before."""
+        """Take notice of the tables and partitions of a batch, durably, before anything of it is handed over. True when
+        there are lanes that were not there before."""
         new = [table for table in topics if table not in self.topics]
         grown = any(not names <= self.topics.get(table, frozenset()) for table, names in topics.items())
         for table, names in topics.items():
@@ -152,12 +152,9 @@ class Roster(Generic[F]):
             first = self._oldest().only(new_partitions)
             self.began = Position({**first, **self.began})
             begun.append(bool(first))
-        self._has_learned |= grown or any(begun)
+        if grown or any(begun):
+            self._save()
         return bool(new)
-
-    def is_new(self, table: str) -> bool:
-        """True while a lane of a table that has turned up in the stream is not placed."""
-        return any(run.status is LaneStatus.STARTING and run.lane.id in self._met for run in self.tables[table])
 
     def learn_key(self, table: str, keys: tuple[str, ...]) -> None:
         """Remember the key of a table; durably with `save_learned`."""
@@ -166,7 +163,7 @@ class Roster(Generic[F]):
             self._has_learned = True
 
     def save_learned(self) -> None:
-        """Before anything of the batch is handed over. Once for all tables: there may be a thousand."""
+        """Before anything of the tables is handed over. Once for all of them: there may be a thousand."""
         if self._has_learned:
             self._save()
 
@@ -267,8 +264,8 @@ class Roster(Generic[F]):
 
     def _wait(self, patience: float) -> None:
         futures = [asked.answer for asked in self._asked.values()]
-        deadline = (now := self._shared.clock()) + patience
-        while wait(futures, timeout=min(WAKE, deadline - now)).not_done and (now := self._shared.clock()) < deadline:
+        deadline = self._shared.clock() + patience
+        while wait(futures, timeout=min(WAKE, patience)).not_done and self._shared.clock() < deadline:
             if self._shared.stop.is_set():
                 return
 

@@ -98,12 +98,6 @@ class Span:
         start = {p: max(self.start[p], applied.get(p, self.start[p])) for p in left}
         return Span(Position(start), self.end.only(left))
 
-    def overlap(self, other: Span) -> Span:
-        """The part of this span that lies in `other` too."""
-        start = {p: max(o, other.start[p]) for p, o in self.start.items() if p in other.start}
-        end = {p: min(self.end[p], other.end[p]) for p in start}
-        return Span(Position(start), Position(end)).only(p for p in start if start[p] < end[p])
-
     def gaps(self, applied: Position) -> tuple[TopicPartition, ...]:
         """Partitions in which records between `applied` and this span's start would be skipped."""
         return tuple(p for p, start in self.start.items() if p in applied and applied[p] < start)
