@@ -182,6 +182,17 @@ def test_what_is_published_is_true_at_every_moment(tmp_path: Path, monkeypatch: 
     assert len([one for one in seen if one and one[0] and one[1]]) > 1
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_lanes_that_join_late_make_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """What they read by themselves was not counted."""
+    shop, wrong = shop_of(seed, 9), []
+    world = World(tmp_path, shop, options=replace(QUICK, state_patience=0.0))
+    with watched(monkeypatch, lambda when: wrong.extend(f"{when}: {what}" for what in world.wrong())):
+        world.once(shop.pieces())
+    assert not wrong
+    assert world.rows() == shop.rows
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_kill_makes_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Killed before and after commits, and started again, several times over; one sink beside is ahead or behind."""
