@@ -267,6 +267,8 @@ class Pipeline(Generic[F]):
             self._shared.silence.end()
             self.flow.records += batch.records
             self._decoding.count(batch, routed)
+            if batch.records and self.flow.away and not self.flow.away.answers:
+                self._is_back()
             self._hand_over(handed)
 
     def _meet(self, routed: Routed[F], span: Span) -> bool:
@@ -464,7 +466,8 @@ class Pipeline(Generic[F]):
             self.tell_source()
 
     def _is_away(self, error: Retryable, *, answers: bool = False) -> None:
-        """Said once, and remembered until `tell_source` succeeds: records of a partition do not show that all are read."""
+        """Said once, and remembered until records come, or, where it `answers`, until `tell_source` succeeds: records of a
+        partition do not show that all are read."""
         known = self.flow.away
         self.flow.away = Away(known.since if known else self._shared.clock(), error.sentence, answers)
         tell = log.debug if known else log.warning
