@@ -118,6 +118,16 @@ def all_sent(world: World, table: str, there: set[int]) -> bool:
     return sent(world, table) >= there
 
 
+def await_sent(world: World, table: str) -> None:
+    there = of_table(world.source, table)
+    try:
+        until(partial(all_sent, world, table, there), f"all rows of {table} were sent", 150)
+    except AssertionError:
+        lacking = sorted(there - sent(world, table))
+        print(f"{len(lacking)} of {len(there)} lacking: {lacking[:20]}; {world.stack.rest.state(world.connector)}")
+        raise
+
+
 @pytest.mark.skipif(not NEWER, reason="needs PostgreSQL 17 or newer")
 def test_no_row_is_lost_when_the_connector_is_restarted(world: World, tmp_path: Path) -> None:
     marks = f"{world.prefix}.transaction"
@@ -139,8 +149,7 @@ def test_no_row_is_lost_when_the_connector_is_restarted(world: World, tmp_path: 
             time.sleep(0.1)
             restart(world)
         for table in ("orders", "order_items"):
-            there = of_table(world.source, table)
-            until(partial(all_sent, world, table, there), f"all rows of {table} were sent", 150)
+            await_sent(world, table)
         assert world.run_until_caught_up() == 0
         for table in ("orders", "order_items"):
             assert of_table(world.target, table) == of_table(world.source, table)

@@ -3,6 +3,7 @@ but for the exceptions listed here."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -147,8 +148,9 @@ def check_table_without_key(world: World, lanes: Mapping[str, Mapping[str, Any]]
         lane = lanes[f"{mirror}.audit_log"]
         assert (lane["status"], lane["exit_code"]) == ("suspended", 2)
         assert "no key" in lane["error"]
-        number = int(lane["next_step"].rpartition("replicator.yaml:")[2].rstrip(")"))
-        assert "policy: append" in lane["next_step"] and f"sink: {mirror}" in config[number - 1]
+        number = re.search(r"replicator\.yaml:(\d+)", lane["next_step"])
+        assert number and f"sink: {mirror}" in config[int(number[1]) - 1]
+        assert "policy: append" in lane["next_step"] and "`- match: public.audit_log`" in lane["next_step"]
 
 
 def test_a_table_without_a_key_under_append(samples: World) -> None:
