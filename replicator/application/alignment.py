@@ -188,7 +188,7 @@ class Aligner(Generic[F]):
         followed."""
         if not self.is_followed(table):
             self.end = self._place.source.end()
-            self._transactions.show_parts(self._read.advanced_to(self.end))
+            self._transactions.doubt_up_to(self._read.advanced_to(self.end))
 
     def asked(self, end: Position) -> None:
         """The stream was asked where it ends."""

@@ -39,8 +39,8 @@ class Enough(Exception):
 class Behind(Generic[F]):
     """One lane that is catching up. `read`: how far it has read; its own `feed` holds back what the main one would. `reach`:
     offsets per partition to read at once; more than usual where most of them have no record. `taken`: records of this
-    piece; `has_read`: there were some in any. `is_amid`: the lane and its feed have moved on, and what they took is not
-    handed over yet."""
+    piece; `has_read`: there were some in any. `has_partial_batch`: the lane and its feed have moved on, and their
+    writes are not handed over yet."""
 
     run: LaneRun
     generation: int
@@ -48,7 +48,7 @@ class Behind(Generic[F]):
     feed: Feed[F]
     reach: int
     taken: int = 0
-    is_amid: bool = False
+    has_partial_batch: bool = False
     has_read: bool = False
 
     def pace(self, piece: Span, usual: int) -> None:
@@ -162,7 +162,7 @@ class CatchUp(Generic[F]):
             tell = log.debug if behind.run.retrying else log.warning
             tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
             with self._shared.lanes.under_lock():
-                if behind.is_amid and self._shared.lanes.is_live(behind.run, behind.generation):
+                if behind.has_partial_batch and self._shared.lanes.is_live(behind.run, behind.generation):
                     self._tools.roster.restart(behind.run)  # From what is committed.
             self._shared.lanes.trouble([behind.run], problem_of(error))
             self._shared.silence.extend("Source", self._tools.place.name, error.sentence)
@@ -190,7 +190,7 @@ class CatchUp(Generic[F]):
         if left and not self._has_room(behind):
             return False
         if left:
-            behind.is_amid = True
+            behind.has_partial_batch = True
             chunks = behind.feed.push((), self._tools.catalog.table(behind.run.lane.table), left)
             self._give(behind, [h for c in chunks for h in self._tools.writes.of_chunk(c, [behind.run], {})], until)
         return True
@@ -229,7 +229,7 @@ class CatchUp(Generic[F]):
     def _of_log(self, behind: Behind[F], batch: Batch[F]) -> list[Handed[F]]:
         sink = behind.run.lane.sink
         routed = self._tools.decoding.route(batch) if self._tools.place.private else None
-        behind.is_amid = True
+        behind.has_partial_batch = True
         return self._tools.writes.of_batch(batch, routed, [behind.run], {sink: self._tools.roster.excluded(sink)})
 
     def _of_changes(self, behind: Behind[F], batch: Batch[F]) -> list[Handed[F]]:
@@ -238,7 +238,7 @@ class CatchUp(Generic[F]):
         runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
         topics = tools.roster.topics[table]
         parts = tools.decoding.changes(table, runs, batch, topics=topics, drops=drops)
-        behind.is_amid = True
+        behind.has_partial_batch = True
         span = covered(batch.span, topics)
         records = tools.writes.keeping.of(batch)
         chunks = behind.feed.take(parts, tools.catalog.table(table), span, records, records.size, drops=drops)
@@ -249,4 +249,4 @@ class CatchUp(Generic[F]):
         """At once, since a second time there may be no room."""
         behind.read = behind.read.advanced_to(end)
         self._hand_over(handed)
-        behind.is_amid = False
+        behind.has_partial_batch = False

@@ -80,7 +80,7 @@ class Pipeline(Generic[F]):
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._advancing: dict[str, Future[LaneState | None]] = {}
         self._position: Position | None = None
-        self._enlisted = self._is_amid = False
+        self._enlisted = self._has_partial_batch = False
         self._told = self._turned = shared.clock()
 
     @property
@@ -121,7 +121,7 @@ class Pipeline(Generic[F]):
             except Retryable as error:
                 if self._position != before:
                     backoff.reset()
-                if self._is_amid:
+                if self._has_partial_batch:
                     self._begin_again()
                 self._is_away(error)
                 self._shared.silence.extend("Source", self.place.name, error.sentence)
@@ -129,21 +129,21 @@ class Pipeline(Generic[F]):
                 self._beat()
 
     @contextmanager
-    def _taking(self) -> Iterator[None]:
-        """Within, lanes and feeds move on before anything is handed over."""
-        self._is_amid = True
+    def _handing_over(self) -> Iterator[None]:
+        """In the block lanes and feeds move on before their writes are handed over. If it fails, they are ahead of these."""
+        self._has_partial_batch = True
         yield
-        self._is_amid = False
+        self._has_partial_batch = False
 
     def _begin_again(self) -> None:
-        """As a new run does, from what is committed: lanes and feeds took a part of a batch that was handed to nobody."""
+        """Start from the committed positions, as a new run does: lanes and feeds are ahead of what was handed over."""
         with self._shared.lanes.under_lock():
             for run in self.roster.runs():
                 if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
                     self.roster.restart(run)
         self.roster.knows_tables = bool(self.roster.topics)
         self._feeds.clear()
-        self._position, self._is_amid = None, False
+        self._position, self._has_partial_batch = None, False
 
     def _read(self, *, once: bool) -> None:
         start = self._open() if self._position is None else self._position
@@ -255,7 +255,7 @@ class Pipeline(Generic[F]):
             self._catch_up.join()
         # All of it before anything moves: what cannot be decoded now comes again.
         found = self._decoded_tables(routed, batch)
-        with self._taking():
+        with self._handing_over():
             if self._aligner:  # What was read of one table decides what may go of another.
                 self._aligner.turn((self._position or Position()).advanced_to(batch.span.end), batch)
                 self.flow.alignment = self._aligner.shown
@@ -409,7 +409,7 @@ class Pipeline(Generic[F]):
 
     def _let_go(self, chunks: Callable[[str, Feed[F]], Sequence[Chunk[F]]]) -> None:
         """What feeds no longer hold back, of all of them at once: after the first there may be no room."""
-        with self._taking():
+        with self._handing_over():
             self._hand_over([h for t, feed in self._feeds.items() for h in self._of_chunks(t, chunks(t, feed))])
 
     def _pay(self) -> None:
@@ -421,7 +421,7 @@ class Pipeline(Generic[F]):
                 empty = feed.empty(self._catalog.table(run.lane.table))
                 if empty is None and self._aligner is None:
                     self._advance_alone(run)
-                with self._taking():
+                with self._handing_over():
                     self._hand_over(self._writes.owed(run, empty, only_topics(self._identity, run.handed)))
         if self._aligner:
             self._aligner.tell()

@@ -258,7 +258,7 @@ class Transactions:
             self._advance()
         self._name_last()
 
-    def show_parts(self, end: Position) -> None:
+    def doubt_up_to(self, end: Position) -> None:
         """Changes up to `end` may be visible of transactions that are not complete: nobody knows of which."""
         self._stop_waiting_for_all(lambda one: bool(one.first))
         self.sure_at = end
