@@ -61,13 +61,17 @@ def source(loaded: Loaded, name: str) -> Source[Any]:
     settings = loaded.settings.sources[name]
     factory = _for_engine(loaded, "replicator.sources", settings.transport, ("sources", name, "transport"))
     size = whole_bytes(loaded) if settings.is_whole else batch_bytes(loaded)
-    more = {**kept(loaded, name), "batch_bytes": size, **_of_engine(loaded)}
-    if settings.transport in OF_FILES:
-        more["message_bytes"] = loaded.settings.limits.message_bytes
-    if settings.transport == "snapshots":
-        more["memory"] = loaded.settings.limits.memory
+    more = {**kept(loaded, name), "batch_bytes": size, **input_limits(loaded, name), **_of_engine(loaded)}
     made: Source[Any] = _built(factory, {**options(settings), **more})
     return with_backfills(loaded, name, made, size) if has_backfills(loaded, name) else made
+
+
+def input_limits(loaded: Loaded, name: str) -> dict[str, int]:
+    """What the source `name` and its check are told of `limits` beside the size of a batch."""
+    transport, limits = loaded.settings.sources[name].transport, loaded.settings.limits
+    if transport == "snapshots":
+        return {"memory": limits.memory}
+    return {"message_bytes": limits.message_bytes} if transport in OF_FILES else {}
 
 
 def reader_of_topics(loaded: Loaded, name: str, topics: Sequence[str]) -> Source[Any]:

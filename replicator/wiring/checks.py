@@ -60,7 +60,12 @@ def _tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], con
         yield (
             _of_transport(source.transport),
             f"source {name}",
-            {**adapters.options(source), **_of_lanes(loaded, lanes, status, name), **adapters.kept(loaded, name)},
+            {
+                **adapters.options(source),
+                **_of_lanes(loaded, lanes, status, name),
+                **adapters.kept(loaded, name),
+                **adapters.input_limits(loaded, name),
+            },
         )
         for key in BROUGHT_BY_SOURCES:
             own = plain_options(source).get(key)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replicator.domain.errors import EnvironmentProblem
 
+from ...arrow.parquet_slices import ParquetSlices
 from ...delta.folders import Located
 
 DataPath = Located | str
 """A file, or its path on this machine."""
+SLICE_BYTES = 8 * 1024 * 1024
 
 
 class Rewritten(Exception):
@@ -34,7 +37,20 @@ def parquet(path: DataPath) -> Iterator[pq.ParquetFile]:
 
 def reader_of(path: DataPath) -> pq.ParquetFile:
     """The file, opened; for `naming_damage`."""
-    return pq.ParquetFile(path if isinstance(path, str | Path) else path.open())
+    return pq.ParquetFile(_to_open(path))
+
+
+def slices(
+    path: DataPath, reader: pq.ParquetFile, most: int, columns: Sequence[str], groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """These columns of some row groups, or of all: at most `most` rows at once, and no more than SLICE_BYTES of text unless
+    one row has more. A value that many rows have is in the file once, and in memory for each of them."""
+    found = ParquetSlices(reader, lambda: _to_open(path), SLICE_BYTES, most, groups=groups, columns=columns)
+    return (found.unpacked(rows) for rows, _ in found.read())
+
+
+def _to_open(path: DataPath) -> Any:
+    return path if isinstance(path, str | Path) else path.open()
 
 
 @contextmanager

@@ -12,10 +12,9 @@ from replicator.domain.position import TopicPartition
 
 from ...delta.folders import Located
 from .backlog import Window
-from .files import naming_damage, reader_of
+from .files import naming_damage, reader_of, slices
 from .table import LogFile
 
-PIECE_BYTES = 8 * 1024 * 1024
 PIECE_ROWS = 10_000
 HELD_BYTES = 64 * 1024 * 1024
 """Of a file whose rows are in no order at most so much is kept for later windows; where it is more, they read it again."""
@@ -85,11 +84,8 @@ class OpenFile:
         return (known.min, known.max) if known is not None and known.has_min_max else (-inf, inf)
 
     def _pieces(self, groups: list[int]) -> Generator[pa.Table, None, None]:
-        every = [self._reader.metadata.row_group(i) for i in groups]
-        size, held = sum(group.total_byte_size for group in every), sum(group.num_rows for group in every)
-        rows = max(1, min(PIECE_ROWS, PIECE_BYTES * held // max(1, size)))
         names = self._stored.names
-        for batch in self._reader.iter_batches(rows, row_groups=groups, columns=names) if groups else ():
+        for batch in slices(self._file.path, self._reader, PIECE_ROWS, names, groups):
             topic = pa.repeat(pa.scalar(self._file.topic), batch.num_rows)
             yield pa.table(batch).select(names).cast(self._stored).append_column("topic", topic)
 

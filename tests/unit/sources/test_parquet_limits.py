@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from recorded_log import RecordedLog
 
+from adapters.arrow import parquet_slices
+from adapters.sources.delta import DeltaSource, delta_source
+from adapters.sources.delta.rows.places import changes_of, whole_of
+from adapters.sources.delta.snapshots import SnapshotsSource
+from adapters.sources.delta.snapshots.check import SnapshotsCheck
 from adapters.sources.files import ArchiveSource, parquet_rows
 from adapters.sources.files.connect.source import ConnectFilesSource
 from adapters.sources.files.dms.source import DmsFilesSource
@@ -21,7 +29,8 @@ from adapters.sources.files.rows.source import RowsFilesSource
 from adapters.sources.files.spark.pieces import Piece
 from adapters.sources.files.spark.scan import Limits, Scan
 from replicator.domain.change import ERROR_HEADER, RAW
-from replicator.domain.position import Position
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.position import Position, TopicPartition
 
 MIB = 1 << 20
 LONG = b"a" * MIB
@@ -199,8 +208,8 @@ def test_text_in_columns_of_an_archive_that_are_not_read_counts(tmp_path: Path, 
     rows = read(ArchiveSource({"path": str(tmp_path), "message_bytes": MIB // 5}))
     reasons = [row["headers"].get(ERROR_HEADER, b"").decode().partition(":")[0] for row in rows]
     assert reasons == ["", "", "TOO_LARGE", "", ""] * 5
-    part = parquet_rows._text_bytes(more.slice(1, 4))
-    assert part.equals(parquet_rows._text_bytes(more).slice(1, 4)), "a slice has the bytes of its own rows"
+    part = parquet_slices._text_bytes(more.slice(1, 4))
+    assert part.equals(parquet_slices._text_bytes(more).slice(1, 4)), "a slice has the bytes of its own rows"
 
 
 @EVERY
@@ -212,7 +221,85 @@ def test_rows_are_the_same_however_they_are_read(
     kind.put(tmp_path, values, row_group_size=300, data_page_size=4_000, dictionary_pagesize_limit=8_000)
     source = kind.open(tmp_path)
     rows = read(source)
-    monkeypatch.setattr(parquet_rows, "MAX_EXPANSION", 0)
+    monkeypatch.setattr(parquet_slices, "MAX_EXPANSION", 0)
     monkeypatch.setattr(parquet_rows, "MIN_BUDGET_BYTES", 10_000)
     source._form.longest = 40_000
     assert read(source) == rows and len(rows) == 1_000
+
+
+# -- snapshots and Delta tables ----------------------------------------------------------------------------------------
+
+TEXT = "a" * 400_000
+
+
+def of_snapshots(folder: Path, memory: int) -> Any:
+    return SnapshotsSource({"path": str(folder / "items"), "state": str(folder / "s"), "keys": ("id",), "memory": memory})
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+@pytest.mark.parametrize(("kind", "options"), [("values", {}), ("values", {"use_dictionary": False}), ("numbers", {})])
+def test_a_snapshot_that_unpacks_to_more_than_memory_is_refused(
+    tmp_path: Path, kind: str, options: dict[str, Any], *, is_folder: bool
+) -> None:
+    """All files of it together, before they are unpacked; and taken in once there is room, as the message says."""
+    count = 6_000_000 if kind == "numbers" else 250
+    column = pa.repeat(7, count) if kind == "numbers" else repeated([TEXT.encode()], count)
+    rows = pa.table({"id": column if kind == "numbers" else pa.array(range(count)), "v": column})
+    files = [tmp_path / "items" / name for name in (("1/a.parquet", "1/b.parquet") if is_folder else ("1.parquet",))]
+    files[0].parent.mkdir(parents=True)
+    half = -(-count // len(files))
+    for n, file in enumerate(files):
+        pq.write_table(rows.slice(n * half, half), file, compression="zstd", store_schema=False, **options)
+    if is_folder:
+        time.sleep(0.05)  # So that _SUCCESS is the last file by its time.
+        (files[0].parent / "_SUCCESS").touch()
+    room = 24_000_000
+    with peak() as most, pytest.raises(ConfigProblem, match=f"more than {room} bytes once it is unpacked") as refused:
+        read(of_snapshots(tmp_path, room))
+    assert most[0] < 2 * room
+    assert refused.value.next_step == "Raise `limits.memory`."
+    (doctor,) = SnapshotsCheck("source", {"path": str(tmp_path / "items"), "memory": room}).diagnose()
+    assert doctor.sentence == refused.value.sentence
+    if kind == "values":
+        assert len(read(of_snapshots(tmp_path, 101_000_000))) == count
+
+
+def written(path: Path) -> None:
+    """A table of values that many rows have, in files that are small."""
+    rows = pa.table({"id": range(400), "v": pa.array([TEXT] * 400), "n": pa.repeat(1, 400)})
+    write_deltalake(path, rows, configuration={"delta.enableChangeDataFeed": "true"})
+
+
+@pytest.mark.parametrize("changes", ["feed", "appended"])
+def test_rows_of_a_delta_table_are_unpacked_a_few_at_a_time(tmp_path: Path, changes: str) -> None:
+    written(tmp_path / "t")
+    if changes == "feed":
+        DeltaTable(tmp_path / "t").update(updates={"n": "2"})
+    small = [file for file in tmp_path.rglob("*.parquet") if file.stat().st_size < MIB]
+    assert len(small) == 1 + 2 * (changes == "feed")
+    start = Position({TopicPartition("t", 0): changes_of(1) if changes == "feed" else whole_of(0)})
+    stop, found = threading.Event(), []
+
+    def apply(batch: Any) -> None:
+        found.extend(json.loads(text)["payload"] for text in batch.frame["value"].to_pylist())
+        if len(found) > 20:
+            stop.set()
+
+    source = delta_source({"format": "rows", "path": str(tmp_path / "t"), "changes": changes, "batch_bytes": 8 * MIB})
+    with peak() as most:
+        source.run(start, apply, stop, once=True)
+    assert [row["id"] for row in found] == list(range(len(found))) and all(row["v"] == TEXT for row in found)
+    assert all(row["n"] == 2 and row["_before"] == {"n": 1} for row in found) or changes == "appended"
+    assert most[0] < 100 * MIB
+
+
+def test_records_of_an_event_log_are_unpacked_a_few_at_a_time(tmp_path: Path) -> None:
+    log = RecordedLog(tmp_path / "log")
+    log.create()
+    log.append(of_archive(repeated([TEXT.encode()], 400)).cast(RAW))
+    (file,) = (tmp_path / "log").rglob("*.parquet")
+    assert file.stat().st_size < MIB
+    with peak() as most:
+        rows = read(DeltaSource({"path": str(log.path), "batch_bytes": 8 * MIB}), most=8 * MIB)
+    assert len(rows) >= 20 and rows[0]["value"] == TEXT.encode()
+    assert most[0] < 60 * MIB

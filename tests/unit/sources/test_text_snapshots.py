@@ -190,7 +190,7 @@ def test_a_file_with_more_text_than_memory_is_not_unpacked(tmp_path, suffix):
     del text
     tracemalloc.start()
     try:
-        with pytest.raises(ConfigProblem, match=r"more than 1000000 bytes of text \(limits.memory\)"):
+        with pytest.raises(ConfigProblem, match=r"more than 1000000 bytes once it is unpacked \(limits.memory\)"):
             read(tmp_path, memory=1_000_000, **OF_SUFFIX[suffix])
         assert tracemalloc.get_traced_memory()[1] < 15_000_000
     finally:

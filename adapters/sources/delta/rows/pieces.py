@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from ....arrow.json.written import Layout
 from ....arrow.veils.marks import Mark, marked
 from ....delta.column_names import source_name
 from ....delta.folders import Located
-from ..files import parquet
+from ..files import parquet, slices
 from .encode import Told, encoded
 from .places import Place
 
@@ -113,34 +114,51 @@ def _of_feed(piece: Piece, reader: pq.ParquetFile, layout: Layout) -> Iterator[p
     on. Which of them belong together the feed does not say, and it does not matter: a key that is among the former and not
     among the latter is gone, the others have the values of the latter. What is left over has its other half in another
     file, because its partition changed."""
-    names = _in_file(piece, reader)
-    whole = _conformed(reader.read([*names, CHANGE]), piece)
-    kinds = whole[CHANGE].to_pylist()
+    kinds = reader.read([CHANGE])[CHANGE].to_pylist()
     befores = [i for i, kind in enumerate(kinds) if kind == BEFORE]
     afters = [i for i, kind in enumerate(kinds) if kind == AFTER]
     olds = dict(zip(afters, befores, strict=False))
     alone = set(befores[len(olds) :])
     places = [i for i, kind in enumerate(kinds) if (kind != BEFORE or i in alone) and piece.start <= i < piece.end]
-    for at in range(0, len(places), ROWS):
-        some = places[at : at + ROWS]
+    now, old = _Cursor(piece, reader), _Cursor(piece, reader)
+    at = 0
+    while at < len(places):
+        end = bisect_left(places, now.reach(places[at]), at)
+        first = next((olds[i] for i in places[at:end] if i in olds), None)
+        if first is not None:
+            last = old.reach(first)
+            end = next((n for n in range(at, end) if olds.get(places[n], 0) >= last), end)
+        some = places[at:end]
+        changed = [n for n, i in enumerate(some) if i in olds]
+        rows = pa.concat_tables([now.take(some), *([old.take([olds[some[n]] for n in changed])] if changed else [])])
         ops = ["d" if i in alone else OPS[kinds[i]] for i in some]
-        told = Told(piece.content.version, ops, _numbers(piece, 0, some), olds)
-        yield _raw(piece, told, encoded(*_near(whole, layout, told, some)))
+        told = Told(piece.content.version, ops, _numbers(piece, 0, some), {n: len(some) + k for k, n in enumerate(changed)})
+        yield _raw(piece, told, encoded(rows, layout, told, range(len(some))))
+        at = end
 
 
-def _near(whole: pa.Table, layout: Layout, told: Told, some: Sequence[int]) -> tuple[pa.Table, Layout, Told, Sequence[int]]:
-    """What `encoded` takes, with no more rows than it needs."""
-    needed = sorted({*some, *(told.olds[i] for i in some if i in told.olds)})
-    now = {place: i for i, place in enumerate(needed)}
-    olds = {now[i]: now[told.olds[i]] for i in some if i in told.olds}
-    rows = whole.take(pa.array(needed, pa.int64()))
-    return rows, layout, Told(told.version, told.ops, told.rows, olds), [now[i] for i in some]
+class _Cursor:
+    """Goes forward through the rows of a file, a little at a time."""
+
+    def __init__(self, piece: Piece, reader: pq.ParquetFile) -> None:
+        self._slices = _some(replace(piece, start=0, end=piece.file.rows), reader, (CHANGE,))
+        self._start, self._rows = 0, pa.table({})
+
+    def reach(self, place: int) -> int:
+        """Have the rows around this one at hand; the place behind the last of them."""
+        while place >= self._start + self._rows.num_rows:
+            self._start, self._rows = next(self._slices)
+        return self._start + int(self._rows.num_rows)
+
+    def take(self, places: Sequence[int]) -> pa.Table:
+        """Some of the rows at hand."""
+        return self._rows.take(pa.array([place - self._start for place in places], pa.int64()))
 
 
-def _some(piece: Piece, reader: pq.ParquetFile) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of the piece, a little at a time, each with the number in the file of the first; of row groups without any
-    nothing is read."""
-    names, at, groups, skipped = _in_file(piece, reader), 0, [], 0
+def _some(piece: Piece, reader: pq.ParquetFile, more: Sequence[str] = ()) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of the piece with the table's columns and `more`, a little at a time, each with the number in the file of the
+    first; of row groups without any nothing is read."""
+    names, at, groups, skipped = [*_in_file(piece, reader), *more], 0, [], 0
     for i in range(reader.metadata.num_row_groups):
         rows = reader.metadata.row_group(i).num_rows
         if at < piece.end and at + rows > piece.start:
@@ -149,7 +167,7 @@ def _some(piece: Piece, reader: pq.ParquetFile) -> Iterator[tuple[int, pa.Table]
             skipped += rows
         at += rows
     at = skipped
-    for batch in reader.iter_batches(ROWS, row_groups=groups, columns=names) if groups else ():
+    for batch in slices(piece.file.path, reader, ROWS, names, groups):
         start, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
         if start < end:
             yield at + start, _conformed(pa.table(batch.slice(start, end - start)), piece)

@@ -12,7 +12,7 @@ from replicator.ports.diagnosis import Diagnosis
 
 from ....arrow.dms import Dialect
 from .asked import snapshot_query
-from .forms import PARQUET, Form
+from .forms import Form, Parquet
 from .found import snapshots
 from .options import SnapshotsOptions
 from .texts import Csv, JsonLines
@@ -27,9 +27,8 @@ class SnapshotsCheck:
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
-        self._place = {
-            key: options[key] for key in ("path", "files", "dsn", "table", "query") if options.get(key) is not None
-        }
+        self._place = {key: options[key] for key in PLACE if options.get(key) is not None}
+        self._parquet = Parquet(options["memory"]) if "memory" in options else Parquet()
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
@@ -45,7 +44,7 @@ class SnapshotsCheck:
 
     def _of_folder(self, path: str) -> Diagnosis:
         kind = self._place.get("files", "parquet")
-        form: Form = PARQUET if kind == "parquet" else OF_TEXT[kind]
+        form: Form = self._parquet if kind == "parquet" else OF_TEXT[kind]
         found = snapshots(path, form)
         if not found:
             step = "The pipeline starts once there is one."
@@ -53,7 +52,7 @@ class SnapshotsCheck:
         newest = f"There are {len(found)} snapshots of {Path(path).name}; the newest is version {found[-1].version}"
         if kind != "parquet":
             return Diagnosis("ok", self._name, f"{newest}.")
-        rows = found[-1].rows()
+        rows = found[-1].rows(form)
         if rows is None:
             step = "It is taken in once it is whole."
             return Diagnosis("warning", self._name, f"{newest}, which is not whole yet.", step)

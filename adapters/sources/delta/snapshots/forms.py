@@ -11,21 +11,32 @@ import pyarrow.parquet as pq
 
 from replicator.domain.errors import DataLoss
 
+from ....arrow.parquet_slices import ParquetSlices
+
+SLICE_BYTES = 16 << 20
+"""Bytes of text that are unpacked at once."""
+SLICE_ROWS = 65_536
 MAGIC = 4
 """Bytes at the begin of a Parquet file, and at its end."""
 
 
 class Form(Protocol):
     """A kind of file. `suffixes`: how names of its files end, the usual one first. `settles`: whether a file says nothing
-    about being whole."""
+    about being whole. `most`: bytes that a snapshot may have once it is unpacked."""
 
     name: str
     suffixes: tuple[str, ...]
     settles: bool
+    most: int
 
-    def read(self, file: Path) -> pa.Table | None:
-        """The rows of one file; None where it says that it is not whole. Raises OSError, and DataLoss for what cannot be
-        read as what it should be, naming file, row and column, never a value."""
+    def read(self, file: Path, room: int) -> pa.Table | None:
+        """The rows of one file; None where it says that it is not whole. Raises OSError, TooLarge where it has more than
+        `room` bytes unpacked, and DataLoss for what cannot be read as what it should be, naming file, row and column, never
+        a value."""
+
+
+class TooLarge(Exception):
+    """A file has more bytes than there is room for."""
 
 
 class Parquet:
@@ -35,16 +46,44 @@ class Parquet:
     suffixes: tuple[str, ...] = (".parquet",)
     settles = False
 
-    def read(self, file: Path) -> pa.Table | None:
+    def __init__(self, most: int = 1 << 30) -> None:
+        self.most = most
+
+    def read(self, file: Path, room: int) -> pa.Table | None:
         """See `Form`: whole once its footer, the last thing in it, is written."""
         if not _has_footer(file):
             return None
         try:
-            return pq.read_table(file)
+            with pq.ParquetFile(file) as reader:
+                return _rows(file, reader, room)
         except pa.ArrowException:
             if not _has_footer(file):
                 return None  # Begun anew meanwhile.
             raise DataLoss(f"{file} {_what_is_wrong(file)}.", next_step="Write the snapshot anew, or remove it.") from None
+
+
+def _rows(file: Path, reader: pq.ParquetFile, room: int) -> pa.Table:
+    """All rows. What they take is known before they are unpacked: a value that many rows have is in the file once."""
+    metadata, schema = reader.metadata, reader.schema_arrow
+    if len(set(schema.names)) < len(schema.names):
+        raise pa.ArrowInvalid("two columns of one name")
+    if sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)) > room:
+        raise TooLarge
+    slices, batches = ParquetSlices(reader, lambda: file, SLICE_BYTES, SLICE_ROWS), []
+    for rows, size in slices.read():
+        if size > room:
+            raise TooLarge
+        batches.append(_plain(slices.unpacked(rows)))
+        room -= batches[-1].nbytes
+        if room < 0:
+            raise TooLarge
+    return pa.Table.from_batches(batches, batches[0].schema if batches else schema)
+
+
+def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows without columns that are dictionaries in the file's own schema."""
+    kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in rows.schema]
+    return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, kinds, strict=True)]))
 
 
 def _has_footer(file: Path) -> bool:

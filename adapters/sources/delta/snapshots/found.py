@@ -15,7 +15,7 @@ from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 
 from ....arrow.versions import version_in
 from ....delta.file_ages import seconds_until_settled
-from .forms import PARQUET, Form
+from .forms import PARQUET, Form, TooLarge
 from .supply import Snapshot, Taken, kept
 
 log = logging.getLogger(__name__)
@@ -34,15 +34,21 @@ class Found:
     path: Path
 
     def rows(self, form: Form = PARQUET) -> pa.Table | None:
-        """Its rows, in the types that a Delta table keeps; None while it is not whole. EnvironmentProblem when it cannot be
-        read, Fatal for a type that no Delta table keeps, DataLoss for text that is not what is declared."""
+        """Its rows, in the types that a Delta table keeps; None while it is not whole. ConfigProblem when it is larger than
+        the form allows, EnvironmentProblem when it cannot be read, Fatal for a type that no Delta table keeps, DataLoss for
+        text that is not what is declared."""
         if self.path.is_dir() and not (self.path / DONE).exists():
             log.warning("%s has no %s yet.", self.path, DONE)
             return None
         try:
             if self.settles_in(form) > 0:
                 return None
-            tables = [form.read(file) for file in self._files(form.suffixes)]
+            tables = self._tables(form)
+        except TooLarge:
+            raise ConfigProblem(
+                f"{self.path} holds more than {form.most} bytes once it is unpacked (limits.memory).",
+                next_step="Raise `limits.memory`.",
+            ) from None
         except OSError as error:
             raise EnvironmentProblem(f"{self.path} cannot be read: {error.strerror or error}.") from error
         whole = [kept(table) for table in tables if table is not None]
@@ -50,6 +56,16 @@ class Found:
             log.warning("%s is not a whole %s file yet.", self.path, form.name)
             return None
         return self._united(whole)
+
+    def _tables(self, form: Form) -> list[pa.Table | None]:
+        tables, room = [], form.most
+        for file in self._files(form.suffixes):
+            table = form.read(file, room)
+            tables.append(table)
+            room -= table.nbytes if table is not None else 0
+            if room < 0:
+                raise TooLarge
+        return tables
 
     def settles_in(self, form: Form) -> float:
         """Seconds from now until it counts as whole by its age; 0 or less when it does, or says so otherwise."""

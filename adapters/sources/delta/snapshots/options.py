@@ -20,7 +20,7 @@ class SnapshotsOptions(JournalOptions):
     seconds, `table` the table's name, and `query` what is asked, by default all of the table. Rows are compared by `keys`.
     `allow_empty`: whether a snapshot may be without rows.
     `files`: what the files are; where they are text, `schema` are its columns and their types, and `csv` how CSV is written.
-    `memory`: bytes that one file of text may have once it is unpacked.
+    `memory`: bytes that a snapshot may have once it is unpacked.
     Others: see `JournalOptions`.
     """
 

@@ -25,7 +25,7 @@ from ....arrow.json.nodes import Node
 from ....arrow.json.objects import UNSET, kind_for
 from ....arrow.json.spelling import node_of
 from ....arrow.texts import NAMES, read, reader_of
-from .forms import PARQUET, Form
+from .forms import Form, Parquet, TooLarge
 from .options import SnapshotsOptions
 
 STEP = "Write the snapshot anew, or correct `schema` of its table."
@@ -39,7 +39,7 @@ BOM = b"\xef\xbb\xbf"
 def form_of(options: SnapshotsOptions) -> Form:
     """What the files of these options are. ConfigProblem for columns that cannot be declared so."""
     if options.files == "parquet":
-        return PARQUET
+        return Parquet(options.memory)
     nodes = nodes_of(options.columns, options.name)
     form: Text = Csv(nodes, options.csv) if options.files == "csv" else JsonLines(nodes)
     form.most = options.memory
@@ -68,19 +68,17 @@ class Text(ABC):
     suffixes: tuple[str, ...]
     settles = True
     most = 1 << 30
-    """Bytes of a file once it is unpacked."""
 
-    def read(self, file: Path) -> pa.Table:
+    def read(self, file: Path, room: int) -> pa.Table:
         """See `Form`."""
         stamp = file.stat()
         try:
             with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
-                text = stream.read(self.most + 1)
+                text = stream.read(room + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise broken(file, "is not a whole gzip file") from None
-        if len(text) > self.most:
-            sentence = f"{file} holds more than {self.most} bytes of text (limits.memory)."
-            raise ConfigProblem(sentence, next_step="Raise limits.memory, or write the snapshot as Parquet.")
+        if len(text) > room:
+            raise TooLarge
         found = self.rows(text.removeprefix(BOM), file)
         if (now := file.stat()).st_mtime_ns != stamp.st_mtime_ns or now.st_size != stamp.st_size:
             raise broken(file, "was written to while it was read")

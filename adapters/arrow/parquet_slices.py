@@ -1,0 +1,238 @@
+"""Rows of Parquet files, some at a time: no more than fit, however small they are in the file.
+
+A value that many rows have is there once, in a dictionary, and values that are alike take nearly no room. So the bytes of
+rows are reckoned before they are unpacked. Columns whose dictionaries hold long values are read as dictionaries, and their
+rows are unpacked a few at a time. Only a page of a column is unpacked whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from math import inf
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types as t
+
+OpenFile: TypeAlias = Callable[[], Path | str | BinaryIO]
+"""What a file is read from once more."""
+MAX_EXPANSION = 8
+"""Columns that are not read as dictionaries may unpack to as many times more than is taken at once."""
+MIN_ROWS = 64
+"""Rows that are read at once, even where nothing says how long their values are."""
+PROBE_BYTES = 1 << 16
+"""Bytes that are read at once to find the first row of a group."""
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+AS_DICTIONARY = {"PLAIN", "RLE", "BIT_PACKED", *DICTIONARY}
+"""What pages may be coded as in a column that Arrow reads as a dictionary."""
+LISTS = (t.is_list, t.is_large_list, t.is_fixed_size_list, t.is_list_view, t.is_large_list_view)
+
+
+class ParquetSlices:
+    """Rows of a file, of some of its row groups and columns or of all: at most `most` at once, with about `budget` bytes of
+    text. A row that has more is alone."""
+
+    def __init__(
+        self,
+        reader: pq.ParquetFile,
+        open_file: OpenFile,
+        budget: int,
+        most: int,
+        *,
+        groups: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self._open, self._reader, self._names, self._budget = open_file, reader, columns, budget
+        metadata = self._metadata = reader.metadata
+        self._groups = range(metadata.num_row_groups) if groups is None else groups
+        leaves = [n for n in range(metadata.num_columns) if self._is_read(reader.schema.column(n).path)]
+        self._columns = {n: [metadata.row_group(group).column(n) for group in self._groups] for n in leaves}
+        self._coded: list[int] = []
+        self._rows = self._plan(most) if self._groups else most
+
+    def read(self, longest: int | None = None) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The rows, for `unpacked`, with the bytes of their text, or 0 where these are few. A row of more than `longest`
+        bytes is alone."""
+        reader = self._as_dictionaries(self._coded) if self._coded else self._reader
+        room = self._budget if longest is None else min(self._budget, longest)
+        groups = list(self._groups)
+        for chunk in reader.iter_batches(self._rows, row_groups=groups, columns=self._names) if groups else ():
+            yield from _cut(chunk, room)
+
+    def unpacked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in the types of the file's own schema."""
+        schema = self._reader.schema_arrow
+        if self._names is not None:
+            schema = pa.schema([schema.field(name) for name in rows.schema.names], schema.metadata)
+        if rows.schema.equals(schema):
+            return rows
+        fields = [f.with_type(pa.string()) if t.is_string_view(f.type) else f for f in schema]
+        columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
+        return pa.record_batch(columns, schema=pa.schema(fields, schema.metadata))
+
+    def _is_read(self, path: str) -> bool:
+        return self._names is None or any(path == name or path.startswith(f"{name}.") for name in self._names)
+
+    def _plan(self, most: int) -> int:
+        """How many rows are read at once; notes which columns as dictionaries."""
+        reader, budget = self._reader, self._budget
+        average = min([most, *(max(1, budget // max(1, self._row_bytes(at))) for at in range(len(self._groups)))])
+        texts = [n for n, chunks in self._columns.items() if chunks[0].physical_type == "BYTE_ARRAY"]
+        codings = {n: {one for chunk in self._columns[n] for one in chunk.encodings} for n in texts}
+        coded = [n for n in texts if codings[n] & DICTIONARY and codings[n] <= AS_DICTIONARY]
+        # Values of other codings share what they begin with, or cannot be read as dictionaries.
+        unknown = [n for n in texts if n not in coded and codings[n] & {"DELTA_BYTE_ARRAY", *DICTIONARY}]
+        self._unpacked = MAX_EXPANSION * budget
+        self._limit = self._unpacked // average // max(1, len(coded))
+        large = [n for n in coded if self._size(n) > self._limit]
+        # Arrow does not read nested columns as dictionaries where a batch has two of them.
+        nested = [n for n in large if reader.schema.column(n).path != reader.schema.column(n).name]
+        self._coded = self._dictionary_columns([n for n in large if n not in nested])
+        return self._rows_per_read(average, nested, unknown)
+
+    def _dictionary_columns(self, columns: list[int]) -> list[int]:
+        """Those whose dictionaries hold values that are too long to be unpacked for every row of a read."""
+        return [n for n, length in self._longest(columns).items() if length > self._limit]
+
+    def _rows_per_read(self, most: int, nested: list[int], unknown: list[int]) -> int:
+        """How many rows are read at once, at most `most`: so few that columns unpack to no more, which are not read as
+        dictionaries: those that are `nested`, and those of whose values nothing is known."""
+        sizes, known = list(map(self._size, unknown)), []
+        for n in nested:
+            length = self._longest([n])[n]
+            if length == inf:
+                sizes.append(self._size(n))
+            elif length > self._limit:
+                values = max(-(-chunk.num_values // self._rows_in(at)) for at, chunk in enumerate(self._columns[n]))
+                known.append(int(length) * values)
+        if sizes:
+            most = min(most, max(MIN_ROWS, self._unpacked // max(1, sum(sizes))))
+        return min(most, max(1, self._unpacked // sum(known))) if known else most
+
+    def _rows_in(self, at: int) -> int:
+        return max(1, int(self._metadata.row_group(self._groups[at]).num_rows))
+
+    def _as_dictionaries(self, columns: Sequence[int], **options: Any) -> pq.ParquetFile:
+        return pq.ParquetFile(self._open(), metadata=self._metadata, read_dictionary=self._paths(columns), **options)
+
+    def _paths(self, columns: Sequence[int]) -> list[str]:
+        return [self._columns[n][0].path_in_schema for n in columns]
+
+    def _row_bytes(self, at: int) -> int:
+        """Bytes of a row of a group on the average, but for what dictionaries hold once."""
+        size = 0
+        for n, chunks in self._columns.items():
+            width = WIDTHS.get(chunks[at].physical_type, self._reader.schema.column(n).length)
+            is_text = chunks[at].physical_type == "BYTE_ARRAY"
+            size += chunks[at].total_uncompressed_size if is_text else chunks[at].num_values * width
+        return int(size // self._rows_in(at))
+
+    def _size(self, column: int) -> int:
+        """Bytes of a column in its largest group: no dictionary and no value that is written out has more."""
+        return max(int(chunk.total_uncompressed_size) for chunk in self._columns[column])
+
+    def _longest(self, columns: Sequence[int]) -> dict[int, float]:
+        """The bytes of the longest value in the dictionaries of each column; infinite where that is not found out."""
+        found = dict.fromkeys(columns, 0.0)
+        if not columns:
+            return found
+        probe = self._as_dictionaries(columns, buffer_size=PROBE_BYTES)
+        for group in self._groups:
+            try:
+                row = next(probe.iter_batches(1, row_groups=[group], columns=self._paths(columns)), None)
+            except pa.ArrowNotImplementedError:
+                return dict.fromkeys(columns, inf)
+            for n, column in zip(columns, row.columns, strict=True) if row else ():
+                found[n] = max(found[n], max(map(_longest_value, _dictionaries(column)), default=inf))
+        return found
+
+
+def _dictionaries(column: pa.Array) -> Iterator[pa.Array]:
+    kind = column.type
+    if t.is_dictionary(kind):
+        yield column.dictionary
+    elif t.is_struct(kind):
+        for n in range(kind.num_fields):
+            yield from _dictionaries(column.field(n))
+    elif t.is_map(kind):
+        yield from _dictionaries(column.keys)
+        yield from _dictionaries(column.items)
+    elif _is_list(kind):
+        yield from _dictionaries(column.values)
+
+
+def _longest_value(dictionary: pa.Array) -> float:
+    """Infinite for a dictionary that is empty: the row that was read has no value, so it was not read."""
+    return float(pc.max(pc.binary_length(dictionary)).as_py() or 0) if len(dictionary) else inf
+
+
+def _cut(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The rows in parts of no more text than that, each with the bytes of its text; a row that has more is alone."""
+    is_packed = any(_holds_dictionary(field.type) for field in chunk.schema)
+    if not is_packed and chunk.nbytes <= room:
+        yield chunk, 0
+        return
+    ends = pc.cumulative_sum(_sum(chunk.num_rows, map(_text_bytes, chunk.columns))).to_pylist()
+    if not ends or ends[-1] <= room:
+        yield chunk, 0
+        return
+    begin = before = 0
+    while begin < len(ends):
+        end = max(begin + 1, bisect_right(ends, before + room))
+        # A slice of nested columns that are packed would unpack the rows around it too.
+        part = chunk.take(pa.array(range(begin, end))) if is_packed else chunk.slice(begin, end - begin)
+        yield part, ends[end - 1] - before
+        begin, before = end, ends[end - 1]
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    return t.is_dictionary(kind) or any(_holds_dictionary(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _text_bytes(column: pa.Array) -> pa.Array:
+    """The bytes of text and binary values in each row of a column, as int64."""
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    kind = column.type
+    if t.is_dictionary(kind):
+        return pc.fill_null(_text_bytes(column.dictionary).take(column.indices), 0)
+    if t.is_string_view(kind) or t.is_binary_view(kind):
+        return _text_bytes(column.cast(pa.large_binary() if t.is_binary_view(kind) else pa.large_string()))
+    if t.is_string(kind) or t.is_binary(kind) or t.is_large_string(kind) or t.is_large_binary(kind):
+        return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+    if t.is_struct(kind):
+        return _sum(len(column), (_text_bytes(column.field(n)) for n in range(kind.num_fields)))
+    if t.is_map(kind):
+        inner = pc.add(_text_bytes(column.keys), _text_bytes(column.items))
+    elif _is_list(kind):
+        inner = _text_bytes(column.values)
+    else:
+        return pa.repeat(0, len(column))
+    sums = pa.concat_arrays([pa.repeat(0, 1), pc.cumulative_sum(inner)])
+    begins, ends = _bounds(column)
+    return pc.subtract(sums.take(ends), sums.take(begins))
+
+
+def _bounds(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Where each list, or map, begins and ends among the values of all."""
+    kind = column.type
+    if t.is_list_view(kind) or t.is_large_list_view(kind):
+        return column.offsets, pc.add(column.offsets, column.sizes)
+    if not t.is_fixed_size_list(kind):
+        return column.offsets.slice(0, len(column)), column.offsets.slice(1)
+    # The values are those of the whole array, of which this may be a slice.
+    begins = pa.array([kind.list_size * (column.offset + n) for n in range(len(column))], pa.int64())
+    return begins, pc.add(begins, kind.list_size)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(applies(kind) for applies in LISTS)
+
+
+def _sum(rows: int, columns: Iterable[pa.Array]) -> pa.Array:
+    return reduce(pc.add, columns, pa.repeat(0, rows))
