@@ -81,8 +81,8 @@ def explain(session: Session, event: str, lane: str | None) -> None:
     from replicator.wiring import letters
 
     found = letters.named(session.loaded, event, lane)
-    result = [{**letters.told(each), "what_to_do": letters.what_to_do(each)} for each in found]
-    session.emit(result, counted(len(found), "rejected record"), text=lambda: _explain(found))
+    result = [{**letters.told(each), "what_to_do": letters.what_to_do(session.loaded, each)} for each in found]
+    session.emit(result, counted(len(found), "rejected record"), text=lambda: _explain(session.loaded, found))
 
 
 @command("export")
@@ -169,13 +169,13 @@ def _print_table(found: Any) -> None:
     Console().print(table)
 
 
-def _explain(found: Any) -> None:
+def _explain(loaded: Any, found: Any) -> None:
     from replicator.wiring import letters
 
     for each in found:
         pairs = {
             "reason": f"{each.code}: {each.sentence}",
-            "what to do": letters.what_to_do(each),
+            "what to do": letters.what_to_do(loaded, each),
             "record": f"{each.event_id} ({letters.place(each)})",
             "source": each.source,
             "table": each.table,

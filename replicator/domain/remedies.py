@@ -47,6 +47,11 @@ BY_CODE = {
 }
 
 
+GO_ON = (
+    "Its lanes stop before it (`on_reject: stop_lane`), and read it again when the program starts again. To go on without "
+    "it, set `on_reject` to continue or hold_key"
+)
+"""The begin of a sentence about a rejected record."""
 ACCEPT_MISSING = "accept-missing"
 """The option of `lanes resync`, and the word to the daemon, for a lane from which rows will be missing."""
 

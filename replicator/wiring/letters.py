@@ -11,11 +11,12 @@ from typing import Any, BinaryIO
 
 from replicator.application.archive_files import JsonLines, archive_writer
 from replicator.application.replay import records_of
+from replicator.application.rules import STOP_LANE
 from replicator.domain.archived import written
 from replicator.domain.errors import ConfigProblem, Reject
 from replicator.domain.patterns import is_exact
-from replicator.domain.remedies import remedy_of
-from replicator.ports.dead_letters import DeadLetter, DeadLetters, Which
+from replicator.domain.remedies import GO_ON, remedy_of
+from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetters, Which
 from replicator.settings import Loaded
 
 from . import adapters
@@ -87,9 +88,16 @@ def told(letter: DeadLetter) -> dict[str, Any]:
     return {**fields, **more, "retry": letter.retry}
 
 
-def what_to_do(letter: DeadLetter) -> str:
-    """What lets the record in."""
-    return remedy_of(Reject(letter.code, letter.sentence), letter.table)
+def what_to_do(loaded: Loaded, letter: DeadLetter) -> str:
+    """What lets the record in; and what lets its lanes go on without it, where they stop at it."""
+    settings, is_routed = loaded.settings, letter.stage != "route"
+    step = remedy_of(Reject(letter.code, letter.sentence), letter.table)
+    on_reject = settings.on_reject_of(letter.table, letter.source) if is_routed else settings.on_reject
+    if on_reject != STOP_LANE or letter.state != OPEN:
+        return step
+    behind = f"{letter.topic}:{letter.partition}:{letter.offset + 1}"
+    skip = f", or skip it: `replicator lanes skip LANE --until {behind}`" if is_routed and letter.is_placed else ""
+    return f"{step} {GO_ON}{skip}.".lstrip()
 
 
 def place(letter: DeadLetter) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,70 @@ def test_columns_that_rows_do_not_have(tmp_path: Path, option: str, remedy: str)
     assert project.ask("lanes", "resync", "lake.t", "--yes")["exit"] == 0
     project.run()
     assert replayed(project) == [0, 1]
+
+
+STOPS = ("pipeline: changing\n", "pipeline: changing\non_reject: stop_lane\n")
+
+
+def stopped(project: Project, *records: Any) -> str:
+    """What to do about the one record at which the lane stopped; nothing else was written."""
+    project.configure(STOPS)
+    project.feed("a", records)
+    lane = project.run()["lake.t"]
+    assert lane["status"] == "suspended" and "`replicator dlq explain" in lane["next_step"], lane
+    return explained(project)
+
+
+def goes_on(project: Project, *ids: int) -> None:
+    lane = project.run()["lake.t"]
+    assert (lane["status"], lane["position"]) == ("running", {"cdc.public.t": {"0": 3}}), lane["error"]
+    assert [row["id"] for row in project.rows("lake", "t")] == list(ids)
+
+
+@pytest.mark.parametrize("on_reject", ["continue", "hold_key"])
+def test_a_stopped_lane_goes_on_without_the_record(tmp_path: Path, on_reject: str) -> None:
+    """Which its purge alone does not do, as long as the lane stops at it."""
+    project = Project(tmp_path, {"t": ""})
+    step = stopped(project, item(0), wrong(1, 1), item(2))
+    assert "To go on without it, set `on_reject` to continue or hold_key" in step
+    project.configure(("stop_lane", on_reject))
+    goes_on(project, 0, 2)
+
+
+def test_a_stopped_lane_skips_the_record(tmp_path: Path) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.feed("0", [item(0)])
+    assert project.run()["lake.t"]["status"] == "running"
+    said = re.search(r"`replicator (lanes skip) LANE (--until \S+)`", stopped(project, wrong(1, 1), item(2)))
+    assert said is not None
+    assert project.ask(*said[1].split(), "lake.t", *said[2].split())["exit"] == 0
+    goes_on(project, 0, 2)
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_a_stopped_lane_takes_the_record_that_the_config_lets_in(tmp_path: Path, replays: bool) -> None:
+    """Whether or not it is replayed before."""
+    project = Project(tmp_path, {"t": ""})
+    project.configure((MATCH, f"{MATCH} schema: {{id: int64, name: 'list<string>'}},"))
+    step = stopped(project, plain(0), *({**plain(n), "value": plain(n)["value"].replace('"a"', "null")} for n in (1, 2)))
+    assert "declare the columns under `schema` of its table, and replay the record" in step
+    assert "read it again when the program starts again" in step
+    project.configure(("'list<string>'", "string"))
+    if replays:
+        assert project.ask("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
+        assert "stop_lane" not in explained(project)
+    goes_on(project, 0, 1, 2)
+
+
+def test_a_record_of_no_table_at_which_everything_stops(tmp_path: Path) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.configure(STOPS, ("pipeline: changing\n", "pipeline: changing\nlimits: {message_bytes: 2KiB}\n"))
+    project.feed("a", [item(0, "x" * 3000), item(1), item(2)])
+    assert project.ask("run", "--until-caught-up")["exit"] == 4
+    step = explained(project)
+    assert "Raise what it exceeds" in step and step.endswith("set `on_reject` to continue or hold_key."), step
+    project.configure(("stop_lane", "continue"))
+    goes_on(project, 1, 2)
 
 
 def unplaced(number: int, offset: int) -> dict[str, Any]:
