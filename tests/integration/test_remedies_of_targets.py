@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from changing import Project, record
 from debezium_events import ID, column
 from deltalake import DeltaTable, write_deltalake
+from psycopg.conninfo import conninfo_to_dict
 
 COLUMNS = [ID, column("name", "string")]
 ROWS = [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
@@ -128,6 +130,69 @@ def test_a_postgresql_target_that_others_changed(
     followed(project, "mirror", follow, why)
 
 
+GRANTS = re.findall(r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs" / "security.md").read_text(), re.DOTALL)[1]
+"""What the page has the owner say, whom the message refers to it."""
+THERE = "CREATE SCHEMA mirror; CREATE TABLE mirror.t (id integer PRIMARY KEY, name text)"
+
+
+def of_a_role(folder: Path, dsn: str, before: str) -> tuple[Project, str]:
+    """A project whose role may do nothing yet, in a database where something is there before; and the role."""
+    role = f"{conninfo_to_dict(dsn)['dbname']}_weak"
+    project = made(folder, dsn)
+    asked(project, f"CREATE ROLE {role} LOGIN; {before}")
+    project.configure(("{kind: postgres,", "{kind: postgres, schema: mirror,"), ("//tester@", f"//{role}@"))
+    return project, role
+
+
+def refused(project: Project, why: str) -> str:
+    """What to do where the database refuses the role."""
+    lane = project.run()["mirror.t"]
+    assert lane["status"] == "suspended" and why in lane["error"], lane
+    return str(lane["next_step"])
+
+
+def grants(project: Project) -> int:
+    """Gives the role what `doctor` says that it lacks; how much that was."""
+    steps = [found["next_step"] or "" for found in project.ask("doctor")["result"]]
+    said = [step.removeprefix("As its owner: ") for step in steps if step.startswith("As its owner: ")]
+    asked(project, " ".join(said))
+    return len(said)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(("before", "why"), [("", "for database"), ("CREATE SCHEMA mirror", "for database")])
+def test_a_role_gets_what_it_lacks(tmp_path: Path, postgres_dsn: str, before: str, why: str) -> None:
+    project, _ = of_a_role(tmp_path, postgres_dsn, before)
+    assert refused(project, f"permission denied {why}").startswith("Grant this role what the sentence names")
+    assert grants(project) == 2
+    assert project.run()["mirror.t"]["status"] == "running"
+
+
+@pytest.mark.postgres
+def test_a_table_that_is_there_is_given_to_the_role(tmp_path: Path, postgres_dsn: str) -> None:
+    """It gets columns, which its owner alone may add."""
+    project, role = of_a_role(tmp_path, postgres_dsn, THERE)
+    refused(project, "permission denied for database")
+    assert grants(project) == 3
+    assert "run `ALTER TABLE ... OWNER TO` this role" in refused(project, "must be owner of table t")
+    asked(project, f"ALTER TABLE mirror.t OWNER TO {role}")
+    assert project.run()["mirror.t"]["status"] == "running"
+
+
+@pytest.mark.postgres
+def test_the_owner_starts_once(tmp_path: Path, postgres_dsn: str) -> None:
+    project, role = of_a_role(tmp_path, postgres_dsn, THERE)
+    assert "start once as the owner of the tables: docs/security.md" in refused(project, "permission denied")
+    project.configure((f"//{role}@", "//tester@"))
+    assert project.run()["mirror.t"]["status"] == "running"
+    asked(project, GRANTS.replace("replicator_writer", role))
+    project.configure(("//tester@", f"//{role}@"))
+    project.feed("b", [record("t", row["id"], COLUMNS, [ID], after=row) for row in ROWS[1:]])
+    assert project.run()["mirror.t"]["status"] == "running"
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT id, name FROM mirror.t ORDER BY id").fetchall() == [(0, "a"), (1, "b")]
+
+
 def of_numbers(project: Project, **more: object) -> None:
     table = pa.table({"id": pa.array([], pa.int32()), "name": pa.array([], pa.int32())})
     write_deltalake(str(project.folder / "lake" / "t"), table, **more)  # type: ignore[call-overload]
@@ -152,6 +217,26 @@ def forgetting(project: Project) -> None:
     write_deltalake(str(project.folder / "lake" / "t"), of_texts.empty_table(), configuration=forgets)
 
 
+def with_features(*features: str) -> Callable[[Project], None]:
+    """A table that somebody else gave these features of the protocol; none but `appendOnly` takes the others away."""
+
+    def put(project: Project) -> None:
+        table = project.folder / "lake" / "t"
+        if not table.exists():
+            write_deltalake(str(table), pa.table({"id": pa.array([], pa.int32()), "name": pa.array([], pa.string())}))
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": list(features)}
+        log = table / "_delta_log" / f"{DeltaTable(str(table)).version() + 1:020}.json"
+        log.write_text(json.dumps({"protocol": protocol}))
+
+    return put
+
+
+def without_feature(project: Project, step: str) -> str:
+    assert "drop the feature from the table" in step, step
+    with_features("appendOnly")(project)
+    return "t"
+
+
 def rewritten(project: Project, step: str) -> str:
     assert "or rewrite the column to a type that fits" in step, step
     table = str(project.folder / "lake" / "t")
@@ -167,6 +252,9 @@ def rewritten(project: Project, step: str) -> str:
         (of_numbers, "cannot take the source's string", elsewhere("lake")),
         (with_required, "must not be null", elsewhere("lake")),
         (of_events, "the folder of table t is ", elsewhere("lake")),
+        (with_features("clustering", "domainMetadata"), "has liquid clustering", elsewhere("lake")),
+        (with_features("fromTheFuture"), "has the table feature fromTheFuture", elsewhere("lake")),
+        (with_features("fromTheFuture"), "has the table feature fromTheFuture", without_feature),
         (forgetting, "it would forget where its lane stands", elsewhere("lake")),
     ],
 )
