@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from replicator.domain.position import Span
 from replicator.ports.frames import Batch
 
 from ....spark.errors import translated
-from ....spark.frames import mapped, quoted, weighed
+from ....spark.frames import flat_mapped, quoted, weighed
 from ....spark.session import split
 from ....spark.types import spark_schema
 from ..pace import Pace
@@ -62,7 +62,8 @@ class RowsOnSpark(RowsOfTable[DataFrame]):
         """The records of the pieces, in their order: each task has some that follow each other."""
         tasks = min(len(pieces), TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism)
         numbers = self._spark.range(0, len(pieces), 1, tasks)
-        return mapped(numbers, lambda some: _read([pieces[i] for i in some["id"].to_pylist()]), RAW)
+        # Not as one table for each piece: its rows may take far more than in the file.
+        return flat_mapped(numbers, lambda some: _read([pieces[i] for i in some["id"].to_pylist()]), RAW)
 
 
 class RowsSparkSource(RowsOnSpark):
@@ -74,8 +75,8 @@ class RowsSparkSource(RowsOnSpark):
         super().__init__(read, read.path or folder_of(spark, read.table or ""), spark)
 
 
-def _read(pieces: Sequence[Piece]) -> pa.Table:
-    return pa.concat_tables([RAW.empty_table(), *(some for piece in pieces for some in records(piece))])
+def _read(pieces: Sequence[Piece]) -> Iterator[pa.Table]:
+    return (some for piece in pieces for some in records(piece))
 
 
 def folder_of(spark: SparkSession, table: str) -> str:
