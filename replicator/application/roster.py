@@ -237,11 +237,12 @@ class Roster(Generic[F]):
 
     def _late(self, run: LaneRun, oldest: Position) -> Problem | None:
         """Why the lane lacks records below where a partition began, for it and for others."""
-        began = {p: min(o, run.begun.get(p, o)) for p, o in self.began.items() if self.covers(run, p)}
+        missed = [p for p, at in oldest.items() if at < self.began.get(p, at) and self.covers(run, p)]
+        began = {p: min(self.began[p], run.begun.get(p, self.began[p])) for p in missed}
         late = [
             f"the records at offsets {oldest[p]} to {first - 1} of {p}"
             for p, first in sorted(began.items())
-            if oldest.get(p, first) < first
+            if oldest[p] < first
         ]
         if not late:
             return None

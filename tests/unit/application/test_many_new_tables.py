@@ -111,6 +111,16 @@ def test_what_is_learned_of_new_tables_is_stored_once(monkeypatch):
     assert len(looks) <= 1, "nothing is lost of what was just read"
 
 
+def test_a_look_for_late_records_does_not_compare_every_lane_with_every_partition(monkeypatch):
+    shop = world()
+    running = shop.start()
+    assert running.once() == 0
+    roster, looks = running.pipeline.roster, []
+    monkeypatch.setattr(roster, "covers", lambda run, partition: looks.append(partition) or False)
+    roster.suspend_late()
+    assert not looks, "no file came late"
+
+
 @pytest.mark.parametrize("crash_at", range(1, 240, 7))
 def test_a_crash_among_them_loses_nothing(crash_at):
     shop = world()
