@@ -78,6 +78,11 @@ class Feed(Generic[F]):
         self._pushed_at = clock()
 
     @property
+    def size(self) -> int:
+        """The bytes that keeping the records takes of which something is held back."""
+        return self._size
+
+    @property
     def holds(self) -> bool:
         """True while something is held back."""
         return bool(self._held)

@@ -76,6 +76,8 @@ class Pipeline(Generic[F]):
         self._aligner = kind(rules, place, decoder, self.roster, shared) if rules else None
         self.replay = Replay(place, self._asked, self._catalog, shared)
         self._feeds: dict[str, Feed[F]] = {}
+        self._unplaced: dict[str, float] = {}
+        """New tables whose changes wait in their feeds for lanes to be placed; until when, on the clock."""
         self._identity: dict[str, str] = {}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._advancing: dict[str, Future[LaneState | None]] = {}
@@ -143,6 +145,7 @@ class Pipeline(Generic[F]):
                     self.roster.restart(run)
         self.roster.knows_tables = bool(self.roster.topics)
         self._feeds.clear()
+        self._unplaced.clear()
         self._position, self._has_partial_batch = None, False
 
     def _read(self, *, once: bool) -> None:
@@ -214,6 +217,7 @@ class Pipeline(Generic[F]):
         self.roster.settle(0)
         self._catch_up.join()
         self._make_room()
+        self._release_placed()
         if batch.span:
             for piece in self._crashes.pieces(self._fresh(batch), MAIN, self._shared.wait_for_sinks):
                 self._make_room()
@@ -249,10 +253,8 @@ class Pipeline(Generic[F]):
                 connector = self._shared.engine.connector(batch.frame, self._decoder)
             self.roster.learn_connector(connector)
             self.flow.row_loss = self.roster.row_loss
-        if self._meet(routed, batch.span):
-            options = self._shared.options  # Of transactions, what comes before a lane is placed is not counted.
-            self.roster.settle(options.state_patience if self._aligner else options.new_patience)
-            self._catch_up.join()
+        if new := self._meet(routed, batch.span):
+            self._place_lanes(new)
         # All of it before anything moves: what cannot be decoded now comes again.
         found = self._decoded_tables(routed, batch)
         with self._handing_over():
@@ -271,7 +273,30 @@ class Pipeline(Generic[F]):
                 self._is_back()
             self._hand_over(handed)
 
-    def _meet(self, routed: Routed[F], span: Span) -> bool:
+    def _place_lanes(self, new: Sequence[str]) -> None:
+        """Give the sinks some time to say where the lanes of new tables stand. While some of them have not, the stream does
+        not wait again: of a thousand new tables the others would wait for minutes. What comes of a new table waits instead,
+        so that its lanes need not read it again."""
+        options = self._shared.options
+        if self._aligner:  # Of transactions, what comes before a lane is placed is not counted.
+            self.roster.settle(options.state_patience)
+        else:
+            self.roster.settle(0 if self._unplaced else options.new_patience)
+            until = self._shared.clock() + options.state_patience
+            self._unplaced.update((table, until) for table in new if self.roster.is_new(table))
+        self._catch_up.join()
+
+    def _release_placed(self) -> None:
+        """Hand over what waits for lanes that are placed now. Lanes that take too long, or too much memory, read again."""
+        size = sum(self._feeds[table].size for table in self._unplaced if table in self._feeds)
+        now = self._shared.clock() if size <= self._shared.options.hold_bytes else float("inf")
+        placed = {t for t, until in self._unplaced.items() if now >= until or not self.roster.is_new(t)}
+        for table in placed:
+            del self._unplaced[table]
+        if placed:
+            self._let_go(lambda table, feed: self._released(table, feed) if table in placed else ())
+
+    def _meet(self, routed: Routed[F], span: Span) -> Sequence[str]:
         if self._aligner is None:
             return self.roster.meet(routed.topics, span)
         begin = Position({**span.start, **self._aligner.let_go(self._position or Position())})
@@ -294,7 +319,7 @@ class Pipeline(Generic[F]):
         """The changes of a table; None when no lane takes them."""
         span = covered(batch.span, self.roster.topics[table])
         followers = self._followers(self.roster.tables[table], Position({**span.start, **self._feed(table).released}))
-        if not followers:
+        if not followers and table not in self._unplaced:
             self._feeds.pop(table, None)
             return None
         try:
@@ -311,11 +336,17 @@ class Pipeline(Generic[F]):
         span = covered(batch.span, self.roster.topics[table])
         feed, known = self._feed(table), self._catalog.table(table)
         self.roster.learn_key(table, known.keys if known else ())
-        feed.barrier = self._aligner.barrier if self._aligner else feed.barrier
+        feed.barrier = self._barrier(table, Position({**span.start, **feed.released}))
         records = self._writes.keeping.of(batch)
         drops = routed.drops.get(table, ())
         chunks = feed.take(parts, known, span, records if span else None, records.size, drops=drops)
         return self._of_chunks(table, chunks)
+
+    def _barrier(self, table: str, released: Position) -> Position:
+        """From where on nothing of a table that was released so far is released."""
+        if self._aligner:
+            return self._aligner.barrier
+        return released if table in self._unplaced else Position()
 
     def _of_chunks(self, table: str, chunks: Sequence[Chunk[F]]) -> list[Handed[F]]:
         followers = [run for run in self.roster.tables[table] if run.status is LaneStatus.RUNNING]
@@ -401,7 +432,7 @@ class Pipeline(Generic[F]):
         self._let_go(lambda table, feed: feed.idle(self._catalog.table(table)))
 
     def _released(self, table: str, feed: Feed[F]) -> Sequence[Chunk[F]]:
-        feed.barrier = self._aligner.barrier if self._aligner else feed.barrier
+        feed.barrier = self._barrier(table, feed.released)
         return feed.release(self._catalog.table(table))
 
     def _flush(self) -> None:
@@ -455,6 +486,7 @@ class Pipeline(Generic[F]):
             self._obey()
             self.roster.settle(0)
             if not self._catch_up.turn(self._shared.options.catch_up_turn) and not self.roster.waits:
+                self._release_placed()
                 return
             stop.wait(0.01)
 

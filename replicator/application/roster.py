@@ -137,9 +137,9 @@ class Roster(Generic[F]):
         """Every lane of the source."""
         return [*self.logs, *(run for runs in self.tables.values() for run in runs)]
 
-    def meet(self, topics: Mapping[str, frozenset[str]], span: Span) -> bool:
-        """Take notice of the tables and partitions of a batch, durably, before anything of it is handed over. True when
-        there are lanes that were not there before."""
+    def meet(self, topics: Mapping[str, frozenset[str]], span: Span) -> Sequence[str]:
+        """Take notice of the tables and partitions of a batch, durably, before anything of it is handed over. The tables
+        that were not there before."""
         new = [table for table in topics if table not in self.topics]
         grown = any(not names <= self.topics.get(table, frozenset()) for table, names in topics.items())
         for table, names in topics.items():
@@ -154,7 +154,12 @@ class Roster(Generic[F]):
             begun.append(bool(first))
         if grown or any(begun):
             self._save()
-        return bool(new)
+        return new
+
+    def is_new(self, table: str) -> bool:
+        """True while a lane of a table that has turned up in the stream is not placed."""
+        runs = self.tables.get(table, ())
+        return any(run.status is LaneStatus.STARTING and run.lane.id in self._met for run in runs)
 
     def learn_key(self, table: str, keys: tuple[str, ...]) -> None:
         """Remember the key of a table; durably with `save_learned`."""
@@ -265,8 +270,8 @@ class Roster(Generic[F]):
 
     def _wait(self, patience: float) -> None:
         futures = [asked.answer for asked in self._asked.values()]
-        deadline = self._shared.clock() + patience
-        while wait(futures, timeout=min(WAKE, patience)).not_done and self._shared.clock() < deadline:
+        deadline = (now := self._shared.clock()) + patience
+        while wait(futures, timeout=min(WAKE, deadline - now)).not_done and (now := self._shared.clock()) < deadline:
             if self._shared.stop.is_set():
                 return
 

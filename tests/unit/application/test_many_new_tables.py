@@ -81,7 +81,7 @@ def test_writes_go_between_the_questions_of_new_lanes(monkeypatch):
 
 def test_lanes_that_are_behind_take_turns(monkeypatch):
     """No turn is longer because there are more of them, and each gets its own."""
-    shop = world(new_patience=0.0, catch_up_turn=0.005)
+    shop = world(new_patience=0.0, state_patience=0.0, catch_up_turn=0.005)
     running = shop.start()
     source, turn = running.source, running.pipeline._catch_up.turn
     slowly(monkeypatch, running.sinks["a"], "state")  # The stream goes on before they are placed.
@@ -98,6 +98,35 @@ def test_lanes_that_are_behind_take_turns(monkeypatch):
     assert running.once() == 0
     check(shop)
     assert sum(turns) > 10 and max(turns) <= 3
+
+
+def test_the_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
+    records = [live(0), *new_tables()]
+    lanes = {table: [("a", "scd1")] for table in (LIVE, *NEW)}
+    shop = World(records, cuts=(1,) * len(records), lanes=lanes, logs=(), options=replace(QUICK, new_patience=0.005))
+    running = shop.start()
+    slowly(monkeypatch, running.sinks["a"], "state")
+    settle, waits, roster = running.pipeline.roster.settle, [], running.pipeline.roster
+
+    def counted(patience):
+        waits.append((patience > 0, roster.waits))
+        settle(patience)
+
+    monkeypatch.setattr(roster, "settle", counted)
+    assert running.once() == 0
+    check(shop)
+    assert sum(patient for patient, _ in waits) < len(NEW)
+    assert not running.source.reads, "what waited for the lanes was not read again"
+
+
+@pytest.mark.parametrize("option", [{"hold_bytes": 1}, {"state_patience": 0.0}])
+def test_lanes_for_which_not_everything_can_wait_read_it_again(monkeypatch, option):
+    shop = world(new_patience=0.0, **option)
+    running = shop.start()
+    slowly(monkeypatch, running.sinks["a"], "state")
+    assert running.once() == 0
+    check(shop)
+    assert running.source.reads
 
 
 def test_what_is_learned_of_new_tables_is_stored_once(monkeypatch):
@@ -121,9 +150,10 @@ def test_a_look_for_late_records_does_not_compare_every_lane_with_every_partitio
     assert not looks, "no file came late"
 
 
+@pytest.mark.parametrize("new_patience", [QUICK.new_patience, 0.0])
 @pytest.mark.parametrize("crash_at", range(1, 240, 7))
-def test_a_crash_among_them_loses_nothing(crash_at):
-    shop = world()
+def test_a_crash_among_them_loses_nothing(crash_at, new_patience):
+    shop = world(new_patience=new_patience)
     with suppress(Crash):
         shop.start(Machine(crash_at)).once()
     assert shop.start().once() == 0
