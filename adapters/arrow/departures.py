@@ -6,6 +6,9 @@ row that left. Only the image of that delete shows whose it is: it is not what t
 
 An image is doubtful that may be whole or not (`is_doubtful`). One that differs tells nothing, and the delete is a reject.
 Rejects are made where rows are related to the target's, so `moves.segments` begins a segment with such a delete.
+
+Where only the changes say their transaction (`TableSpec.by_tx`) nothing tells of which one the target's row is. A delete
+whose image differs from that row is a reject, too.
 """
 
 from __future__ import annotations
@@ -36,6 +39,16 @@ class Whose(Enum):
 def looks(plan: ApplyPlan) -> bool:
     """Rows of this plan are told by their keys, and by the order of their changes alone."""
     return bool(plan.table.keys) and (plan.fold == "last" or plan.history is not None)
+
+
+def asks_target(plan: ApplyPlan) -> bool:
+    """The target's rows are asked, too."""
+    return looks(plan) and (plan.table.by_commit or plan.table.by_tx)
+
+
+def null_counts(plan: ApplyPlan, name: str) -> bool:
+    """A NULL in an image is a value of this column; otherwise the row may hold another one."""
+    return not plan.table.by_tx or not (plan.soft_deletes or name in plan.table.keeping)
 
 
 def without_others(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, int]:
@@ -89,7 +102,8 @@ def _near(changes: pa.Table, names: Sequence[str]) -> pa.Array:
 
 class _Judge:
     def __init__(self, rows: pa.Table, plan: ApplyPlan) -> None:
-        self._by_commit = plan.table.by_commit
+        self._by_commit, self._by_tx = plan.table.by_commit, plan.table.by_tx
+        self._null_counts = {name: null_counts(plan, name) for name in plan.shown}
         self._ops, self._tx, self._leaves = (rows[n].to_pylist() for n in (OP, TX, MOVED_TO))
         self._keys = list(zip(*(rows[n].to_pylist() for n in plan.table.keys), strict=True))
         self._places = list(zip(*(rows[n].to_pylist() for n in sequence_columns(plan.table.sequence)), strict=True))
@@ -112,11 +126,12 @@ class _Judge:
         return found
 
     def _whose(self, before: int | None, i: int) -> Whose:
-        image = {n: values[i] for n, values in self._values.items()}
+        image = {n: v[i] for n, v in self._values.items() if self._null_counts[n] or v[i] is not None}
         if all(value is None for value in image.values()):
             return Whose.ITS_OWN
         if before is None or self._places[before] > self._places[i]:
-            return Whose.OPEN if self._by_commit else Whose.ITS_OWN
+            is_open = self._by_commit or (self._by_tx and self._tx[i] is not None)
+            return Whose.OPEN if is_open else Whose.ITS_OWN
         if self._ops[before] == Op.DELETE or not self._are_together(before, i):
             return Whose.ITS_OWN
         # A doubtful image gets here where commits differ within a transaction. No connector's do, so it may count.

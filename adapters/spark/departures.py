@@ -16,7 +16,7 @@ from replicator.domain.change import ERROR, MOVED_TO, OP, UNSENT, Op
 from replicator.domain.errors import AMBIGUOUS_DELETE
 from replicator.domain.plan import ApplyPlan, Facts
 
-from ..arrow.departures import Whose, looks, read_columns, whose_rows
+from ..arrow.departures import Whose, asks_target, looks, read_columns, whose_rows
 from ..sql.departures import another_row
 from ..sql.dialect import SPARK
 from ..sql.fold import BELOW, KEPT, OUTCOME, PLACE
@@ -83,7 +83,7 @@ def without_others(
 ) -> tuple[DataFrame, int, DataFrame | None]:
     """The rows of a rows frame that are not deletes of other rows than the target's, how many were, and as rejects those of
     which that cannot be told."""
-    if not (facts.moves and plan.table.by_commit and looks(plan)):
+    if not (facts.moves and asks_target(plan)):
         return rows, 0, None
     left, others = _parted(plan, rows, related, doubtful=False)
     if not facts.doubts:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import OP, UNSENT, Op
 from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
 
-from ..arrow.departures import differ, looks
+from ..arrow.departures import asks_target, differ, null_counts
 from .dialect import Dialect, text_literal
 from .fold import was_sent
 from .repair import after, from_columns
@@ -22,12 +22,16 @@ from .repair import after, from_columns
 def another_row(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, doubtful: bool = False) -> str:
     """The delete `r` is of another row than `t`, the target's row of its key, or its version there at the time: a change of
     the same transaction made that, and it holds other values than the image of the delete. `as_text`: the types may have no
-    equality. `doubtful`: so it is if its image is whole, which is not known."""
+    equality. `doubtful`: so it may be. Its image may not be whole, or nothing tells of which transaction `t` is."""
+    if plan.table.by_tx and not doubtful:
+        return "FALSE"
     c, count, keys = dialect.column, plan.table.sequence, plan.table.keys
+    of_image = doubtful and plan.table.by_commit
     mine, starts = ([c(relation, n) for n in cdc_sequence_columns(count)] for relation in ("r", "t"))
     commits = [starts[0], *([c("t", last_sequence_columns(count)[0])] if plan.history else [])]
     of_both = 'CAST({} AS TEXT) COLLATE "C"' if as_text else "{}"
-    counts = {n: f"{'NOT ' if doubtful else ''}{was_sent(dialect, c('r', UNSENT), n)}" for n in plan.shown}
+    counts = {n: f"{'NOT ' if of_image else ''}{was_sent(dialect, c('r', UNSENT), n)}" for n in plan.shown}
+    counts |= {n: f"{when} AND {c('r', n)} IS NOT NULL" for n, when in counts.items() if not null_counts(plan, n)}
     differs = [
         f"({counts[n]} AND {of_both.format(c('t', n))} IS DISTINCT FROM {of_both.format(c('r', n))})" for n in plan.shown
     ]
@@ -35,11 +39,11 @@ def another_row(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, dou
         *(f"{c('t', k)} = {c('r', k)}" for k in keys),
         f"{c('r', OP)} = {text_literal(Op.DELETE)}",
         f"{c('r', from_columns(plan)[-1])} IS NOT NULL",
-        f"({' OR '.join(f'{commit} = {mine[0]}' for commit in commits)})",
+        *([f"({' OR '.join(f'{commit} = {mine[0]}' for commit in commits)})"] if plan.table.by_commit else []),
         after(mine, starts),
         f"({' OR '.join(differs) or 'FALSE'})",
     ]
-    if doubtful:
+    if of_image:
         given = [f"({when} AND {c('r', n)} IS NOT NULL)" for n, when in counts.items()]
         terms.append(f"({' OR '.join(given) or 'FALSE'})")
     if plan.history:
@@ -52,7 +56,7 @@ def another_row(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, dou
 
 def asks(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
     """Per row of a rows frame, whether the target is to be asked."""
-    if not (plan.table.by_commit and looks(plan)):
+    if not asks_target(plan):
         return pa.chunked_array([pa.repeat(False, rows.num_rows)])
     return pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.is_valid(rows[from_columns(plan)[-1]]))
 
@@ -71,6 +75,8 @@ def without_others(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> tuple[
         unsent = frozenset(row[UNSENT] or ())
         whole, doubtful = ({n: row[n] for n in plan.shown if (n in unsent) is lacks} for lacks in (False, True))
         others = [o for o in there.get(tuple(row[k] for k in plan.table.keys), ()) if _may_be_another(plan, row, o)]
+        if plan.table.by_tx:
+            doubtful, whole = {n: v for n, v in whole.items() if v is not None or null_counts(plan, n)}, {}
         if any(differ(whole, other) for other in others):
             left.append(i)
         elif any(v is not None for v in doubtful.values()) and any(differ(doubtful, other) for other in others):
@@ -91,4 +97,4 @@ def _may_be_another(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any])
         if None not in ends and ends <= mine:
             return False
         commits.add(other[last_sequence_columns(plan.table.sequence)[0]])
-    return mine[0] in commits
+    return plan.table.by_tx or mine[0] in commits

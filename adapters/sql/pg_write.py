@@ -32,7 +32,7 @@ from replicator.domain.sequence import SequenceValue
 from replicator.domain.watermark import reached_after
 from replicator.ports.frames import Lane, Write
 
-from ..arrow.departures import looks
+from ..arrow.departures import asks_target
 from .pg_columns import ColumnsInServer, changed_keys
 from .pg_connection import planning
 from .pg_history import VersionsInServer
@@ -272,7 +272,7 @@ class Writing:
 
     def _left_out(self, rows: Rows, facts: Facts, outcome: Outcome) -> int:
         """How many staged rows are deletes of other rows than the target's (`departures`), or may be."""
-        if not (facts.moves and self._target.plan.table.by_commit and looks(self._target.plan)):
+        if not (facts.moves and asks_target(self._target.plan)):
             return 0
         found = self._cursor.execute(self._target.leave(), prepare=False).rowcount
         outcome.counts += Counts(superseded=found)

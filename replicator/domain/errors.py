@@ -147,7 +147,7 @@ class Reject:
 
 AMBIGUOUS_DELETE = Reject(
     RejectCode.AMBIGUOUS,
-    "a row took this key earlier in the transaction, and the record does not tell whether that row left it again or the one "
-    "before it: its image may be whole, or filled in by the connector",
+    "the row that has this key is not the one that the record shows, and nothing tells which of the two left the key: "
+    "another row may have taken it earlier in the transaction, or the image may not be the row's",
 )
 """Of the delete half of a key change."""

@@ -211,7 +211,7 @@ class Facts:
 
     `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `unsent`: some folded row
     lacks a value; `moves`: some folded row has an old key, or is a delete of which the target's row has to be asked;
-    `doubts`: so it is for a delete whose image may not be whole;
+    `doubts`: so it is for a delete whose image may not be whole, or whose transaction the target's row does not tell;
     `deletes`: some folded row is a delete; `clear_below`: the sequence of the last truncate, `cleared_at` its event time;
     `newest` the greatest event time in microseconds since 1970, or None. `cuts`: for a history, every truncate, in order of
     sequence. `deleted`: the highest sequence of a delete, of all changes of the batch.

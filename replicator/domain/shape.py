@@ -186,7 +186,8 @@ class Shape:
             )
         columns = tuple(_orderly(name, table) for name in self.sequence_by)
         textual = tuple(i for i, c in enumerate(columns, 1) if (e := element_of(c.type)) and e.textual)
-        return replace(table, sequence=len(columns) + table.sequence, textual=textual, ordered_by=columns, by_commit=False)
+        count = len(columns) + table.sequence
+        return replace(table, sequence=count, textual=textual, ordered_by=columns, by_commit=False, by_tx=False)
 
 
 UNSHAPED = Shape()

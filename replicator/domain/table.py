@@ -71,7 +71,8 @@ class TableSpec:
     delete leaves the row with its values, marked, where a lane asks for that. `by_column`: so does `sequences per column`,
     which a source needs that sends parts of rows in any order. `unordered`: its records do not say where in the source's log
     they are, so that a lane has to order them by columns of its own. `by_commit`: the first element of the sequence is of
-    the commit, one for all changes of a transaction and for no others. `fingerprint` identifies the schema as it was sent;
+    the commit, one for all changes of a transaction and for no others. `by_tx`: only `_tx` is of the transaction, and its
+    database may check keys when a statement or a transaction ends. `fingerprint` identifies the schema as it was sent;
     it is opaque and never compared across formats.
     """
 
@@ -88,6 +89,7 @@ class TableSpec:
     by_column: bool = False
     unordered: bool = False
     by_commit: bool = False
+    by_tx: bool = False
 
     @property
     def sequence_types(self) -> tuple[pa.DataType, ...]:

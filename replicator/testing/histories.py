@@ -125,7 +125,7 @@ def _frame_row(event: Event, change: Change, table: TableSpec, topic: str) -> di
         TOPIC: topic,
         PARTITION: event.partition,
         OFFSET: event.offset,
-        TX: None,
+        TX: change.tx,
         ERROR: None,
         UNSENT: sorted(change.unsent) or (sorted(change.image.keys() - {*table.keys}) if change.doubtful else None),
         MOVED_FROM: moved,

@@ -48,7 +48,8 @@ class Change:
     whose values do not come from the source.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
     without a key), and may be another one when the change is sent again. `partition`: the ordered
-    log it came in. `arrived`: when it came to the target, by a clock that the test gives.
+    log it came in. `arrived`: when it came to the target, by a clock that the test gives. `tx`: the number of its
+    transaction, where the sequence does not say that.
     """
 
     op: str
@@ -66,6 +67,7 @@ class Change:
     made: frozenset[str] = frozenset()
     arrived: datetime | None = None
     doubtful: bool = False
+    tx: str | None = None
 
     @property
     def shown(self) -> Any:
@@ -108,7 +110,9 @@ class Scd1:
       old row as it was: as the delete half found it, or as it is when that half has not come yet.
     - A delete half of a key change takes the row that its image shows. Where the last change of the living row belongs to
       the same transaction and left other values, it is another row, which took the key before that one left it: it stays,
-      and the delete is superseded; or rejected, if its image is doubtful.
+      and the delete is superseded; or rejected, if its image is doubtful. Where only the changes say their transaction
+      (`tx`), nothing tells it of the living row: if the values differ, the row stays, and the delete is rejected. A batch
+      that has the row's last change can tell, and rejects nothing.
     - A NULL in a column that is kept leaves what the living row of the key holds; without one it is NULL.
     - A truncate removes every row below its sequence; every change at or below it that comes later is superseded.
     - With a retention, deletes up to the highest one that had come a retention ago are forgotten when the first change after
@@ -117,6 +121,8 @@ class Scd1:
     """
 
     forgettable = "d"
+    nulls = True
+    """A NULL in the image of a delete is a value."""
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         self.columns = columns
@@ -185,8 +191,9 @@ class Scd1:
         return self.rows.get(key, ((), None))
 
     def _delete(self, key: Key, change: Change) -> Outcome:
-        if shows_another(change, *self._living(key), [c for c in self.columns if c not in self.keys]):
-            return Outcome.REJECTED if change.doubtful else Outcome.SUPERSEDED
+        values = [c for c in self.columns if c not in self.keys]
+        if shows_another(change, *self._living(key), values, nulls=self.nulls):
+            return another(change)
         self.deletes[key] = change.sequence
         self.departed.pop(key, None)
         _, row = self._living(key)
@@ -219,6 +226,7 @@ class SoftScd1(Scd1):
     """
 
     forgettable = "dt"
+    nulls = False
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         super().__init__(columns, keys, retention)
@@ -360,7 +368,7 @@ class Scd2:
         if change.sequence in known:
             return Outcome.DUPLICATE
         if change.moved_to and shows_another(change, *self._last(key, change.sequence), self.tracked):
-            return Outcome.REJECTED if change.doubtful else Outcome.SUPERSEDED
+            return another(change)
         if change.op not in ("d", "t") and change.unsent:
             base = self._alive(change.moved_from or key, change.sequence)
             if base is None:
@@ -418,13 +426,23 @@ class Scd2:
         return [version for key in self.changes for version in self._versions(key)]
 
 
-def shows_another(change: Change, last: Sequence, row: Row | None, columns: Iterable[str]) -> bool:
+def another(change: Change) -> Outcome:
+    """What becomes of a delete that `shows_another`."""
+    return Outcome.REJECTED if change.doubtful or change.tx is not None else Outcome.SUPERSEDED
+
+
+def shows_another(change: Change, last: Sequence, row: Row | None, columns: Iterable[str], *, nulls: bool = True) -> bool:
     """True for the delete half of a key change whose image shows another row than this, of which `last` is the newest change
-    and in the same transaction: of that all have the same first element, unless columns order changes (`at`). An image
+    and in the same transaction: of that all have the same first element, unless columns order changes (`at`). Where the
+    changes say it (`tx`), that is not asked, and a NULL is no value in columns that are kept, nor without `nulls`. An image
     without values shows no row."""
-    if not change.moved_to or change.at is not None or row is None or len(last) < 2 or last[0] != change.sequence[0]:
+    if not change.moved_to or change.at is not None or row is None:
+        return False
+    if change.tx is None and (len(last) < 2 or last[0] != change.sequence[0]):
         return False
     sent = {c: change.image.get(c) for c in columns if c not in change.unsent | change.made}
+    if change.tx is not None:
+        sent = {c: v for c, v in sent.items() if v is not None or (nulls and c not in change.kept)}
     return any(v is not None for v in sent.values()) and not all(alike(v, row[c]) for c, v in sent.items())
 
 

@@ -156,14 +156,19 @@ def _of_another(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget
     """The row left a key that another one had taken before, in one transaction: its image is not that of the target's. A
     reject where the image may not be the row's."""
     there = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
+    table = plan.table
     leaves = plan.fold == "last" and folded[OP] == Op.DELETE and folded[MOVED_TO]
-    if there is None or there.get(CDC_DELETED) or not (leaves and plan.table.by_commit):
+    if there is None or there.get(CDC_DELETED) or not (leaves and (table.by_commit or table.by_tx)):
         return None
     sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
-    if sequence[:1] != sequence_of(plan, there)[:1] or sequence_of(plan, there) >= sequence:
+    together = table.by_tx or sequence[:1] == sequence_of(plan, there)[:1]
+    if not together or sequence_of(plan, there) >= sequence:
         return None
     differing = [n for n in plan.shown if plain(folded[n]) != plain(there[n])]
     doubtful = {n for n in plan.shown if n in (folded[UNSENT] or ())}
+    if table.by_tx:
+        is_void = {n for n in plan.shown if folded[n] is None and (plan.soft_deletes or n in table.keeping)}
+        return Verdict("rejected", AMBIGUOUS_DELETE) if {*differing} - doubtful - is_void else None
     if any(n not in doubtful for n in differing):
         return SUPERSEDED
     is_doubt = any(folded[n] is not None for n in doubtful)

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.domain.change import OFFSET, PARTITION, TOPIC
-from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC
+from replicator.domain.errors import AMBIGUOUS_DELETE, DataLoss, Fatal, Fenced
 from replicator.domain.plan import ApplyPlan, LaneState, cdc_sequence_columns
 from replicator.domain.policies import plan_for, scd2
 from replicator.domain.position import Position, Span, TopicPartition
@@ -20,7 +20,7 @@ from replicator.ports.frames import Write
 from replicator.ports.sink import Sink, TombstoneLedger
 
 from .contract import Contract, needs
-from .delivery import Delivering, assert_equals_model, canonical_rows, lane_of
+from .delivery import Delivering, Plans, assert_equals_model, canonical_rows, lane_of
 from .histories import Fault, History, any_history, at_once, changes_frame, scrambled
 from .model import Change
 from .model_shapes import Wanted
@@ -44,6 +44,31 @@ IN_ANY_ORDER = 8
 """Such histories touch every row again and again, so one in so many is enough for a run."""
 
 KEYED = ("int", "text", "composite")
+
+
+def _put(place: int, key: int, v1: str, v2: str | None, tx: int, *old: int) -> Change:
+    return Change("c", (place, 1), {"k1": key, "v1": v1, "v2": v2}, moved_from=old or None, tx=str(tx))
+
+
+def _leave(place: int, key: int, v1: str | None, v2: str | None, tx: int, *unsent: str) -> Change:
+    return Change("d", (place, 0), {"k1": key, "v1": v1, "v2": v2}, frozenset(unsent), moved_to=True, tx=str(tx))
+
+
+SHIFTED = (
+    _put(1, 1, "a", "x", 1),
+    _put(2, 2, "b", "x", 2),
+    *(_put(key, key, "c", value, key) for key, value in ((3, "x"), (4, "y"), (5, "z"), (6, None))),
+    _leave(20, 1, "a", "x", 20), _put(20, 2, "a", "x", 20, 1),
+    _leave(21, 2, "b", "x", 20), _put(21, 10, "b", "x", 20, 2),
+    _leave(30, 3, "c", "x", 30), _put(30, 11, "c", "x", 30, 3),
+    _leave(31, 4, "c", None, 31, "v2"), _put(31, 12, "c", "y", 31, 4),
+    _leave(32, 5, None, None, 32), _put(32, 13, "c", "z", 32, 5),
+    _leave(33, 6, "c", None, 33), _put(33, 14, "c", None, 33, 6),
+    _leave(19, 10, "other", "x", 19),
+)  # fmt: skip
+SHIFTED_CUTS = (0, 8), (8, 18), (18, 19)
+SHIFTED_ROWS = [(2, "a", "x"), (10, "b", "x"), (11, "c", "x"), (12, "c", "y"), (13, "c", "z"), (14, "c", None)]
+"""What rows are left; that the delete of key 2 is of another row than has it then, nobody can tell."""
 
 
 def softly(policy: str, table: TableSpec) -> ApplyPlan:
@@ -97,6 +122,30 @@ class SinkContract(
         for policy, plans, wanted in (("scd1", plan_for, None), ("scd1", softly, SOFT), ("scd2", plan_for, None)):
             if policy in self.capabilities().policies:
                 self.equal_the_model(at_once(KEYED), policy, plans, share=2, wanted=wanted)
+
+    @pytest.mark.parametrize(("policy", "plans"), [("scd1", plan_for), ("scd1", softly), ("scd2", plan_for)])
+    def test_a_delete_of_a_transaction_that_the_target_does_not_know(self, policy: str, plans: Plans) -> None:
+        """Keys are shifted in a transaction that only the changes name, and the batch ends within it. The row that took a
+        key stays, and the delete of the row before it is rejected. A delete whose image is the target's row, has no values,
+        or lacks those that differ, is none of these; nor is one that is older than the row."""
+        needs(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        names = ("k1", "v1", "v2")
+        columns = Column("k1", pa.int64()), *(Column(name, pa.string()) for name in names[1:])
+        table = TableSpec("public.items", columns, ("k1",), 2, by_tx=True)
+        plan, lane, engine = plans(policy, table), lane_of(policy), self.new_engine()
+        events, rejects = [(Event(0, place, 0, None, change), change) for place, change in enumerate(SHIFTED)], list[Any]()
+        with self.target() as target:
+            sink = target.open()
+            sink.prepare(lane, plan)
+            for start, end in SHIFTED_CUTS:
+                frame = self.to_frame(changes_frame(events[start:end], table, "cdc.public.items"))
+                frame = engine.shape(frame, plan).frame if plan.soft_deletes else frame
+                write = Write(lane, plan, engine.fold(frame, plan), span(start, end), IDENTITY)
+                sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).select([OFFSET, ERROR]).to_pylist()))
+            sink.close()
+            rows = [row for row in target.rows(lane) if row.get("_cdc_end_seq_1") is None and not row.get("_cdc_deleted")]
+        assert sorted(tuple(row[n] for n in names) for row in rows) == SHIFTED_ROWS
+        assert [(SHIFTED[row[OFFSET]].image["k1"], row[ERROR]) for row in rejects] == [(2, str(AMBIGUOUS_DELETE))]
 
     def test_a_key_change_that_is_sent_again_takes_no_newer_values(self) -> None:
         """Nothing could give the values that it did not send; meanwhile another row has the old key."""

@@ -41,7 +41,7 @@ from adapters.spark.elements import shown
 from adapters.spark.frames import from_arrow, to_arrow
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, changes_schema
 from replicator.domain.elements import shown_as
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, ReplicatorError
+from replicator.domain.errors import AMBIGUOUS_DELETE, ConfigProblem, DataLoss, EnvironmentProblem, Fatal, ReplicatorError
 from replicator.domain.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
@@ -515,6 +515,19 @@ def test_files_that_go_while_spark_reads_them_are_followed_by_a_redo(lake, monke
     assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
     assert len(tries) == 2 and tries[1] > tries[0]
     assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "v1"), ("NL", 2, "v2")]
+
+
+@pytest.mark.parametrize("kind", ["by_commit", "by_tx"])
+def test_a_delete_that_cannot_be_told_is_rejected(lake, kind):
+    """Its image may not be whole, or nothing tells the transaction of the row that has its key."""
+    of_table = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2, **{kind: True})
+    took = {OP: "c", "_seq_1": 9, "_seq_2": 1, "_tx": "9", "_moved_from": {"id": 1}, "id": 2, "v": "a"}
+    left = {OP: "d", "_seq_1": 9, "_seq_2": 2, "_tx": "9", "_moved_to": True, "id": 2, "v": "b"}
+    lake.put(lane(), [took], spark=False, of_table=of_table)
+    counts = lake.put(lane(), [left | {"_unsent": ["v"] if kind == "by_commit" else None}], of_table=of_table)
+    assert (counts.rejected, counts.total) == (1, 1)
+    assert [row["_error"] for row in lake.rejected] == [str(AMBIGUOUS_DELETE)]
+    assert DeltaTable(lake.table).to_pyarrow_table().select(["id", "v"]).to_pylist() == [{"id": 2, "v": "a"}]
 
 
 def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch):

@@ -134,14 +134,16 @@ class Block:
         return [pa.StructArray.from_arrays(columns, fields=list(struct), mask=mask), gone]
 
     def _values(self, name: str, *, olds: bool = False) -> list[Any]:
-        """A column of every row. `olds`: also a create has the value from before, where its key changed."""
+        """A column of every row. `olds`: also a create has the value from before, where its key changed. What an image
+        before lacks did not change, or was not sent (`Form.by_tx`)."""
         if name not in self._reader.columns:
             return [UNSET] * len(self._rows)
         values = self._reader.values([row.image for row in self._rows], name)
+        stays = name in self._table.keys or not self._table.by_tx
         for i, row in enumerate(self._rows):
             if row.old is not None and (olds or row.op == Op.DELETE):
                 [was] = self._reader.values([row.old], name)
-                values[i] = values[i] if was is UNSET else was
+                values[i] = values[i] if was is UNSET and stays else was
         return values
 
     def _array(self, column: Column, values: list[Any], *, unset: bool = True) -> pa.Array:
@@ -158,7 +160,7 @@ class Block:
         return array
 
     def _column(self, column: Column) -> pa.Array:
-        """A column, null where a row lacks it; says so in `unsent` of an update, and of the create of a changed key."""
+        """A column, null where a row lacks it; says so in `unsent` of an update, and of the halves of a changed key."""
         values = self._values(column.name)
         unset = [i for i, value in enumerate(values) if value is UNSET]
         array = self._array(column, values, unset=bool(unset))
@@ -167,7 +169,7 @@ class Block:
             return array
         for i in unset:
             row = self._rows[i]
-            if row.op == Op.UPDATE or (row.op == Op.CREATE and row.old is not None):
+            if row.op == Op.UPDATE or (row.old is not None and (row.op == Op.CREATE or self._table.by_tx)):
                 self._unsent[i].append(column.name)
         return array
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -52,7 +53,7 @@ class MessageDecoder(VeilingDecoder):
             if found.table == table and layout.error is None and layout.fingerprint == fingerprint:
                 sequence = (self.FORM.ordered if layout.ordered else 1) + 1
                 spec = spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=layout.keys)
-                return self._options.as_read(self._tables.spec(spec))
+                return replace(self._options.as_read(self._tables.spec(spec)), by_tx=self.FORM.by_tx)
         raise ConfigProblem(
             f"the messages of table {table} carry no types, and none are declared for it",
             next_step="Add to this table's entry under `tables`: `schema: {id: int64, ...}`, all columns with their Arrow "

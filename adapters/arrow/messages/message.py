@@ -133,6 +133,8 @@ class Form(Protocol):
     connector: str
     ordered: int
     """How many elements `Message.order` has."""
+    by_tx: bool = False
+    """See `TableSpec`; the image before has every column that was sent, and not only those that changed."""
 
     def read(self, value: bytes, limits: Limits) -> Message:
         """The message. Raises one of `json.faults.UNREADABLE`, `Unfit` among them, for anything else."""

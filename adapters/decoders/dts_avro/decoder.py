@@ -45,7 +45,7 @@ _keys = msgspec.json.Decoder(dict[str, tuple[str, ...]]).decode
 class Dts(Form):
     """`messages.message.Form` of DTS."""
 
-    name, connector, ordered = "dts_avro", "dts", 2
+    name, connector, ordered, by_tx = "dts_avro", "dts", 2, True
 
     def read(self, value: bytes, limits: Limits) -> Message:
         """See `Form.read`."""

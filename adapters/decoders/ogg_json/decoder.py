@@ -86,7 +86,7 @@ class ManyRows(ReadsMany):
 class GoldenGate(JsonForm):
     """`messages.message.Form` of GoldenGate."""
 
-    name, connector, ordered = "ogg_json", "oracle", 2
+    name, connector, ordered, by_tx = "ogg_json", "oracle", 2, True
     kept = ("table", "op_type", "op_ts", "current_ts", "pos", "xid", "csn", "txind", "primary_keys")
 
     def message(self, text: bytes) -> Message:

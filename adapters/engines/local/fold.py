@@ -28,7 +28,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Folded
 
-from ...arrow.departures import is_doubtful, looks, without_others
+from ...arrow.departures import asks_target, is_doubtful, looks, without_others
 from ...arrow.names import plainly_named
 from ...sql.dialect import DUCKDB
 from ...sql.duck import session
@@ -250,8 +250,12 @@ def _moves(frame: pa.Table, plan: ApplyPlan) -> bool:
 
 
 def _doubts(frame: pa.Table, plan: ApplyPlan) -> bool:
-    """Some delete is to be asked of the target's row whose image may not be whole."""
-    return plan.table.by_commit and looks(plan) and bool(pc.any(is_doubtful(frame, plan.shown)).as_py())
+    """Some delete is to be asked of the target's row whose image may not be whole, or whose transaction that row does not
+    tell."""
+    if not asks_target(plan):
+        return False
+    told = pc.is_valid(frame[MOVED_TO]) if plan.table.by_tx else is_doubtful(frame, plan.shown)
+    return bool(pc.any(told).as_py())
 
 
 def _deleted(changes: pa.Table, names: tuple[str, ...]) -> Sequence | None:

@@ -27,7 +27,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Folded
 
-from ...arrow.departures import looks
+from ...arrow.departures import asks_target, looks
 from ...spark.departures import is_doubtful, left_out
 from ...spark.frames import column, derived, kept, selected
 from ...spark.known import Known, knowing, known_of, look
@@ -163,7 +163,8 @@ def _seen(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
     clears = row & (column(OP) == Op.TRUNCATE.value)
     moves = row & column(MOVED_FROM).isNotNull() if MOVED_FROM in marked.columns else sf.lit(False)
     moves = moves | (row & column(MOVED_TO).isNotNull()) if looks(plan) else moves
-    doubts = row & is_doubtful(plan.shown) if halves and plan.table.by_commit and looks(plan) else sf.lit(False)
+    doubtful = column(MOVED_TO).isNotNull() if plan.table.by_tx else is_doubtful(plan.shown)
+    doubts = row & doubtful if halves and asks_target(plan) else sf.lit(False)
     return marked.agg(
         sf.count_if(row).alias("rows"),
         sf.count_if(outcome == EQUAL).alias("duplicate"),

@@ -89,6 +89,17 @@ def test_a_changed_key_is_a_delete_and_a_create():
     assert order == sorted(order) and len(set(order)) == 5
 
 
+def test_what_an_image_before_lacks():
+    """In Maxwell it did not change. In GoldenGate it was not sent: the delete does not show it."""
+    new = {"id": 2, "name": "b", "price": "1"}
+    [left, come] = decode("maxwell", maxwell("update", new, {"id": 1, "name": "a"}))
+    assert (left["name"], left["price"], left["_unsent"], come["_unsent"]) == ("a", Decimal(1), None, None)
+    [left, come] = decode("ogg", ogg("U", {"id": 1, "name": "a"}, new))
+    assert (left["name"], left["price"], left["_unsent"], come["_unsent"]) == ("a", None, ["price"], None)
+    [left, come] = decode("ogg", ogg("U", {"id": 1, "name": None}, {"id": 2}))
+    assert (left["_unsent"], come["_unsent"]) == (["price"], ["name", "price"])
+
+
 def test_what_canal_says_beside_changes():
     """Statements are ignored; a truncate needs a table that declares its columns and its key."""
     statement = {"isDdl": True, "data": None, "mysqlType": None, "pkNames": None, "sql": "ALTER ..."}
