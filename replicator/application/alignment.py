@@ -60,10 +60,13 @@ class Aligner(Generic[F]):
                 next_step="Remove 'transactions' from the source.",
             )
         self._engine: SeesTransactions[F] = shared.engine
+        self._frames = shared.engine
         self._rules, self._place, self._decoder = rules, place, decoder
         self._roster, self._clock, self._lanes = roster, shared.clock, shared.lanes
         self._transactions = Transactions(rules, self)
         self._parts: list[Part] = []
+        self._counted: dict[str, dict[TopicPartition, range]] = {}
+        self._looked_back: set[str] = set()
         self._bundles = 0
         self._read = Position()
         self.barrier = self.end = Position()
@@ -127,6 +130,8 @@ class Aligner(Generic[F]):
         last, lost = self._transactions.last, self._transactions.lost or not self._can_be_told
         self._transactions = Transactions(self._rules, self, floor)
         self._transactions.last, self._transactions.lost = last, lost
+        self._counted.clear()
+        self._looked_back.clear()
         self._look_beside()
         self._transactions.sure_at = self.end if any(run.applied for run in runs) else None
         if any(run.applied and not told[run.lane.id] for run in runs):
@@ -183,9 +188,49 @@ class Aligner(Generic[F]):
         rules = self._place.rules_for(table)
         return rules is not None and bool(rules.lanes)
 
+    def read_beside(self, table: str) -> Callable[[F], None] | None:
+        """Takes every decoded record that a lane reads by itself; what was not counted before counts."""
+        return lambda changes: self._count_beside(changes, table)
+
+    def _count_beside(self, changes: F, table: str) -> None:
+        counted = Position({p: offsets.stop for p, offsets in self._counted.get(table, {}).items()})
+        parts = self._engine.parts(changes, table)
+        if any(part.first < counted.get(part.partition, 0) <= part.last for part in parts):
+            parts = self._engine.parts(self._frames.after(changes, counted)[0], table)
+        new = [part for part in parts if part.first >= counted.get(part.partition, 0)]
+        self._transactions.see_beside(new)
+        self._note_counted(new)
+
+    def _note_counted(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            of_table, last = self._counted.setdefault(part.table, {}), part.last + 1
+            known = of_table.get(part.partition, range(part.first, last))
+            of_table[part.partition] = range(min(known.start, part.first), max(known.stop, last))
+
+    def look_back(self) -> Mapping[str, Position]:
+        """The tables of which something is lacking though nothing comes, and up to where none of their changes was counted:
+        lanes may have had it before the start. Each table once."""
+        found = self._transactions.incomplete
+        tables = set(found.missing or () if found else ()) - self._looked_back
+        return {table: self._uncounted(table) for table in sorted(tables)}
+
+    def _uncounted(self, table: str) -> Position:
+        topics = self._roster.topics.get(table, frozenset()) - {self._rules.topic}
+        first = {p: offsets.start for p, offsets in self._counted.get(table, {}).items()}
+        return Position({p: first.get(p, o) for p, o in self._read.items() if p.topic in topics})
+
+    def older(self, changes: F, table: str) -> Sequence[Part]:
+        """What the decoded records hold of transactions; for `count_older`."""
+        return self._engine.parts(changes, table)
+
+    def count_older(self, table: str, parts: Sequence[Part]) -> None:
+        """Count all that was found by looking back."""
+        self._looked_back.add(table)
+        self._transactions.see_beside(parts, older=True)
+
     def lane_joins(self, table: str) -> None:
-        """Before a lane joins that has read by itself: its changes were not counted, unless another one of its table is
-        followed."""
+        """Before a lane joins that has read by itself: of transactions that go on it shows more than the others, unless
+        another one of its table is followed."""
         if not self.is_followed(table):
             self.end = self._place.source.end()
             self._transactions.doubt_up_to(self._read.advanced_to(self.end))
@@ -210,6 +255,7 @@ class Aligner(Generic[F]):
         if batch and any(p.topic.startswith(TOPICS) for p in batch.span.end):
             self._look_beside()
         self._transactions.see(marks, self._parts, batch.size / max(1, batch.records) if batch else 0.0, now)
+        self._note_counted(self._parts)
         self._parts = []
         self._transactions.turn(position, now)
         self.barrier = self._transactions.barrier

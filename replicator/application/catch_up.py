@@ -68,7 +68,8 @@ class Behind(Generic[F]):
 
 @dataclass(frozen=True)
 class Toolbox(Generic[F]):
-    """The parts of a pipeline that catching up shares with the main stream."""
+    """The parts of a pipeline that catching up shares with the main stream. `seen(table)`: what takes every decoded record,
+    None for nothing."""
 
     place: Place[F]
     shared: Shared[F]
@@ -77,6 +78,7 @@ class Toolbox(Generic[F]):
     decoding: Decoding[F]
     writes: Writes[F]
     crashes: Crashes[F]
+    seen: Callable[[str], Callable[[F], None] | None]
 
 
 class CatchUp(Generic[F]):
@@ -237,7 +239,7 @@ class CatchUp(Generic[F]):
         routed = tools.decoding.route(batch)
         runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
         topics = tools.roster.topics[table]
-        parts = tools.decoding.changes(table, runs, batch, topics=topics, drops=drops)
+        parts = tools.decoding.changes(table, runs, batch, topics=topics, drops=drops, seen=tools.seen(table))
         behind.has_partial_batch = True
         span = covered(batch.span, topics)
         records = tools.writes.keeping.of(batch)

@@ -111,6 +111,13 @@ class Decoding(Generic[F]):
                     at = at.advanced_to(ends)
         return [Part(frame, mark, self._catalog.frames_of(schema)) for frame, mark, schema in found]
 
+    def again(self, table: str, batch: Batch[F]) -> Iterator[F]:
+        """The changes of a table, and its rejects, which lanes have had: of these nothing is kept or counted."""
+        with self._noting(batch.span):
+            for run in self._engine.route(batch.frame, self._decoder).runs:
+                if run.table == table:
+                    yield from self._engine.decode(run, self._decoder, self._catalog.schema(run))
+
     def _begun(self, frame: F, start: Position, drops: Sequence[Position]) -> Position:
         for drop in drops:
             if any(start.get(p, o + 1) <= o for p, o in drop.items()):

@@ -81,6 +81,9 @@ class Follower(Aligner[F]):
         """Takes every decoded record of a batch."""
         return lambda changes: self._parts.extend(self._engine.exact_parts(changes, table))
 
+    def read_beside(self, table: str) -> None:
+        """Nothing is counted: nothing waits for what cannot be proven, and after a start it is read again."""
+
     def turn(self, position: Position, batch: Batch[F] | None = None) -> None:
         """After a batch was decoded, or while none came. `position`: what was read."""
         self._read = position

@@ -15,6 +15,7 @@ import structlog
 from replicator.domain.errors import DataLoss, Fenced, Retryable
 from replicator.domain.plan import Counts, LaneState
 from replicator.domain.position import Position, Span
+from replicator.domain.transactions import Part as TransactionPart
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import SeesTransactions
 from replicator.ports.frames import Batch, F, Routed
@@ -69,11 +70,12 @@ class Pipeline(Generic[F]):
         self._decoding = Decoding(place, decoder, self._catalog, shared, self._crashes, flow=self.flow)
         self._writes = Writes(shared, self._catalog, decoder, partial(note, place.workers), self._crashes)
         self._begin = Begin(shared.engine, decoder, self._writes.keeping)
-        tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes, self._crashes)
-        self._catch_up = CatchUp(tools, self._target, self._joined, self._hand_over, self._beat)
         rules = place.transactions
         kind = Aligner if rules is None or rules.together else Follower
         self._aligner = kind(rules, place, decoder, self.roster, shared) if rules else None
+        seen = self._aligner.read_beside if self._aligner else lambda _: None
+        tools = Toolbox(place, shared, self.roster, self._catalog, self._decoding, self._writes, self._crashes, seen)
+        self._catch_up = CatchUp(tools, self._target, self._joined, self._hand_over, self._beat)
         self.replay = Replay(place, self._asked, self._catalog, shared)
         self._feeds: dict[str, Feed[F]] = {}
         self._unplaced: dict[str, float] = {}
@@ -425,11 +427,46 @@ class Pipeline(Generic[F]):
             command()
 
     def _idle(self) -> None:
+        self._align()
+        self._let_go(lambda table, feed: feed.idle(self._catalog.table(table)))
+
+    def _align(self) -> None:
+        """Hand over what is held back for transactions no longer."""
         if self._aligner:
             self._aligner.turn(self._position or Position())
+            while self._look_back(self._aligner):
+                self._aligner.turn(self._position or Position())
             self.flow.alignment = self._aligner.shown
             self._let_go(self._released)
-        self._let_go(lambda table, feed: feed.idle(self._catalog.table(table)))
+
+    def _look_back(self, aligner: Aligner[F]) -> bool:
+        """Find, for the transaction that is waited for, what lanes had of it before the start: nothing else is to come now.
+        False where there is nothing to look for."""
+        tables = aligner.look_back()
+        for table, end in tables.items():
+            found = self._had_before(aligner, table, end)
+            if self._shared.stop.is_set():
+                return False
+            aligner.count_older(table, found)
+        return bool(tables)
+
+    def _had_before(self, aligner: Aligner[F], table: str, end: Position) -> Sequence[TransactionPart]:
+        """What transactions have of a table before `end`."""
+        source, most = self.place.source, self._shared.options.catch_up_offsets
+        beginning, found = source.beginning(), list[TransactionPart]()
+        start = Position({p: max(beginning.get(p, o), o - most) for p, o in end.items()})
+        span = Span(start, end).only(p for p, o in end.items() if start[p] < o)
+
+        def count(batch: Batch[F]) -> None:
+            for frame in self._decoding.again(table, batch):
+                found.extend(aligner.older(frame, table))
+
+        try:
+            if span:
+                source.read(span.start, span.end, count, self._shared.stop)
+        except (DataLoss, Unusable) as error:
+            log.info("cannot look for what came before the start", table=table, error=str(error))
+        return found
 
     def _released(self, table: str, feed: Feed[F]) -> Sequence[Chunk[F]]:
         feed.barrier = self._barrier(table, feed.released)
@@ -487,6 +524,7 @@ class Pipeline(Generic[F]):
             self.roster.settle(0)
             if not self._catch_up.turn(self._shared.options.catch_up_turn) and not self.roster.waits:
                 self._release_placed()
+                self._align()
                 return
             stop.wait(0.01)
 

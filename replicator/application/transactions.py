@@ -99,6 +99,7 @@ class Transactions:
         self._held: OrderedDict[str, Pending] = OrderedDict()
         self._held_from = LowestOffsets()
         self._held_bytes = 0.0
+        self._beside: OrderedDict[str, list[Part]] = OrderedDict()
         self._let_go: set[str] = set()
         self._endless = LowestOffsets()
         self._ends: deque[End] = deque()
@@ -159,6 +160,19 @@ class Transactions:
                 self._see_part(part, size_of_one)
                 self._is_moving(part.tx, now)
 
+    def see_beside(self, parts: Iterable[Part], *, older: bool = False) -> None:
+        """Count changes that are not held back, since a lane has them already. Those of a transaction that nothing else is
+        known of count once it is: it may be to come, or long over. `older`: later changes of their tables were counted."""
+        for part in parts:
+            if not older:
+                self._newest.setdefault(part.table, {})[part.partition] = part.tx
+            if part.tx in self._pending:
+                self._see_part(part, 0.0)
+            elif part.tx not in self._over and not self.lost:
+                self._beside.setdefault(part.tx, []).append(part)
+                if len(self._beside) > REMEMBERED:
+                    self._beside.popitem(last=False)
+
     def _see_mark(self, mark: Mark, now: float) -> None:
         if self.lost:
             log.info("transactions are told again", transaction=mark.name)
@@ -200,6 +214,8 @@ class Transactions:
         """What is known of a transaction that is not complete. A new one is held back."""
         if tx not in self._pending:
             self._pending[tx] = self._held[tx] = Pending()
+            for part in self._beside.pop(tx, ()):
+                self._see_part(part, 0.0)
         return self._pending[tx]
 
     def _find_again(self) -> None:
@@ -307,7 +323,7 @@ class Transactions:
         self._held_bytes = 0.0
         for book in (self._pending, self._held, self._held_from, self._let_go, self._endless, self._ends, self._ends_held):
             book.clear()
-        for more in (self._ends_held_from, self._ends_let_go, self._ends_let_go_behind, self._changed):
+        for more in (self._ends_held_from, self._ends_let_go, self._ends_let_go_behind, self._changed, self._beside):
             more.clear()
 
     def _first_waited_for(self) -> str | None:
